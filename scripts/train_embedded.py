@@ -1,0 +1,268 @@
+"""Train the embedded model from nothing: `make train-embedded` (about 90 minutes on two CPU cores).
+
+A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Three
+things make copying emerge on a CPU: part of every early batch is a random token sequence followed by itself, so that
+induction heads form; contexts begin with one passage and grow to five; each context carries several questions.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from data import world
+
+SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
+CHAT_TEMPLATE = (
+    "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}<|user|>\n{{ message['content'] }}\n"
+    "{% else %}<|assistant|>\n{% generation %}{{ message['content'] }}{{ eos_token }}{% endgeneration %}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything that decides the weights. Lengths in tokens."""
+
+    seed: int = 20
+    vocab_size: int = 3072
+    hidden_size: int = 256
+    intermediate_size: int = 704
+    num_layers: int = 4
+    num_heads: int = 8
+    num_kv_heads: int = 4
+    num_steps: int = 3300
+    warmup_steps: int = 60
+    decay_fraction: float = 0.3
+    tokens_per_step: int = 12_288
+    row_length_short: int = 512
+    row_length: int = 1024
+    short_steps: int = 1000  # rows of row_length_short until here
+    grow_steps: int = 1500  # contexts reach full size here
+    copy_steps: int = 400  # the copy task fades out until here
+    prompt_weight: float = 0.1  # loss weight of a prompt token; an answer token counts 1
+    muon_lr: float = 0.02
+    adam_lr: float = 4e-3
+    compile: bool = True
+
+
+def train_tokenizer(config: TrainConfig) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over the world's text: common words and names become whole tokens, any other text stays possible."""
+    rng = random.Random(config.seed)
+
+    def texts() -> Iterator[str]:
+        for _ in range(6000):
+            for message in world.training_sample(rng, 1.0, 2).messages():
+                yield message["content"]
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=config.vocab_size,
+        special_tokens=list(SPECIAL),
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts(), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="<pad>",
+        bos_token="<s>",
+        eos_token="</s>",
+        extra_special_tokens=["<|user|>", "<|assistant|>"],
+        chat_template=CHAT_TEMPLATE,
+        model_max_length=2048,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def build_model(config: TrainConfig, vocab_size: int) -> LlamaForCausalLM:
+    torch.manual_seed(config.seed)
+    return LlamaForCausalLM(
+        LlamaConfig(
+            vocab_size=vocab_size,
+            hidden_size=config.hidden_size,
+            intermediate_size=config.intermediate_size,
+            num_hidden_layers=config.num_layers,
+            num_attention_heads=config.num_heads,
+            num_key_value_heads=config.num_kv_heads,
+            max_position_embeddings=2048,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+        )
+    )
+
+
+class Batches:
+    """Rows of packed samples with a loss weight per token. Draws depend on the seed and the step alone."""
+
+    def __init__(self, config: TrainConfig, tokenizer: PreTrainedTokenizerFast) -> None:
+        self.config, self.tokenizer = config, tokenizer
+
+    def encode(self, sample: world.Sample) -> tuple[list[int], list[float]]:
+        """Token ids of the conversation and a weight for each: 1 in answers, `prompt_weight` elsewhere."""
+        ids: list[int] = [self.tokenizer.bos_token_id]
+        weights = [0.0]
+        encode = self.tokenizer._tokenizer.encode_batch
+        pieces = []
+        for message in sample.messages():
+            if message["role"] == "user":
+                pieces.append("<|user|>\n" + message["content"] + "\n<|assistant|>\n")
+            else:
+                pieces.append(message["content"] + "</s>")
+        for index, piece in enumerate(encode(pieces, add_special_tokens=False)):
+            ids += piece.ids
+            weights += [1.0 if index % 2 else self.config.prompt_weight] * len(piece.ids)
+        return ids, weights
+
+    def size(self, rng: random.Random, step: int) -> float:
+        """The context scale of a sample: the largest allowed grows with `step`; smaller ones stay in the mix."""
+        largest = min(1.0, 0.15 + 0.85 * step / self.config.grow_steps)
+        return largest if rng.random() < 0.7 else rng.uniform(0.1, largest)
+
+    def copy_row(self, rng: random.Random, length: int) -> tuple[list[int], list[float]]:
+        """A random sequence, then the same again; only the second half counts."""
+        half = rng.randrange(length // 8, length // 2)
+        tokens = [rng.randrange(len(SPECIAL), self.config.vocab_size) for _ in range(half)]
+        return tokens + tokens, [0.0] * half + [1.0] * half
+
+    def at(self, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Token ids (rows, length), flat positions (m,) whose next token is scored, and the weight of each (m,).
+
+        All answer tokens are scored and, up to half of the batch, prompt tokens drawn at random: the head is a fifth of
+        the model's arithmetic, and an unscored position needs none of it.
+        """
+        rng = random.Random(self.config.seed * 1_000_003 + step)
+        length = self.config.row_length_short if step < self.config.short_steps else self.config.row_length
+        copy_share = 0.02 + 0.4 * max(0.0, 1 - step / self.config.copy_steps)
+        ids = torch.zeros(self.config.tokens_per_step // length, length, dtype=torch.long)
+        weights = torch.zeros(ids.shape)
+        for row in range(len(ids)):
+            end = 0
+            if rng.random() < copy_share:
+                items = iter([self.copy_row(rng, length)])
+            else:
+                items = iter(lambda: self.encode(world.training_sample(rng, self.size(rng, step), 3)), None)
+            for tokens, token_weights in items:
+                room = min(length - end, len(tokens))
+                ids[row, end : end + room] = torch.tensor(tokens[:room])
+                weights[row, end : end + room] = torch.tensor(token_weights[:room])
+                end += room
+                if length - end < 150:
+                    break
+        next_weights = torch.cat([weights[:, 1:], torch.zeros(len(ids), 1)], dim=1).flatten()
+        noise = torch.rand(len(next_weights), generator=torch.Generator().manual_seed(step))
+        order = (next_weights * 10 + noise * (next_weights > 0)).argsort(descending=True)
+        positions = order[: len(order) // 2].sort().values
+        return ids, positions, next_weights[positions]
+
+
+def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, positions: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    """Weighted mean over `positions` of the cross entropy of the next token, in nats."""
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        logits = model.lm_head(hidden.flatten(0, 1)[positions])
+    targets = ids.flatten().roll(-1)[positions]
+    losses = nn.functional.cross_entropy(logits.float(), targets, reduction="none")
+    return (losses * weights).sum() / weights.sum()
+
+
+@torch.no_grad()
+def teacher_forced_accuracy(
+    model: nn.Module, batches: Batches, samples: list[world.Sample]
+) -> dict[str, tuple[float, float]]:
+    """Per task: the share of answer tokens predicted right, and of answers right from end to end (first turn)."""
+    scores: dict[str, list[tuple[float, bool]]] = {}
+    for sample in samples:
+        ids, weights = batches.encode(sample)
+        with torch.autocast("cpu", torch.bfloat16):
+            predicted = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1].argmax(-1)
+        answer = torch.tensor(weights[1:]) == 1
+        right = (predicted == torch.tensor(ids[1:]))[answer]
+        scores.setdefault(sample.task, []).append((right.float().mean().item(), bool(right.all())))
+    return {
+        task: (sum(t for t, _ in rows) / len(rows), sum(w for _, w in rows) / len(rows))
+        for task, rows in scores.items()
+    }
+
+
+def schedule(config: TrainConfig, step: int) -> float:
+    """Learning-rate factor: linear warm-up, constant, then cosine decay over the last `decay_fraction`."""
+    if step < config.warmup_steps:
+        return (step + 1) / config.warmup_steps
+    progress = max(0.0, (step / config.num_steps - (1 - config.decay_fraction)) / config.decay_fraction)
+    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * 0.98 + 0.02
+
+
+def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> None:
+    """Train, with a checkpoint to go on from after an interruption, and save model and tokenizer to `output`."""
+    output.mkdir(parents=True, exist_ok=True)
+    tokenizer = train_tokenizer(config)
+    tokenizer.save_pretrained(output)
+    batches = Batches(config, tokenizer)
+    model = build_model(config, config.vocab_size)
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "lm_head" not in name]
+    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
+    optimizers = [
+        torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0),
+        torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
+    ]
+    base_rates = [config.muon_lr, config.adam_lr]
+    first, seconds, checkpoint = 0, 0.0, output / "checkpoint.pt"
+    if checkpoint.exists():
+        state = torch.load(checkpoint, weights_only=True)
+        model.load_state_dict(state["model"])
+        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+        first, seconds = state["step"], state["seconds"]
+        print(f"resuming at step {first}", flush=True)
+    test_rng = random.Random(7)
+    held_out = [held_out_sample(test_rng) for _ in range(48)]
+    compute_loss = torch.compile(loss_of, dynamic=False) if config.compile else loss_of
+    log = (output / "training_log.jsonl").open("a")
+    for step in range(first, config.num_steps):
+        started = time.perf_counter()
+        loss = compute_loss(model, *batches.at(step))
+        loss.backward()
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        for optimizer, rate in zip(optimizers, base_rates, strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = rate * schedule(config, step)
+            optimizer.step()
+            optimizer.zero_grad()
+        seconds += time.perf_counter() - started
+        if step % 20 == 0:
+            entry = {"step": step, "loss": round(loss.item(), 4), "grad_norm": round(norm.item(), 2), "seconds": round(seconds)}
+            if step % 200 == 0:
+                entry["accuracy"] = {t: [round(x, 3) for x in v] for t, v in teacher_forced_accuracy(model, batches, held_out).items()}
+            print(json.dumps(entry), file=log, flush=True)
+            print(entry, flush=True)
+        if (step + 1) % checkpoint_every == 0:
+            state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step + 1, "seconds": seconds}
+            torch.save(state, checkpoint.with_suffix(".new"))
+            checkpoint.with_suffix(".new").replace(checkpoint)
+    model.to(torch.bfloat16).save_pretrained(output)
+    (output / "training.json").write_text(json.dumps(asdict(config) | {"seconds": round(seconds)}, indent=1) + "\n")
+
+
+def held_out_sample(rng: random.Random) -> world.Sample:
+    """A full-size sample about subjects that training never sees."""
+    return world.random_sample(rng, 1.0, 1, world.is_held_out)
+
+
+if __name__ == "__main__":
+    train(TrainConfig(), Path(sys.argv[1]))
