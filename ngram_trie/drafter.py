@@ -1,0 +1,99 @@
+"""What the decoding loop asks of a method: the prompt it starts from and the drafter that proposes trees.
+
+To add a method, write one class with these three calls and one YAML under `configs/method/`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from ngram_trie.tree import DraftTree, IntArray
+
+State = Literal["cold", "warm", "preloaded"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A tokenised prompt, and where its parts lie in it.
+
+    Attributes:
+        ids: (l,) token ids, template and BOS included: exactly what the target model reads.
+        spans: token ranges [start, end) by name. "user" is the user's turn without the template, "context" the part of
+            it that was handed over to be read (article, passages); "prompt", the whole, always exists.
+        dataset, question_id, turn: which question this is; the record repeats them.
+    """
+
+    ids: IntArray
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    dataset: str = ""
+    question_id: str = ""
+    turn: int = 0
+
+    def part(self, name: str) -> IntArray:
+        """(k,) token ids of the span `name`.
+
+        Raises:
+            ValueError: the prompt has no such span.
+        """
+        if name == "prompt":
+            return self.ids
+        if name not in self.spans:
+            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
+        start, end = self.spans[name]
+        return self.ids[start:end]
+
+
+class Drafter(ABC):
+    """Proposes continuations from the tokens seen so far.
+
+    The loop calls `start` once a prompt, then `observe` with every token as it is emitted (the first one comes from
+    prefill), and `propose` before each step. Drafters read tokens only, which is what makes replay exact.
+    """
+
+    #: What survives from one prompt to the next: nothing, earlier outputs, or a store that was built beforehand.
+    state: ClassVar[State] = "cold"
+
+    @abstractmethod
+    def start(self, prompt: Prompt) -> None:
+        """Forget the previous prompt and read this one."""
+
+    @abstractmethod
+    def observe(self, new_ids: Sequence[int]) -> None:
+        """Take note of the tokens that were just emitted, in order."""
+
+    @abstractmethod
+    def propose(self, budget: int) -> DraftTree:
+        """Draft at most `budget` nodes that continue the text; the root is the last observed token."""
+
+
+class TokenHistory:
+    """The tokens seen so far in one growing array: prompt first, then output.
+
+    Attributes:
+        num_prompt: how many of them are the prompt's.
+    """
+
+    def __init__(self, prompt_ids: IntArray) -> None:
+        self.num_prompt = self._size = len(prompt_ids)
+        self._buffer = np.empty(2 * self._size + 256, np.int64)
+        self._buffer[: self._size] = prompt_ids
+
+    def append(self, new_ids: Sequence[int]) -> None:
+        end = self._size + len(new_ids)
+        if end > len(self._buffer):
+            self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+        self._buffer[self._size : end] = new_ids
+        self._size = end
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def ids(self) -> IntArray:
+        """(k,) a view of all tokens, prompt and output."""
+        return self._buffer[: self._size]

@@ -1,0 +1,220 @@
+"""What a run leaves behind: one JSON line per answer and a manifest that says what was run on what.
+
+`records.jsonl` is append-only; every line is written and flushed as its answer completes, so an interrupt or a kill
+costs at most the line being written, and the next run goes on from there. Everything that is shown is derived from it.
+The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, TextIO
+
+SCHEMA_VERSION = 1
+
+
+def content_hash(value: Any) -> str:
+    """Hex digest of any JSON-like value: the identity of a config or of a prompt."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class PhaseSeconds:
+    """Wall-clock of one answer, seconds. `total` runs from before prefill to the last token, tokenising excluded; what
+    the named phases leave over is the loop's own bookkeeping. A Decoder that owns its loop reports only `total`
+    (and `prefill` where it can be told apart).
+    """
+
+    total: float
+    prefill: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    commit: float = 0.0
+
+
+@dataclass(frozen=True)
+class Lossless:
+    """How the output compares with vanilla's output for the same prompt.
+
+    Attributes:
+        verdict: "identical"; "tie" (half precision, and the two largest logits lie within its rounding); "different"
+            (a bug, or the wrong model); "control" for a Decoder whose loop is not ours.
+        position: index of the first output token that differs.
+        gap: difference of the two largest logits there.
+    """
+
+    verdict: str
+    position: int | None = None
+    gap: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why there is no answer: `kind` is the exception's name or "prompt_too_long"; excluded from every average."""
+
+    kind: str
+    message: str
+
+
+@dataclass(frozen=True)
+class PromptRecord:
+    """One answer of one method to one prompt. Token counts exclude the prompt; nothing after the stop is kept.
+
+    Attributes:
+        run: hash of the resolved config; records of different configs never share a file.
+        method, model, dataset: names as in the config.
+        question_id, turn: which question; `repeat` counts from 0.
+        prompt_hash: of the prompt's token ids; equal for all methods by construction.
+        num_prompt_tokens: length of the prompt, template and BOS included.
+        output_ids: the answer's token ids, the stop token included.
+        accept_lengths: tokens emitted by each step; prefill emits the first token and is no step, so
+            `sum(accept_lengths) + 1 == len(output_ids)`.
+        tree_sizes: drafted nodes verified in each step (the root not counted).
+        seconds: wall-clock by phase.
+        stop_reason: "eos", "stop_string", "max_new_tokens" or "context_limit".
+        state: "cold", "warm" or "preloaded": what the drafter knew before the prompt.
+        kind: "drafter" (the project's loop) or "decoder" (a loop of its own).
+        lossless: verdict against vanilla; None for vanilla itself.
+        failure: set instead of an answer.
+    """
+
+    run: str
+    method: str
+    model: str
+    dataset: str
+    question_id: str
+    turn: int
+    repeat: int
+    prompt_hash: str
+    num_prompt_tokens: int
+    state: str
+    kind: str
+    output_ids: list[int] = field(default_factory=list)
+    accept_lengths: list[int] = field(default_factory=list)
+    tree_sizes: list[int] = field(default_factory=list)
+    seconds: PhaseSeconds | None = None
+    stop_reason: str | None = None
+    lossless: Lossless | None = None
+    failure: Failure | None = None
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        if self.failure is None and sum(self.accept_lengths) + 1 != len(self.output_ids):
+            raise ValueError(
+                f"{self.method} on {self.question_id}: {len(self.output_ids)} tokens, but its steps and prefill "
+                f"account for {sum(self.accept_lengths) + 1}"
+            )
+
+    @property
+    def key(self) -> tuple[str, str, str, int, int]:
+        """What makes a record unique within a run."""
+        return (self.method, self.dataset, self.question_id, self.turn, self.repeat)
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, line: str) -> PromptRecord:
+        """Parse one line.
+
+        Raises:
+            ValueError: not JSON, another schema version, or fields missing or unknown.
+        """
+        row = json.loads(line)
+        if row.get("schema_version") != SCHEMA_VERSION:
+            raise ValueError(f"schema version {row.get('schema_version')}, expected {SCHEMA_VERSION}")
+        known = {f.name for f in fields(cls)}
+        if unknown := set(row) - known:
+            raise ValueError(f"unknown fields {sorted(unknown)}")
+        for name, kind in (("seconds", PhaseSeconds), ("lossless", Lossless), ("failure", Failure)):
+            if row.get(name) is not None:
+                row[name] = kind(**row[name])
+        try:
+            return cls(**row)
+        except TypeError as error:
+            raise ValueError(str(error)) from None
+
+
+def read_records(path: Path) -> Iterator[PromptRecord]:
+    """The records of a file, in order. A torn last line (a killed run) is left out.
+
+    Raises:
+        ValueError: any other line that is not a record; the message names file, line and reason.
+    """
+    with path.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.endswith("\n"):
+                return
+            try:
+                yield PromptRecord.from_json(line)
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+
+
+class RecordWriter:
+    """Appends records to a file; what an earlier, interrupted run wrote there stays and is known by `done`."""
+
+    def __init__(self, path: Path) -> None:
+        self.records: dict[tuple[str, str, str, int, int], PromptRecord] = {}
+        if path.exists():
+            self.records = {record.key: record for record in read_records(path)}
+            drop_torn_line(path)
+        self._file: TextIO = path.open("a", encoding="utf-8")
+
+    def __contains__(self, key: tuple[str, str, str, int, int]) -> bool:
+        return key in self.records
+
+    def write(self, record: PromptRecord) -> None:
+        self.records[record.key] = record
+        self._file.write(record.to_json() + "\n")
+        self._file.flush()
+
+    def __enter__(self) -> RecordWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut `path` after its last newline."""
+    with path.open("rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+@dataclass(frozen=True)
+class RunManifest:
+    """What was run, on what, with which code.
+
+    Attributes:
+        run: hash of `config`; the run's identity.
+        config: the resolved config.
+        commit, dirty: the project's commit, and whether the working tree differed from it; None outside a checkout.
+        device, num_threads: hardware in words.
+        versions: Python and the libraries that matter.
+        started: UTC, ISO 8601.
+        environment: what else a reader needs (driver, platform).
+    """
+
+    run: str
+    config: Mapping[str, Any]
+    commit: str | None
+    dirty: bool | None
+    device: str
+    num_threads: int
+    versions: Mapping[str, str]
+    started: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def write(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> RunManifest:
+        return cls(**json.loads(path.read_text(encoding="utf-8")))

@@ -1,0 +1,124 @@
+"""The draft tree: what every drafter proposes and every step of decoding verifies.
+
+Shapes: m = number of nodes (the root and the drafted tokens).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+IntArray = NDArray[np.int64]
+
+
+@njit(cache=True)
+def _depths(parents: IntArray) -> IntArray:
+    depths = np.zeros(len(parents), np.int64)
+    for node in range(1, len(parents)):
+        depths[node] = depths[parents[node]] + 1
+    return depths
+
+
+@njit(cache=True)
+def _ancestor_mask(parents: IntArray) -> NDArray[np.bool_]:
+    size = len(parents)
+    mask = np.zeros((size, size), np.bool_)
+    mask[0, 0] = True
+    for node in range(1, size):
+        mask[node] = mask[parents[node]]
+        mask[node, node] = True
+    return mask
+
+
+@dataclass(frozen=True)
+class DraftTree:
+    """Candidate continuations of the text, as a tree of tokens.
+
+    Node 0 is the pending root: the last token that was emitted and has not been through the target model yet. Parents
+    precede their children, so every prefix of the node list is a tree of its own. Siblings may repeat a token.
+
+    Attributes:
+        tokens: (m,) token id of each node.
+        parents: (m,) index of each node's parent; -1 for the root.
+    """
+
+    tokens: IntArray
+    parents: IntArray
+
+    def __post_init__(self) -> None:
+        nodes = np.arange(len(self.tokens))
+        if len(self.tokens) == 0 or len(self.parents) != len(self.tokens):
+            raise ValueError(
+                f"a draft tree needs a root and one parent a node, not {len(self.tokens)} tokens, {len(self.parents)} parents"
+            )
+        if self.parents[0] != -1 or (self.parents[1:] < 0).any() or (self.parents >= nodes).any():
+            raise ValueError("parents must precede their children, and only node 0 may be a root")
+
+    @classmethod
+    def root_only(cls, root: int) -> DraftTree:
+        """The empty draft: verifying it is a plain decoding step."""
+        return cls(np.array([root], np.int64), np.array([-1], np.int64))
+
+    @classmethod
+    def chain(cls, root: int, tokens: Sequence[int] | IntArray) -> DraftTree:
+        """One candidate, token after token."""
+        parents = np.arange(-1, len(tokens), dtype=np.int64)
+        return cls(np.concatenate([[root], np.asarray(tokens, np.int64)]).astype(np.int64), parents)
+
+    @classmethod
+    def from_paths(cls, root: int, paths: Iterable[Sequence[int]]) -> DraftTree:
+        """The tree of all `paths` (each without the root), with shared prefixes merged, in order of first appearance."""
+        tokens, parents = [root], [-1]
+        child_of: dict[tuple[int, int], int] = {}
+        for path in paths:
+            node = 0
+            for token in path:
+                if (node, token) not in child_of:
+                    child_of[node, token] = len(tokens)
+                    tokens.append(token)
+                    parents.append(node)
+                node = child_of[node, token]
+        return cls(np.array(tokens, np.int64), np.array(parents, np.int64))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def num_draft(self) -> int:
+        """Number of drafted tokens: all nodes but the root."""
+        return len(self.tokens) - 1
+
+    @cached_property
+    def depths(self) -> IntArray:
+        """(m,) distance from the root: `Level(v_i)` of the paper's equation 6."""
+        return _depths(self.parents)
+
+    @cached_property
+    def ancestor_mask(self) -> NDArray[np.bool_]:
+        """(m, m) whether node j is node i itself or an ancestor of it: what node i may attend to in the tree."""
+        return _ancestor_mask(self.parents)
+
+    @property
+    def is_chain(self) -> bool:
+        return bool((self.parents == np.arange(-1, len(self) - 1)).all())
+
+    def path_to(self, node: int) -> list[int]:
+        """Node indices from the root to `node`, both included."""
+        path = [node]
+        while self.parents[path[-1]] >= 0:
+            path.append(int(self.parents[path[-1]]))
+        return path[::-1]
+
+    def pruned(self, max_draft: int, max_depth: int) -> DraftTree:
+        """The tree cut to nodes of depth at most `max_depth` and then to its first `max_draft` drafted nodes."""
+        if self.num_draft <= max_draft and (self.num_draft <= max_depth or self.depths.max() <= max_depth):
+            return self
+        kept = np.flatnonzero(self.depths <= max_depth)[: max_draft + 1]
+        index = np.full(len(self) + 1, -1, np.int64)
+        index[kept] = np.arange(len(kept))
+        return DraftTree(self.tokens[kept], index[self.parents[kept]])
