@@ -1,0 +1,222 @@
+"""The decoding loop: draft, verify, accept, commit. One loop for every drafter, live or replayed.
+
+The target is anything with the four calls of `Target`: a network (`ngram_trie.target`) or a table of recorded tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Protocol
+
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.records import PhaseSeconds
+from ngram_trie.tree import DraftTree, IntArray
+
+
+class Target(Protocol):
+    """What the loop asks of a target model. `commit` is told how many tokens were cached before `verify`."""
+
+    context_limit: int
+    max_draft: int
+
+    def prefill(self, prompt_ids: IntArray) -> int: ...
+    def verify(self, tree: DraftTree) -> IntArray: ...
+    def commit(self, past: int, path: list[int]) -> None: ...
+    def synchronize(self) -> None: ...
+
+
+class PromptTooLong(ValueError):
+    """The prompt leaves no room for an answer within the model's context."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """When an answer ends; the token that ends it is kept, nothing after it.
+
+    Attributes:
+        max_new_tokens: limit of the answer's length.
+        eos_ids: any of these tokens ends it.
+        stop_strings: any of these texts ends it, at the token that completes it, wherever token and draft borders lie.
+        decode: token ids to text; needed for `stop_strings`.
+    """
+
+    max_new_tokens: int = 1024
+    eos_ids: frozenset[int] = frozenset()
+    stop_strings: tuple[str, ...] = ()
+    decode: Callable[[Sequence[int]], str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise ValueError(f"max_new_tokens={self.max_new_tokens}: at least 1")
+        if self.stop_strings and self.decode is None:
+            raise ValueError("stop_strings need decode, the tokenizer's ids-to-text function")
+        if "" in self.stop_strings:
+            raise ValueError("stop_strings: an empty string would stop everywhere")
+
+    def reason(self, output_ids: Sequence[int]) -> str | None:
+        """Why the answer ends with the last token of `output_ids`, or None if it goes on."""
+        if output_ids[-1] in self.eos_ids:
+            return "eos"
+        if self.stop_strings:
+            assert self.decode is not None
+            # A token holds at least one byte, so a stop string lies within that many tokens; a few more keep
+            # multi-byte characters whole.
+            window = max(len(stop.encode()) for stop in self.stop_strings) + 8
+            text = self.decode(output_ids[-window:])
+            if any(stop in text for stop in self.stop_strings):
+                return "stop_string"
+        return "max_new_tokens" if len(output_ids) >= self.max_new_tokens else None
+
+    def trim(self, output_ids: list[int], emitted: list[int], room: int) -> tuple[list[int], str | None]:
+        """The part of `emitted` that belongs to the answer behind `output_ids`, and why it ends there, if it does.
+
+        `room` is what the context leaves for the whole answer.
+        """
+        answer = list(output_ids)
+        for count, token in enumerate(emitted, 1):
+            answer.append(token)
+            reason = self.reason(answer) or ("context_limit" if len(answer) >= room else None)
+            if reason:
+                return emitted[:count], reason
+        return emitted, None
+
+
+@dataclass
+class GenerationResult:
+    """An answer and how it came about; the same fields as in `PromptRecord`."""
+
+    output_ids: list[int]
+    accept_lengths: list[int]
+    tree_sizes: list[int]
+    seconds: PhaseSeconds
+    stop_reason: str
+
+
+class Decoder(Protocol):
+    """Anything that answers prompts. `SpeculativeDecoder` runs the project's loop; outside systems bring their own and
+    say so with `kind = "decoder"`.
+    """
+
+    kind: str
+    state: str
+
+    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult: ...
+
+
+def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
+    """The accepted path: node indices from the root to the deepest node whose every token is the target's own choice.
+
+    Args:
+        tree: the draft, m nodes.
+        next_tokens: (m,) the target's greedy token after each node.
+
+    Returns:
+        Increasing node indices, the root first. The step emits the path's tokens after the root and then
+        `next_tokens[path[-1]]`, which is exactly what greedy decoding would have emitted (Leviathan et al. 2023,
+        temperature 0). Of equally deep nodes, which can only be duplicates, the first is taken.
+    """
+    accepted = {0}
+    deepest = 0
+    tokens, parents, chosen = tree.tokens.tolist(), tree.parents.tolist(), next_tokens.tolist()
+    for node in range(1, len(tokens)):
+        if parents[node] in accepted and tokens[node] == chosen[parents[node]]:
+            accepted.add(node)
+            if tree.depths[node] > tree.depths[deepest]:
+                deepest = node
+    return tree.path_to(deepest)
+
+
+class Stopwatch:
+    """Seconds spent in each phase: `with watch("draft"): ...`."""
+
+    def __init__(self) -> None:
+        self.started = perf_counter()
+        self.seconds = dict.fromkeys(("prefill", "draft", "verify", "commit"), 0.0)
+
+    def __call__(self, phase: str) -> Stopwatch:
+        self._phase = phase
+        return self
+
+    def __enter__(self) -> None:
+        self._entered = perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds[self._phase] += perf_counter() - self._entered
+
+    def read(self) -> PhaseSeconds:
+        return PhaseSeconds(total=perf_counter() - self.started, **self.seconds)
+
+
+class SpeculativeDecoder:
+    """Greedy decoding of one prompt at a time with drafts from `drafter`, verified by `target`.
+
+    With a drafter that proposes nothing this is plain greedy decoding: the denominator of every speedup.
+    """
+
+    kind = "drafter"
+
+    def __init__(self, target: Target, drafter: Drafter) -> None:
+        self.target = target
+        self.drafter = drafter
+
+    @property
+    def state(self) -> str:
+        return self.drafter.state
+
+    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
+        """Answer `prompt`; the clock runs from before prefill to the last token.
+
+        Raises:
+            PromptTooLong: the prompt fills the model's context.
+        """
+        room = self.target.context_limit - len(prompt.ids)
+        if room < 1:
+            raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
+        output: list[int] = []
+        accept_lengths: list[int] = []
+        tree_sizes: list[int] = []
+        self.target.synchronize()
+        watch = Stopwatch()
+
+        with watch("prefill"):
+            emitted = [self.target.prefill(prompt.ids)]
+        with watch("draft"):
+            self.drafter.start(prompt)
+        while True:
+            kept, reason = stop.trim(output, emitted, room)
+            output += kept
+            if reason:
+                break
+            cached = len(prompt.ids) + len(output) - 1
+            max_depth = min(stop.max_new_tokens, room) - len(output) - 1
+            emitted, num_draft = self.step(kept, cached, max_depth, watch)
+            tree_sizes.append(num_draft)
+            accept_lengths.append(len(emitted))
+
+        # The last step may have emitted more than was kept.
+        if accept_lengths:
+            accept_lengths[-1] = len(kept)
+        return GenerationResult(output, accept_lengths, tree_sizes, watch.read(), reason)
+
+    def step(self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch) -> tuple[list[int], int]:
+        """One decoding step.
+
+        Args:
+            new_ids: the tokens that the previous step emitted; the last is the pending root of the draft.
+            cached: number of tokens in the target's cache.
+            max_depth: deepest draft that the answer still has room for.
+
+        Returns:
+            The tokens it emits (one more than were accepted) and the number of nodes drafted.
+        """
+        with watch("draft"):
+            self.drafter.observe(new_ids)
+            tree = self.drafter.propose(self.target.max_draft).pruned(self.target.max_draft, max_depth)
+        with watch("verify"):
+            next_tokens = self.target.verify(tree)
+            path = verify_greedy(tree, next_tokens)  # accept
+        with watch("commit"):
+            self.target.commit(cached, path)
+        return [*tree.tokens[path[1:]].tolist(), int(next_tokens[path[-1]])], tree.num_draft
