@@ -25,7 +25,22 @@ GRAMMAR = Path(__file__).parent / "embedded" / "grammar.yaml"
 TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 SLOT = re.compile(r"\{(\w+)\}")
 YEARS = tuple(str(year) for year in range(1830, 2010))
-SMALL = ("two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen".split())
+SMALL = [
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+]
 NUMBERS = tuple(str(number) for number in range(20, 400, 3))
 LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 
@@ -160,15 +175,39 @@ class Sample:
         return messages
 
 
-def ask(rng: random.Random, passages: Sequence[Passage], compose: Callable[..., str]) -> Turn:
-    """Ask for two facts of one subject; `compose(subject, facts, wordings, places, passages)` words the answer."""
+@dataclass(frozen=True)
+class Query:
+    """A question about two facts of one subject, each asked in one of the three wordings."""
+
+    subject: Subject
+    facts: tuple[Fact, ...]
+    wordings: tuple[int, ...]
+
+    @property
+    def text(self) -> str:
+        return self.subject.question(self.facts, self.wordings)
+
+    def places(self, passages: Sequence[Passage]) -> list[int]:
+        """For each fact the number (from 1) of the passage that states it.
+
+        Raises:
+            KeyError: none of them does.
+        """
+        stated = {fact: k for k, p in enumerate(passages, 1) if p.subject.name == self.subject.name for fact in p.facts}
+        return [stated[fact] for fact in self.facts]
+
+    def turn(self, task: str, passages: Sequence[Passage]) -> Turn:
+        """The question with its reference answer, worded the way `task` does."""
+        places = self.places(passages)
+        answer = COMPOSE[task](self.subject, self.facts, self.wordings, places, [passages[k - 1] for k in places])
+        return Turn(self.text, answer, tuple(fact.value for fact in self.facts))
+
+
+def draw_query(rng: random.Random, passages: Sequence[Passage]) -> Query:
     subject = rng.choice(passages).subject
-    place = {fact: k for k, p in enumerate(passages, 1) if p.subject.name == subject.name for fact in p.facts}
-    facts = rng.sample(list(place), 2)
-    wordings = [rng.randrange(3) for _ in facts]
-    places = [place[fact] for fact in facts]
-    answer = compose(subject, facts, wordings, places, [passages[k - 1] for k in places])
-    return Turn(subject.question(facts, wordings), answer, tuple(fact.value for fact in facts))
+    stated = dict.fromkeys(fact for p in passages if p.subject.name == subject.name for fact in p.facts)
+    facts = tuple(rng.sample(list(stated), 2))
+    return Query(subject, facts, tuple(rng.randrange(3) for _ in facts))
 
 
 Wordings = Sequence[int]
@@ -216,6 +255,9 @@ def attributed_answer(
     return " ".join(parts)
 
 
+COMPOSE = {"rag": rag_answer, "open_qa": open_qa_answer, "attributed_qa": attributed_answer}
+
+
 def summary_turn(rng: random.Random, article: Passage) -> Turn:
     """Ask for a summary that keeps three facts. It repeats the article's lead, then the first and the last asked fact in
     the article's words and the second in its own.
@@ -245,9 +287,7 @@ def summarization_sample(rng: random.Random, subject: Subject, num_fillers: int,
 
 def qa_sample(task: str, rng: random.Random, passages: Sequence[Passage], num_turns: int) -> Sample:
     """One of the three question tasks over `passages`, which must state at least two facts of every subject."""
-    compose = {"rag": rag_answer, "open_qa": open_qa_answer, "attributed_qa": attributed_answer}[task]
-    turns = [ask(rng, passages, compose) for _ in range(num_turns)]
-    return qa_prompt(task, passages, turns)
+    return qa_prompt(task, passages, [draw_query(rng, passages).turn(task, passages) for _ in range(num_turns)])
 
 
 def qa_prompt(task: str, passages: Sequence[Passage], turns: list[Turn]) -> Sample:

@@ -5,10 +5,11 @@ The target is anything with the four calls of `Target`: a network (`ngram_trie.t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Protocol
+from typing import Any, Protocol
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.records import PhaseSeconds
@@ -94,15 +95,29 @@ class GenerationResult:
     stop_reason: str
 
 
-class Decoder(Protocol):
-    """Anything that answers prompts. `SpeculativeDecoder` runs the project's loop; outside systems bring their own and
-    say so with `kind = "decoder"`.
+class Decoder(ABC):
+    """Answers prompts. `SpeculativeDecoder` runs the project's loop; an outside system subclasses this with a loop of its
+    own and is marked so in every table.
+
+    Attributes:
+        kind: "drafter" for the project's loop, "decoder" for any other.
+        state: what survives from one prompt to the next, as in `Drafter.state`.
     """
 
-    kind: str
-    state: str
+    kind: str = "decoder"
+    state: str = "cold"
 
-    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult: ...
+    @abstractmethod
+    def bind(self, target: Any) -> None:
+        """Take the target model; called once, when the weights are loaded."""
+
+    @abstractmethod
+    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
+        """Answer `prompt`; the clock runs from before prefill to the last token.
+
+        Raises:
+            PromptTooLong: the prompt fills the model's context.
+        """
 
 
 def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
@@ -149,7 +164,7 @@ class Stopwatch:
         return PhaseSeconds(total=perf_counter() - self.started, **self.seconds)
 
 
-class SpeculativeDecoder:
+class SpeculativeDecoder(Decoder):
     """Greedy decoding of one prompt at a time with drafts from `drafter`, verified by `target`.
 
     With a drafter that proposes nothing this is plain greedy decoding: the denominator of every speedup.
@@ -158,19 +173,14 @@ class SpeculativeDecoder:
     kind = "drafter"
 
     def __init__(self, target: Target, drafter: Drafter) -> None:
-        self.target = target
+        self.bind(target)
         self.drafter = drafter
+        self.state = drafter.state
 
-    @property
-    def state(self) -> str:
-        return self.drafter.state
+    def bind(self, target: Target) -> None:
+        self.target = target
 
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
-        """Answer `prompt`; the clock runs from before prefill to the last token.
-
-        Raises:
-            PromptTooLong: the prompt fills the model's context.
-        """
         room = self.target.context_limit - len(prompt.ids)
         if room < 1:
             raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")

@@ -41,8 +41,8 @@ class Lossless:
     """How the output compares with vanilla's output for the same prompt.
 
     Attributes:
-        verdict: "identical"; "tie" (half precision, and the two largest logits lie within its rounding); "different"
-            (a bug, or the wrong model); "control" for a Decoder whose loop is not ours.
+        verdict: "identical"; "tie" (half precision, and the two largest logits lie within its rounding); "different":
+            a bug, which ends a run with a non-zero status unless the loop is an outside Decoder's.
         position: index of the first output token that differs.
         gap: difference of the two largest logits there.
     """

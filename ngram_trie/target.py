@@ -8,6 +8,7 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,9 @@ class TargetModel:
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
         self.model = model.eval()
         self.device = model.device
-        self.context_limit = min(context_limit or model.config.max_position_embeddings, model.config.max_position_embeddings)
+        self.context_limit = min(
+            context_limit or model.config.max_position_embeddings, model.config.max_position_embeddings
+        )
         self.max_draft = max_draft
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
 
@@ -137,11 +140,17 @@ class TargetModel:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
-    def top_two_gap(self, ids: IntArray) -> float:
-        """Difference of the two largest next-token logits after `ids`: how near to a tie the greedy choice was."""
+    def near_tie(self, ids: list[int]) -> tuple[float, bool]:
+        """How near the greedy choice after `ids` (l,) was to a tie: the difference of the two largest logits, and
+        whether rounding in the model's precision explains another choice. In single precision nothing is excused.
+        """
         self.cache.truncate(0)
-        top = self._forward(torch.from_numpy(ids)[None], logits_to_keep=1)[-1].float().topk(2).values
-        return float(top[0] - top[1])
+        top = self._forward(torch.tensor([ids]), logits_to_keep=1)[-1].float().topk(2).values
+        gap = float(top[0] - top[1])
+        if self.model.dtype == torch.float32:
+            return gap, False
+        # Each logit is rounded to the model's precision; sums in another order differ by a few such steps.
+        return gap, gap <= 8 * torch.finfo(self.model.dtype).eps * float(top[0].abs())
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
@@ -171,6 +180,17 @@ def load_model(
         )
     except OSError as error:
         reason = str(error).splitlines()[0]
-        hint = "`make train-embedded` makes the embedded model" if Path(path).parent.exists() else "is the hub reachable?"
+        hint = (
+            "`make train-embedded` makes the embedded model" if Path(path).parent.exists() else "is the hub reachable?"
+        )
         raise FileNotFoundError(f"model {path!r} cannot be loaded ({hint}): {reason}") from error
     return model.to(device).eval(), tokenizer
+
+
+def fingerprint(path: str) -> str:
+    """Hash of the weights in a folder, so that a run is never continued with others; hub ids stand for themselves."""
+    files = sorted(Path(path).glob("*.safetensors"))
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes() if file.stat().st_size < 1 << 30 else str(file.stat().st_size).encode())
+    return digest.hexdigest()[:16] if files else path

@@ -1,0 +1,129 @@
+"""transformers' own `generate`, as a control of the project's loop, and its prompt lookup as an outside system.
+
+Both own their loop, so they show what the loop itself costs, not only what the drafts bring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import StoppingCriteria, StoppingCriteriaList
+
+from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, Stop
+from ngram_trie.drafter import Prompt
+from ngram_trie.records import PhaseSeconds
+from ngram_trie.target import TargetModel
+
+
+class HFGenerate(Decoder):
+    """Greedy `model.generate`, plain or with transformers' prompt lookup.
+
+    Args:
+        prompt_lookup_num_tokens: tokens drafted after a match; None decodes plainly.
+        max_matching_ngram_size: longest n-gram that prompt lookup matches (transformers' default is 2).
+
+    Accept lengths come from the forwards that `generate` makes. With prompt lookup its first forward reads the prompt
+    and verifies a draft at once; what it accepts there is counted with the next step.
+    """
+
+    kind = "decoder"
+    state = "cold"
+
+    def __init__(self, *, prompt_lookup_num_tokens: int | None = None, max_matching_ngram_size: int = 2) -> None:
+        if prompt_lookup_num_tokens is not None and prompt_lookup_num_tokens < 1:
+            raise ValueError(f"prompt_lookup_num_tokens={prompt_lookup_num_tokens}: at least 1, or null for none")
+        if max_matching_ngram_size < 1:
+            raise ValueError(f"max_matching_ngram_size={max_matching_ngram_size}: at least 1")
+        self.options: dict[str, Any] = {}
+        if prompt_lookup_num_tokens is not None:
+            self.options = {
+                "prompt_lookup_num_tokens": prompt_lookup_num_tokens,
+                "max_matching_ngram_size": max_matching_ngram_size,
+            }
+
+    def bind(self, target: TargetModel) -> None:
+        self.target = target
+
+    @torch.inference_mode()
+    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
+        room = self.target.context_limit - len(prompt.ids)
+        if room < 1:
+            raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
+        ids = torch.from_numpy(prompt.ids)[None].to(self.target.device)
+        calls = ForwardCalls(self.target)
+        self.target.synchronize()
+        started = perf_counter()
+        with calls:
+            output = self.target.model.generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=False,
+                max_new_tokens=min(stop.max_new_tokens, room),
+                eos_token_id=sorted(stop.eos_ids) or None,
+                pad_token_id=0,
+                stopping_criteria=StoppingCriteriaList([StopStrings(stop, len(prompt.ids))]),
+                **self.options,
+            )
+        emitted = output[0, len(prompt.ids) :].tolist()
+        total = perf_counter() - started
+        kept, reason = stop.trim([], emitted, room)
+        accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
+        seconds = PhaseSeconds(total, prefill=calls.first_ended - started)
+        return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason or "eos")
+
+
+class StopStrings(StoppingCriteria):
+    """Ends `generate` once the answer holds a stop string (EOS and limits are `generate`'s own)."""
+
+    def __init__(self, stop: Stop, num_prompt: int) -> None:
+        self.stop, self.num_prompt = stop, num_prompt
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> Any:
+        answer: Sequence[int] = input_ids[0, self.num_prompt :].tolist()
+        ended = bool(self.stop.stop_strings) and self.stop.trim([], list(answer), len(answer) + 1)[1] is not None
+        return torch.tensor([ended], device=input_ids.device)
+
+
+class ForwardCalls:
+    """Notes, while it is entered, each forward of the model: the tokens cached before it and the tokens given to it."""
+
+    def __init__(self, target: TargetModel) -> None:
+        self.target = target
+        self.cached: list[int] = []
+        self.given: list[int] = []
+        self.first_ended = 0.0
+
+    def __enter__(self) -> None:
+        model = self.target.model
+        self.hooks = [
+            model.register_forward_pre_hook(self._before, with_kwargs=True),
+            model.register_forward_hook(self._after),
+        ]
+
+    def __exit__(self, *_: object) -> None:
+        for hook in self.hooks:
+            hook.remove()
+
+    def _before(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
+        cache = kwargs.get("past_key_values")
+        self.cached.append(0 if cache is None else int(cache.get_seq_length()))
+        self.given.append(kwargs["input_ids"].shape[1])
+
+    def _after(self, *_: object) -> None:
+        if not self.first_ended:
+            self.target.synchronize()
+            self.first_ended = perf_counter()
+
+    def steps(self, num_prompt: int, num_output: int) -> tuple[list[int], list[int]]:
+        """Accept length and number of drafted nodes of each forward after the first, for the tokens that were kept."""
+        # Before a forward, all but the last emitted token are cached.
+        emitted = [min(cached - num_prompt + 1, num_output) for cached in self.cached[1:]] + [num_output]
+        accept_lengths = [after - before for before, after in zip(emitted, emitted[1:], strict=False)]
+        if accept_lengths:
+            accept_lengths[0] += emitted[0] - 1
+        elif num_output > 1:  # the first forward did it all
+            accept_lengths = [num_output - 1]
+        return accept_lengths, [given - 1 for given in self.given[1:]]

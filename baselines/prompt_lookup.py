@@ -1,0 +1,80 @@
+"""Prompt lookup decoding (Saxena 2023; LLMA is the same idea): copy what followed the last tokens, where they first
+occurred."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from numba import njit
+
+from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+
+@njit(cache=True)
+def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> int:
+    """Where the tokens to copy begin: after the earliest match of the longest n-gram that at least `least_copied`
+    tokens follow; -1 if there is none."""
+    end = len(text)
+    for length in range(min(max_ngram, end - 1), 0, -1):
+        for start in range(end - length - least_copied + 1):
+            same = 0
+            while same < length and text[start + same] == text[end - length + same]:
+                same += 1
+            if same == length:
+                return start + length
+    return -1
+
+
+class PromptLookup(Drafter):
+    """Prompt lookup: the earliest match of the last n tokens, n from `max_ngram` down to 1, copies what followed it.
+
+    The defaults are the method as published. Spec-Bench's copy of it is
+    `PromptLookup(max_ngram=3, num_draft=10, require_full=True, dummy_when_none=100)`.
+
+    Args:
+        max_ngram: longest n-gram that is looked up.
+        num_draft: most tokens copied; `propose` takes its budget where that is smaller.
+        require_full: a match counts only if all `num_draft` tokens follow it in the text so far; else a shorter n-gram
+            is looked up.
+        dummy_when_none: the token drafted where nothing matches; None drafts nothing.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_ngram: int = 3,
+        num_draft: int = 10,
+        require_full: bool = False,
+        dummy_when_none: int | None = None,
+    ) -> None:
+        check_int("max_ngram", max_ngram, 1)
+        check_int("num_draft", num_draft, 1)
+        if not isinstance(require_full, bool):
+            raise ValueError(f"require_full={require_full!r}: must be true or false")
+        if dummy_when_none is not None:
+            check_int("dummy_when_none", dummy_when_none, 0)
+        self.max_ngram, self.num_draft = max_ngram, num_draft
+        self.require_full, self.dummy_when_none = require_full, dummy_when_none
+
+    def start(self, prompt: Prompt) -> None:
+        self._history = TokenHistory(prompt.ids)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._history.append(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        text = self._history.ids
+        root = int(text[-1])
+        if budget < 1:
+            return DraftTree.root_only(root)
+        start = _find_copy(text, self.max_ngram, self.num_draft if self.require_full else 1)
+        if start >= 0:
+            return DraftTree.chain(root, text[start : start + min(self.num_draft, budget)])
+        if self.dummy_when_none is not None:
+            return DraftTree.chain(root, [self.dummy_when_none])
+        return DraftTree.root_only(root)

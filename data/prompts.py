@@ -1,0 +1,70 @@
+"""From questions to token ids: the chat template of the model, and where the parts of the prompt lie in the tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from ngram_trie.drafter import Prompt
+
+
+@dataclass(frozen=True)
+class Question:
+    """One entry of a data set. The user's message is `before + context + after`.
+
+    Attributes:
+        context: what was handed over to be read: the article, the passages.
+        reference: an answer to compare with; may be empty.
+        key_facts: texts that a right answer contains; may be empty.
+    """
+
+    dataset: str
+    question_id: str
+    before: str
+    context: str
+    after: str
+    reference: str = ""
+    key_facts: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def message(self) -> str:
+        return self.before + self.context + self.after
+
+
+def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
+    """The tokenised prompt of a question, through the tokenizer's own chat template.
+
+    Raises:
+        ValueError: the tokenizer has no chat template, doubles the BOS, or gives no character offsets.
+    """
+    if not tokenizer.chat_template:
+        raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; add one to its folder")
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": question.message}], tokenize=False, add_generation_prompt=True
+    )
+    assert isinstance(text, str)
+    # The template writes the special tokens itself, so the tokenizer must not add them again.
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids = np.array(encoded["input_ids"], np.int64)
+    if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
+        raise ValueError(f"{tokenizer.name_or_path}: the prompt begins with two BOS tokens")
+    offsets = np.array(encoded["offset_mapping"])
+    user = text.index(question.message)
+    context = user + len(question.before)
+    spans = {
+        "user": token_span(offsets, user, user + len(question.message)),
+        "context": token_span(offsets, context, context + len(question.context)),
+    }
+    return Prompt(ids, spans, question.dataset, question.question_id)
+
+
+def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int]:
+    """The tokens [first, last) that overlap the characters [start, end).
+
+    Args:
+        offsets: (l, 2) character range of each token.
+    """
+    inside = np.flatnonzero((offsets[:, 0] < end) & (offsets[:, 1] > start))
+    return (int(inside[0]), int(inside[-1]) + 1) if len(inside) else (0, 0)

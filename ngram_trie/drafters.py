@@ -1,0 +1,152 @@
+"""The drafters of the paper, and the one that never drafts: what every other method is measured against."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import get_args
+
+from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
+
+
+def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
+    """Raises:
+    ValueError: `value` is not an integer in [least, most].
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{field}={value!r}: must be an integer {bound}")
+
+
+class NoDraft(Drafter):
+    """Vanilla: every step is a plain decoding step."""
+
+    def start(self, prompt: Prompt) -> None:
+        self._last = int(prompt.ids[-1])
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if len(new_ids):
+            self._last = int(new_ids[-1])
+
+    def propose(self, budget: int) -> DraftTree:
+        return DraftTree.root_only(self._last)
+
+
+class _TrieDrafter(Drafter):
+    """A trie of one part of the prompt, matched with the end of the whole text so far."""
+
+    _trie: NgramTrie | ReleasedTrie
+
+    def __init__(self, n: int, prefix_len: int, num_draft: int, context: str, update_with_output: bool) -> None:
+        check_int("n", n, 2)
+        check_int("prefix_len", prefix_len, 1, n - 1)
+        check_int("num_draft", num_draft, 1)
+        if not isinstance(context, str) or not context:
+            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        if not isinstance(update_with_output, bool):
+            raise ValueError(f"update_with_output={update_with_output!r}: must be true or false")
+        self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft
+        self.context, self.update_with_output = context, update_with_output
+
+    @abstractmethod
+    def _index(self, text: IntArray) -> NgramTrie | ReleasedTrie:
+        """The trie of `text`."""
+
+    @abstractmethod
+    def _draft(self, text: IntArray, num_draft: int) -> DraftTree: ...
+
+    def start(self, prompt: Prompt) -> None:
+        self._trie = self._index(prompt.part(self.context))
+        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
+            # The output does not follow this part of the prompt, so no window may run from one into the other.
+            self._trie.begin_text()
+        self._history = TokenHistory(prompt.ids)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._history.append(new_ids)
+        if self.update_with_output:
+            self._trie.extend(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        return self._draft(self._history.ids, min(self.num_draft, budget))
+
+
+class NgramTrieDrafter(_TrieDrafter):
+    """The paper's method: Algorithm 1 over the prompt, matching and pruning as in section 3.2; see `NgramTrie`.
+
+    Args:
+        n: length of the sampling window.
+        prefix_len: L_p, the longest suffix of the text that is matched; 1 to n - 1.
+        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
+        context: the part of the prompt that the trie is built from (`Prompt.part`).
+        update_with_output: also index the output as it is emitted; the paper does not.
+        ties: which of equally frequent nodes are kept, "deep" or "shallow" (`NgramTrie.draft`).
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    _trie: NgramTrie
+
+    def __init__(
+        self,
+        *,
+        n: int = 13,
+        prefix_len: int = 3,
+        num_draft: int = 32,
+        context: str = "prompt",
+        update_with_output: bool = False,
+        ties: Ties = "deep",
+    ) -> None:
+        super().__init__(n, prefix_len, num_draft, context, update_with_output)
+        if ties not in get_args(Ties):
+            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        self.ties: Ties = ties
+
+    def _index(self, text: IntArray) -> NgramTrie:
+        return NgramTrie(text, n=self.n, prefix_len=self.prefix_len)
+
+    def _draft(self, text: IntArray, num_draft: int) -> DraftTree:
+        return self._trie.draft(text, num_draft, self.ties)
+
+
+class ReleasedNgramTrieDrafter(_TrieDrafter):
+    """What the authors' released code drafts, which is not Algorithm 1; see `ReleasedTrie`.
+
+    Args:
+        n, prefix_len, num_draft, context, update_with_output: as in `NgramTrieDrafter`. The released code reads the
+            user's turn alone on Spec-Bench, the retrieved texts on TriviaQA, the whole prompt on Hagrid.
+        eos_id: the token that pads the text.
+        no_match_id: the token that is drafted where nothing matches.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    _trie: ReleasedTrie
+
+    def __init__(
+        self,
+        *,
+        n: int = 13,
+        prefix_len: int = 3,
+        num_draft: int = 64,
+        context: str = "prompt",
+        update_with_output: bool = False,
+        eos_id: int = 2,
+        no_match_id: int = 100,
+    ) -> None:
+        super().__init__(n, prefix_len, num_draft, context, update_with_output)
+        check_int("eos_id", eos_id, 0)
+        check_int("no_match_id", no_match_id, 0)
+        self.eos_id, self.no_match_id = eos_id, no_match_id
+
+    def _index(self, text: IntArray) -> ReleasedTrie:
+        return ReleasedTrie(
+            text, n=self.n, prefix_len=self.prefix_len, eos_id=self.eos_id, no_match_id=self.no_match_id
+        )
+
+    def _draft(self, text: IntArray, num_draft: int) -> DraftTree:
+        return self._trie.draft(text, num_draft)

@@ -1,0 +1,243 @@
+"""Every number that is shown, as a pure function over records.
+
+`to_frame` lays the records out, one row an answer; `under_protocol` reads them the way a protocol does; the rest takes
+such a frame. Failed answers are rows too: they are counted, and left out of every average.
+
+A *prompt* is one turn of one question. Its repeats are averaged (or summed) before prompts are compared, so running
+one of them more often moves no average and narrows no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import bootstrap
+
+from ngram_trie.records import PromptRecord
+
+PROMPT = ["dataset", "question_id", "turn"]
+PROTOCOLS = ("corrected", "released")
+
+COLUMNS = [
+    "method", "model", *PROMPT, "repeat", "kind", "state", "num_tokens", "num_emitted", "num_steps",
+    "seconds", "prefill_seconds", "decode_seconds", "verdict", "failure",
+]  # fmt: skip
+
+
+def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
+    """One row an answer, in the order of the records.
+
+    Columns beside the record's own names:
+        num_tokens: output tokens, the one from prefill included.
+        num_emitted, num_steps: tokens emitted by verification steps, and how many steps there were.
+        seconds: the throughput clock, from before prefill to the last token.
+        prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
+        decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
+        verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
+        failure: kind of the failure, None for an answer.
+    """
+    return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
+
+
+def _row(record: PromptRecord) -> dict[str, object]:
+    seconds = record.seconds
+    total, prefill = (seconds.total, seconds.prefill) if seconds else (np.nan, 0.0)
+    verdict = record.lossless.verdict if record.lossless else None
+    if (
+        record.lossless and verdict == "control"
+    ):  # a foreign loop's verdict is its kind; what it emitted may still agree
+        verdict = "identical" if record.lossless.position is None else "different"
+    return {
+        "method": record.method,
+        "model": record.model,
+        "dataset": record.dataset,
+        "question_id": record.question_id,
+        "turn": record.turn,
+        "repeat": record.repeat,
+        "kind": record.kind,
+        "state": record.state,
+        "num_tokens": len(record.output_ids),
+        "num_emitted": sum(record.accept_lengths),
+        "num_steps": len(record.accept_lengths),
+        "seconds": total,
+        "prefill_seconds": prefill,
+        "decode_seconds": total - prefill if prefill > 0 else np.nan,
+        "verdict": verdict,
+        "failure": record.failure.kind if record.failure else None,
+    }
+
+
+def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
+    """The same answers as `protocol` reads them; every metric below applies to the result unchanged.
+
+    corrected: all questions, the clock from before prefill, accept lengths of verification steps alone.
+    released: what the n-gram trie paper's released code prints (results/paper/README.md): of each dataset only the last
+        question, in the order the questions were asked, failed or not; the clock starts after prefill; and the list of
+        accept lengths opens with a 1 for prefill. A loop that does not tell its prefill apart keeps it in the clock.
+
+    Raises:
+        ValueError: another name.
+    """
+    if protocol == "corrected":
+        return frame
+    if protocol != "released":
+        raise ValueError(f"protocol {protocol!r}: one of {', '.join(PROTOCOLS)}")
+    # A question is "asked" at its first record, so a run that was cut short and went on keeps the order.
+    last = frame.drop_duplicates(["dataset", "question_id"]).drop_duplicates("dataset", keep="last")
+    kept = frame.merge(last[["dataset", "question_id"]], on=["dataset", "question_id"])
+    return kept.assign(
+        seconds=kept.seconds - kept.prefill_seconds,
+        num_emitted=kept.num_emitted + 1,
+        num_steps=kept.num_steps + 1,
+    )
+
+
+def answered(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows that hold an answer."""
+    return frame[frame.failure.isna()]
+
+
+def _steps_per_prompt(frame: pd.DataFrame) -> pd.DataFrame:
+    """`num_emitted` and `num_steps` of each prompt, averaged over its repeats; an answer without steps has no say."""
+    steps = answered(frame).groupby(PROMPT, sort=False)[["num_emitted", "num_steps"]].mean()
+    return steps[steps.num_steps > 0]
+
+
+def accept_length(frame: pd.DataFrame) -> float:
+    """Tokens emitted per verification step, all steps pooled (micro)."""
+    steps = _steps_per_prompt(frame)
+    return _ratio(steps.num_emitted.sum(), steps.num_steps.sum())
+
+
+def accept_length_macro(frame: pd.DataFrame) -> float:
+    """Tokens emitted per verification step, mean over prompts (macro)."""
+    steps = _steps_per_prompt(frame)
+    return float((steps.num_emitted / steps.num_steps).mean())
+
+
+def tokens_per_second(frame: pd.DataFrame) -> float:
+    """Output tokens per second, totals over all answers, prefill included."""
+    answers = answered(frame)
+    return _ratio(answers.num_tokens.sum(), answers.seconds.sum(skipna=False))
+
+
+def decode_tokens_per_second(frame: pd.DataFrame) -> float:
+    """Output tokens per second without prefill and the token it yields; nan where prefill was not timed apart."""
+    answers = answered(frame)
+    return _ratio((answers.num_tokens - 1).sum(), answers.decode_seconds.sum(skipna=False))
+
+
+def num_prompts(frame: pd.DataFrame) -> int:
+    """Prompts with an answer."""
+    return len(answered(frame).drop_duplicates(PROMPT))
+
+
+def num_failures(frame: pd.DataFrame) -> int:
+    """Prompts that failed, in one repeat or more."""
+    return len(frame[frame.failure.notna()].drop_duplicates(PROMPT))
+
+
+def state(frame: pd.DataFrame) -> str:
+    """What the drafter knew before the prompt: "cold", "warm" or "preloaded"; "-" without records."""
+    return ", ".join(frame.state.unique()) or "-"
+
+
+class Speedup(NamedTuple):
+    """A ratio of throughputs and its 95% interval, nan where there is nothing to compare or resample."""
+
+    ratio: float
+    low: float
+    high: float
+
+
+def speedup(frame: pd.DataFrame, method: str, baseline: str = "vanilla", num_resamples: int = 2000) -> Speedup:
+    """Throughput of `method` over that of `baseline`, totals over the prompts and repeats that both have answered.
+
+    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, fixed seed): a prompt is drawn
+    with both its times, repeats summed. It holds the spread over prompts; with one prompt there is none, hence nan.
+    """
+    unknown = Speedup(np.nan, np.nan, np.nan)
+    answers = answered(frame)
+    keys = [*PROMPT, "repeat"]
+    ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, baseline))
+    pairs = ours.merge(theirs, on=keys, suffixes=("", "_baseline"), validate="one_to_one")
+    if pairs.empty or pairs.isna().any(axis=None):
+        return unknown
+    sums = pairs.groupby(PROMPT, sort=False)[["num_tokens", "seconds", "num_tokens_baseline", "seconds_baseline"]].sum()
+    samples = tuple(sums.to_numpy(dtype=float).T)
+    ratio = float(_throughput_ratio(*samples))
+    if len(sums) < 2:
+        return unknown._replace(ratio=ratio)
+    interval = bootstrap(
+        samples,
+        _throughput_ratio,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        n_resamples=num_resamples,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return Speedup(ratio, float(interval.low), float(interval.high))
+
+
+def _throughput_ratio(
+    tokens: np.ndarray, seconds: np.ndarray, base_tokens: np.ndarray, base_seconds: np.ndarray, axis: int = -1
+) -> np.ndarray:
+    """Speedup of totals along `axis`; the statistic that the bootstrap resamples."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        throughput = tokens.sum(axis=axis) / seconds.sum(axis=axis)
+        return throughput / (base_tokens.sum(axis=axis) / base_seconds.sum(axis=axis))
+
+
+def lossless(frame: pd.DataFrame, baseline: str = "vanilla") -> str:
+    """How one method's answers compare with vanilla's, token by token, in words. A prompt counts by its worst repeat.
+
+    "baseline" for vanilla itself; "160/160" all identical; "157/160, 2 ties, 1 DIFFERENT" where a tie is a difference
+    at a numerical tie of the two largest logits and DIFFERENT a bug; "control: 158/160" for an outside loop, of which
+    nothing is claimed; "not compared" where there is nothing to count.
+    """
+    if (frame.method == baseline).all() and len(frame):
+        return "baseline"
+    prefix = "control: " if (frame.kind == "decoder").any() else ""
+    compared = answered(frame).dropna(subset="verdict")
+    if compared.empty:
+        return prefix + "not compared"
+    severity = compared.verdict.map({"identical": 0, "tie": 1, "different": 2})
+    worst = severity.groupby([compared[column] for column in PROMPT]).max()
+    identical, ties, different = ((worst == level).sum() for level in range(3))
+    parts = [f"{identical}/{len(worst)}"]
+    if ties:
+        parts.append(f"{ties} tie{'s' if ties > 1 else ''}")
+    if different and not prefix:
+        parts.append(f"{different} DIFFERENT")
+    if uncompared := num_prompts(frame) - len(worst):
+        parts.append(f"{uncompared} not compared")
+    return prefix + ", ".join(parts)
+
+
+def _ratio(numerator: float, denominator: float) -> float:
+    return float(numerator / denominator) if denominator else float("nan")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A named function from one method's rows of a frame to one value."""
+
+    function: Callable[[pd.DataFrame], float | int | str]
+    description: str
+
+
+METRICS: dict[str, Metric] = {
+    "accept_length": Metric(accept_length, "tokens emitted per verification step, all steps pooled; vanilla is 1"),
+    "accept_length_macro": Metric(accept_length_macro, "tokens emitted per verification step, mean over prompts"),
+    "tokens_per_second": Metric(tokens_per_second, "output tokens per second, prefill included, totals"),
+    "decode_tokens_per_second": Metric(decode_tokens_per_second, "output tokens per second without prefill, totals"),
+    "num_prompts": Metric(num_prompts, "prompts with an answer"),
+    "num_failures": Metric(num_failures, "prompts that failed, in one repeat or more"),
+    "lossless": Metric(lossless, "prompts whose token ids equal vanilla's"),
+    "state": Metric(state, "what the drafter knew before the prompt"),
+}

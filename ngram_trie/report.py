@@ -1,0 +1,34 @@
+"""From a run's records to what is shown: `table.csv`, `table.md`, `table.tex`, `figure.png` and text for the terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+
+from ngram_trie import figures, metrics, tables
+from ngram_trie.records import RunManifest, read_records
+
+
+def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
+    """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the table as text.
+
+    Args:
+        methods, datasets: order of rows and columns; that of the records unless given.
+
+    Raises:
+        FileNotFoundError: the folder holds no records.
+    """
+    path = folder / "records.jsonl"
+    if not path.exists():
+        raise FileNotFoundError(f"{path}: no records; `python -m scripts.run` or `make reproduce-table1` writes them")
+    records = list(read_records(path))
+    manifest = RunManifest.read(folder / "manifest.json")
+    repeats = max(record.repeat for record in records) + 1
+    frame = pd.concat([
+        tables.table1(records, protocol, records[0].model, manifest.device, methods, datasets)
+        for protocol in metrics.PROTOCOLS
+    ])  # fmt: skip
+    tables.write_table(frame, folder, repeats)
+    figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
+    return tables.text_table(frame, repeats)

@@ -1,0 +1,232 @@
+"""Run methods over prompts and record every answer: interleaved prompt by prompt, resumable, failures kept apart."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm import tqdm
+from transformers import PreTrainedModel
+
+from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, content_hash, read_records
+from ngram_trie.target import TargetModel
+
+BASELINE = "vanilla"
+
+
+class LosslessError(RuntimeError):
+    """A method of the project's loop gave other tokens than vanilla, and no numerical tie explains it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What to measure.
+
+    Attributes:
+        id: hash of the resolved config.
+        model: the target's name in records.
+        methods: name -> decoder, "vanilla" among them: the denominator and the reference of every other.
+        prompts: dataset -> prompts in question order.
+        warmup: prompts that are run and not recorded, so that compilation and caches are paid for beforehand.
+        stop: when answers end.
+        repeats: how often each prompt is answered by each method.
+    """
+
+    id: str
+    model: str
+    methods: Mapping[str, Decoder]
+    prompts: Mapping[str, Sequence[Prompt]]
+    warmup: Sequence[Prompt]
+    stop: Stop
+    repeats: int
+
+    def __post_init__(self) -> None:
+        if BASELINE not in self.methods:
+            raise ValueError(f"methods {list(self.methods)}: {BASELINE!r} must be among them, it is the denominator")
+
+    def order(self, turn: int) -> list[str]:
+        """The methods, rotated so that none always runs first."""
+        names = list(self.methods)
+        shift = turn % len(names)
+        return names[shift:] + names[:shift]
+
+
+def bind_methods(methods: Mapping[str, Any], target: TargetModel) -> dict[str, Decoder]:
+    """Decoders over `target`: drafters in the project's loop, outside decoders in their own."""
+    decoders: dict[str, Decoder] = {}
+    for name, method in methods.items():
+        if isinstance(method, Drafter):
+            decoders[name] = SpeculativeDecoder(target, method)
+        elif isinstance(method, Decoder):
+            method.bind(target)
+            decoders[name] = method
+        else:
+            raise TypeError(f"method {name}: {type(method).__name__} is neither a Drafter nor a Decoder")
+    return decoders
+
+
+def measure(run: Run, target: TargetModel, writer: RecordWriter) -> None:
+    """Answer every prompt with every method and write a record of each; answers already recorded are skipped.
+
+    Raises:
+        LosslessError: after all is measured, if a method's output is not vanilla's.
+    """
+    total = sum(len(prompts) for prompts in run.prompts.values()) * run.repeats * len(run.methods)
+    with tqdm(total=total, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
+        done = len(writer.records)
+        progress.update(done)
+        if done < total:
+            warm_up(run, progress)
+        for dataset, prompts in run.prompts.items():
+            progress.set_description(dataset)
+            for index, prompt in enumerate(prompts):
+                for repeat in range(run.repeats):
+                    order = run.order(index + repeat)
+                    if repeat == 0:  # the reference of all others comes first
+                        order = [BASELINE, *(name for name in order if name != BASELINE)]
+                    for method in order:
+                        if (method, dataset, prompt.question_id, prompt.turn, repeat) not in writer:
+                            writer.write(answer(run, method, prompt, repeat, target, writer))
+                            progress.update()
+    differing = [
+        f"{r.method} on {r.question_id} from token {r.lossless.position} on (gap of the two largest logits {r.lossless.gap:.2g})"
+        for r in writer.records.values()
+        if r.lossless and r.lossless.verdict == "different" and r.kind == "drafter"
+    ]
+    if differing:
+        raise LosslessError(f"{len(differing)} answers differ from {BASELINE}'s: " + "; ".join(differing[:5]))
+
+
+def warm_up(run: Run, progress: tqdm[Any]) -> None:
+    progress.set_description("warming up")
+    for prompt in run.warmup:
+        for decoder in run.methods.values():
+            decoder.generate(prompt, run.stop)
+
+
+def answer(
+    run: Run, method: str, prompt: Prompt, repeat: int, target: TargetModel, writer: RecordWriter
+) -> PromptRecord:
+    """One record: the answer of `method` to `prompt`, or why there is none."""
+    decoder = run.methods[method]
+    about: dict[str, Any] = {
+        "run": run.id,
+        "method": method,
+        "model": run.model,
+        "dataset": prompt.dataset,
+        "question_id": prompt.question_id,
+        "turn": prompt.turn,
+        "repeat": repeat,
+        "prompt_hash": content_hash(prompt.ids.tolist()),
+        "num_prompt_tokens": len(prompt.ids),
+        "state": decoder.state,
+        "kind": decoder.kind,
+    }
+    try:
+        result = decoder.generate(prompt, run.stop)
+    except PromptTooLong as error:
+        return PromptRecord(**about, failure=Failure("prompt_too_long", str(error)))
+    except torch.OutOfMemoryError as error:
+        torch.cuda.empty_cache()
+        return PromptRecord(**about, failure=Failure("out_of_memory", str(error).splitlines()[0]))
+    reference = writer.records.get((BASELINE, prompt.dataset, prompt.question_id, prompt.turn, 0))
+    verdict = compare(result, reference.output_ids, prompt, target) if reference and not reference.failure else None
+    is_reference = method == BASELINE and repeat == 0
+    return PromptRecord(**about, **vars(result), lossless=None if is_reference else verdict)
+
+
+def compare(result: GenerationResult, reference: list[int], prompt: Prompt, target: TargetModel) -> Lossless:
+    """Whether the answer is the reference, token by token, and if not, whether a numerical tie explains it."""
+    output = result.output_ids
+    if output == reference:
+        return Lossless("identical")
+    pairs = zip(output, reference, strict=False)
+    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(output), len(reference)))
+    gap, is_tie = target.near_tie([*prompt.ids.tolist(), *reference[:position]])
+    return Lossless("tie" if is_tie else "different", position, gap)
+
+
+def is_complete(folder: Path, run_id: str, size: int) -> bool:
+    """Whether `folder` already holds all `size` records of this run."""
+    manifest, records = folder / "manifest.json", folder / "records.jsonl"
+    if not (manifest.exists() and records.exists()) or RunManifest.read(manifest).run != run_id:
+        return False
+    return sum(1 for _ in read_records(records)) == size
+
+
+def eos_ids(model: PreTrainedModel) -> list[int]:
+    """The token ids that end an answer, as the model's generation config lists them."""
+    ids = model.generation_config.eos_token_id
+    return [ids] if isinstance(ids, int) else list(ids or [])
+
+
+def describe_device(device: torch.device) -> str:
+    """The hardware in words: the GPU's name, or the CPU's and the number of threads used."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    name = platform.processor() or platform.machine()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
+        name = models[0] if models else name
+    return f"{name}, {torch.get_num_threads()} threads"
+
+
+def make_manifest(run_id: str, config: Mapping[str, Any], device: torch.device) -> RunManifest:
+    """Provenance of a run that starts now."""
+    packages = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
+    environment = {"platform": platform.platform()}
+    if device.type == "cuda":
+        environment["cuda"] = str(torch.version.cuda)
+    return RunManifest(
+        run=run_id,
+        config=config,
+        commit=git("rev-parse", "HEAD"),
+        dirty=None if (status := git("status", "--porcelain", "--untracked-files=no")) is None else bool(status),
+        device=describe_device(device),
+        num_threads=torch.get_num_threads(),
+        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        environment=environment,
+    )
+
+
+def git(*arguments: str) -> str | None:
+    """Output of a git command in the project's folder; None where there is no git or no checkout."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def open_run(folder: Path, run_id: str, force: bool, manifest: Callable[[], RunManifest]) -> RecordWriter:
+    """The writer of a run's records; goes on where an interrupted run of the same config stopped.
+
+    Raises:
+        FileExistsError: the folder holds another run; different configs never mix.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "manifest.json"
+    if force:
+        for old in (path, folder / "records.jsonl"):
+            old.unlink(missing_ok=True)
+    if path.exists():
+        if (found := RunManifest.read(path).run) != run_id:
+            raise FileExistsError(
+                f"{folder} holds run {found}, this config is run {run_id}: give another output=FOLDER, or force=true to replace it"
+            )
+    else:
+        manifest().write(path)
+    return RecordWriter(folder / "records.jsonl")

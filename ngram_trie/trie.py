@@ -1,0 +1,361 @@
+"""The n-gram trie of the paper (sections 3.1 and 3.2), and the one that the authors released.
+
+Both are flat arrays under numba. `nodes` (capacity, 6) holds one node a row, the root in row 0; `table` is an
+open-addressing hash from (parent, token) to the child's row, where 0 means empty, since the root is nobody's child.
+Rows are handed out in order of creation and siblings are chained in that order, so "first inserted" is the chain's
+order. A child's count never exceeds its parent's: whatever counts a path also counts its prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from heapq import heapreplace
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ngram_trie.tree import DraftTree, IntArray
+
+Ties = Literal["deep", "shallow"]
+Rows: TypeAlias = NDArray[np.int32]
+
+TOKEN, PARENT, COUNT, FIRST_CHILD, LAST_CHILD, NEXT_SIBLING = range(6)
+NUM_FIELDS = 6
+
+
+@njit(cache=True)
+def _slot(nodes: Rows, table: Rows, node: int, token: int) -> int:
+    """Where `table` holds the child of `node` by `token`, or would hold it."""
+    mask = len(table) - 1
+    mixed = (node * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
+    slot = (mixed ^ (mixed >> 31)) & mask
+    while table[slot] != 0 and (nodes[table[slot], PARENT] != node or nodes[table[slot], TOKEN] != token):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True)
+def _add(nodes: Rows, table: Rows, size: int, node: int, token: int, weight: int) -> tuple[int, int]:
+    """Count `weight` at the child of `node` by `token`, inserting it where missing (equation 4): child, new size."""
+    slot = _slot(nodes, table, node, token)
+    child = int(table[slot])
+    if child == 0:
+        child, size = size, size + 1
+        table[slot] = child
+        nodes[child] = 0
+        nodes[child, TOKEN] = token
+        nodes[child, PARENT] = node
+        if nodes[node, FIRST_CHILD] == 0:
+            nodes[node, FIRST_CHILD] = child
+        else:
+            nodes[nodes[node, LAST_CHILD], NEXT_SIBLING] = child
+        nodes[node, LAST_CHILD] = child
+    nodes[child, COUNT] += weight
+    return child, size
+
+
+@njit(cache=True)
+def _rehash(nodes: Rows, table: Rows, size: int) -> None:
+    for node in range(1, size):
+        table[_slot(nodes, table, nodes[node, PARENT], nodes[node, TOKEN])] = node
+
+
+@njit(cache=True)
+def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
+    """The node after `node` in the depth-first traversal below `top`, 0 at its end; skips what is below `node` unless
+    `descend`."""
+    if descend and nodes[node, FIRST_CHILD] != 0:
+        return int(nodes[node, FIRST_CHILD])
+    while node != top:
+        if nodes[node, NEXT_SIBLING] != 0:
+            return int(nodes[node, NEXT_SIBLING])
+        node = int(nodes[node, PARENT])
+    return 0
+
+
+@njit(cache=True)
+def _prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray]:
+    """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens and parents of a draft tree."""
+    # The min-heap of the paper, over counts alone: its smallest entry is the count a node needs to be kept. It starts
+    # with zeros, which every node beats. Below a node that is not kept nothing can be, so the walk stops there.
+    num_draft = min(num_draft, len(nodes))
+    heap = [np.int64(0)] * num_draft
+    node = _next(nodes, top, top, True)
+    while node != 0:
+        kept = nodes[node, COUNT] > heap[0]
+        if kept:
+            heapreplace(heap, np.int64(nodes[node, COUNT]))
+        node = _next(nodes, top, node, kept)
+    floor = heap[0]
+    ties_left = 0
+    for count in heap:
+        ties_left += count == floor
+
+    # Of the nodes at the floor, the traversal's first ones fill what is left. A parent comes before its children and
+    # counts no less, so it is kept if they are.
+    source = np.empty(num_draft + 1, np.int64)
+    tokens = np.empty(num_draft + 1, np.int64)
+    parents = np.empty(num_draft + 1, np.int64)
+    source[0], tokens[0], parents[0] = top, root_token, -1
+    size, head = 1, 0
+    node = _next(nodes, top, top, True)
+    while node != 0 and size <= num_draft:
+        count = nodes[node, COUNT]
+        kept = count > floor or (count == floor and ties_left > 0)
+        if kept:
+            ties_left -= count == floor
+            if deep:
+                head = size - 1
+                while source[head] != nodes[node, PARENT]:
+                    head = parents[head]
+            source[size], tokens[size], parents[size] = node, nodes[node, TOKEN], head
+            size += 1
+        if deep:
+            node = _next(nodes, top, node, kept)
+        else:
+            # Breadth first, with what was kept as the queue.
+            node = int(nodes[node, NEXT_SIBLING])
+            while node == 0 and head + 1 < size:
+                head += 1
+                node = int(nodes[source[head], FIRST_CHILD])
+    return tokens[:size], parents[:size]
+
+
+class _Trie:
+    """Storage that both tries share: rows, hash and their growth."""
+
+    def __init__(self, capacity: int) -> None:
+        self._nodes = np.empty((0, NUM_FIELDS), np.int32)
+        self._size = 0
+        self._reserve(capacity + 1)
+        self._nodes[0] = 0
+        self._size = 1
+
+    def __len__(self) -> int:
+        """Number of nodes, the root not counted."""
+        return self._size - 1
+
+    def _reserve(self, num_new: int) -> None:
+        """Make room for `num_new` nodes, with the hash at most half full."""
+        needed = self._size + num_new
+        if needed <= len(self._nodes):
+            return
+        grown = np.empty((max(needed, 2 * len(self._nodes)), NUM_FIELDS), np.int32)
+        grown[: self._size] = self._nodes[: self._size]
+        self._nodes = grown
+        self._table = np.zeros(1 << (2 * len(grown) - 1).bit_length(), np.int32)
+        _rehash(self._nodes, self._table, self._size)
+
+
+@njit(cache=True)
+def _count_windows(
+    new_ids: IntArray, position: int, reached: IntArray, nodes: Rows, table: Rows, size: int, prefix_len: int
+) -> int:
+    n = len(reached) - 1
+    for token in new_ids:
+        # Deepest first: reached[depth - 1] must still be where the previous token left it.
+        for depth in range(min(n, position + 1), 0, -1):
+            start = position - depth + 1
+            weight = min(prefix_len, start + 1, n - depth + 1)
+            reached[depth], size = _add(nodes, table, size, reached[depth - 1], token, weight)
+        position += 1
+    return size
+
+
+@njit(cache=True)
+def _draft(
+    text: IntArray, nodes: Rows, table: Rows, prefix_len: int, num_draft: int, deep: bool
+) -> tuple[IntArray, IntArray]:
+    end = len(text)
+    for length in range(min(prefix_len, end), 0, -1):
+        node = 0
+        for position in range(end - length, end):
+            node = int(table[_slot(nodes, table, node, text[position])])
+            if node == 0:
+                break
+        if node != 0 and nodes[node, FIRST_CHILD] != 0:
+            return _prune(nodes, node, num_draft, deep, text[end - 1])
+    return text[end - 1 :].copy(), np.full(1, -1, np.int64)
+
+
+class NgramTrie(_Trie):
+    """Algorithm 1, built token by token, with the matching and pruning of section 3.2.
+
+    As printed, Algorithm 1 inserts text[i + j : i + n] from the root for every window start i in [0, l) and every cut j
+    in [0, L_p), windows cut at the end of the text (all indices from 0). So an occurrence, at p, of a path of depth d
+    is counted once for every cut j with 0 <= i = p - j, j < L_p and d <= n - j:
+
+        min(L_p, p + 1, n - d + 1) times.
+
+    Every start is therefore inserted once, with that weight, while it is at most n tokens back: a token costs n hash
+    look-ups, and the prompt and the output that follows it are indexed by the same code. Nodes: at most n a token.
+
+    Args:
+        text: (l,) token ids, each in [0, 2**31).
+        n: length of the sampling window.
+        prefix_len: L_p, how many tokens of the text so far are matched at most; 1 <= L_p < n.
+    """
+
+    def __init__(self, text: Sequence[int] | IntArray = (), *, n: int, prefix_len: int) -> None:
+        super().__init__(n * len(text))
+        self.n, self.prefix_len = n, prefix_len
+        self.begin_text()
+        self.extend(text)
+
+    def begin_text(self) -> None:
+        """What is added from here on is another text: no window spans the border."""
+        self._position = 0
+        # reached[d]: the node of the last d tokens; reached[0] is the root.
+        self._reached = np.zeros(self.n + 1, np.int64)
+
+    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
+        """Add the (k,) tokens that follow."""
+        ids = np.asarray(new_ids, np.int64)
+        self._reserve(self.n * len(ids))
+        self._size = _count_windows(
+            ids, self._position, self._reached, self._nodes, self._table, self._size, self.prefix_len
+        )
+        self._position += len(ids)
+
+    def draft(self, text: IntArray, num_draft: int, ties: Ties = "deep") -> DraftTree:
+        """Match the end of `text` and prune what follows (section 3.2).
+
+        The longest suffix of at most L_p tokens that is a path from the root and has a continuation is matched; where
+        there is none, the draft is empty. Of the nodes below it the `num_draft` most frequent are kept (equation 5).
+        The paper leaves ties open:
+
+        - "deep": first in the depth-first traversal ("deep traverse it", section 3.2), which follows one chain to its
+          end before the next;
+        - "shallow": first in the breadth-first traversal, nearer to the root first.
+
+        Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal.
+
+        Args:
+            text: (k,) the text so far, k >= 1; its last token becomes the root.
+            num_draft: most nodes to draft, the root not counted.
+        """
+        if num_draft < 1:
+            return DraftTree.root_only(int(text[-1]))
+        return DraftTree(*_draft(text, self._nodes, self._table, self.prefix_len, num_draft, ties == "deep"))
+
+    def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
+        """Every path from the root with its count, in order of creation."""
+        paths: list[tuple[int, ...]] = [()]
+        for row in self._nodes[1 : self._size].tolist():
+            paths.append((*paths[row[PARENT]], row[TOKEN]))
+            yield paths[-1], row[COUNT]
+
+
+# The edge from a reversed prefix to what followed it; no token has this id.
+_THEN = -1
+
+
+@njit(cache=True)
+def _store_windows(text: IntArray, n: int, prefix_len: int, nodes: Rows, table: Rows, size: int) -> int:
+    for start in range(len(text) - n + 1):
+        key = 0
+        for position in range(start + prefix_len - 1, start - 1, -1):
+            key, size = _add(nodes, table, size, key, text[position], 1)
+            node, size = _add(nodes, table, size, key, _THEN, 1)
+            for follower in range(start + prefix_len, start + n):
+                node, size = _add(nodes, table, size, node, text[follower], 1)
+    return size
+
+
+@njit(cache=True)
+def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[IntArray, IntArray]:
+    """Drop whole paths, longest and last first, until the lengths of those left add up to at most `num_draft`."""
+    size = len(tokens)
+    depths = np.zeros(size, np.int64)
+    for node in range(1, size):
+        depths[node] = depths[parents[node]] + 1
+    order = np.argsort(depths, kind="mergesort")
+    place = np.zeros(size, np.int64)
+    total = kept = 0
+    while kept + 1 < size and total + depths[order[kept + 1]] <= num_draft:
+        kept += 1
+        total += depths[order[kept]]
+        place[order[kept]] = kept
+    order = order[: kept + 1]
+    parents = place[parents[order]]
+    parents[0] = -1
+    return tokens[order], parents
+
+
+@njit(cache=True)
+def _released_draft(
+    text: IntArray, nodes: Rows, table: Rows, n: int, prefix_len: int, num_draft: int, no_match_id: int
+) -> tuple[IntArray, IntArray]:
+    last = len(text) - 1
+    key = 0
+    for position in range(last, max(last - prefix_len, -1), -1):
+        longer = int(table[_slot(nodes, table, key, text[position])])
+        if longer == 0:
+            break
+        key = longer
+    if key == 0:
+        return np.array([text[last], no_match_id]), np.array([-1, 0])
+    top = int(table[_slot(nodes, table, key, _THEN)])
+    tokens, parents = _prune(nodes, top, num_draft, True, text[last])
+    if nodes[top, COUNT] * (n - prefix_len) > num_draft:
+        return _drop_longest(tokens, parents, num_draft)
+    return tokens, parents
+
+
+class ReleasedTrie(_Trie):
+    """What the authors' released code does instead of Algorithm 1.
+
+    A window of n tokens is stored under its first L_p tokens reversed, so that a walk back from the end of the text
+    matches the longest suffix, of at most L_p tokens; every match, however short, drafts the remaining n - L_p tokens
+    of its windows. The text is padded with EOS at its borders, here so that each of its tokens ends exactly one
+    prefix. Where matches x (n - L_p) > num_draft, the num_draft most frequent of all prefixes of what followed are
+    kept, and then whole paths are dropped, longest first, until the path lengths (nested prefixes counted each) add
+    up to at most num_draft: far fewer nodes than allowed. With no match the single token `no_match_id` is drafted.
+
+    What is known of that code leaves open: whether equal followers count as one match (here: each window is one), which
+    of equally frequent prefixes are kept (here: first in the depth-first traversal, which over recorded answers comes
+    closest to what was measured of that code), and which of equally long paths are dropped (here: the last in that
+    traversal).
+
+    Args:
+        text: (l,) token ids, each in [0, 2**31).
+        n: length of the sampling window.
+        prefix_len: L_p, 1 <= L_p < n.
+        eos_id: the token that pads the text.
+        no_match_id: the token drafted where nothing matches.
+    """
+
+    def __init__(
+        self, text: Sequence[int] | IntArray = (), *, n: int, prefix_len: int, eos_id: int = 2, no_match_id: int = 100
+    ) -> None:
+        super().__init__(len(text) * prefix_len * (n - prefix_len + 2))
+        self.n, self.prefix_len, self.eos_id, self.no_match_id = n, prefix_len, eos_id, no_match_id
+        self.begin_text()
+        self.extend(text)
+        self._store(np.append(self._tail, np.full(n - prefix_len, eos_id)))
+
+    def begin_text(self) -> None:
+        """What is added from here on is another text: no window spans the border."""
+        self._tail = np.full(self.prefix_len - 1, self.eos_id, np.int64)
+
+    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
+        """Add the (k,) tokens that follow: a window is stored once all its n tokens are there (an extension; the
+        released code reads the prompt only)."""
+        text = np.append(self._tail, np.asarray(new_ids, np.int64))
+        self._store(text)
+        self._tail = text[max(len(text) - self.n + 1, 0) :]
+
+    def _store(self, text: IntArray) -> None:
+        num_windows = max(len(text) - self.n + 1, 0)
+        self._reserve(num_windows * self.prefix_len * (self.n - self.prefix_len + 2))
+        self._size = _store_windows(text, self.n, self.prefix_len, self._nodes, self._table, self._size)
+
+    def draft(self, text: IntArray, num_draft: int) -> DraftTree:
+        """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class."""
+        if num_draft < 1:
+            return DraftTree.root_only(int(text[-1]))
+        return DraftTree(
+            *_released_draft(text, self._nodes, self._table, self.n, self.prefix_len, num_draft, self.no_match_id)
+        )

@@ -1,0 +1,151 @@
+"""What drafting costs: time to index a prompt, time to propose a draft, peak memory.
+
+    python -m scripts.bench_drafting
+
+The texts are synthetic. Words follow a Zipf law and whole passages come back, in the text and in the simulated answer,
+as they do in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of a
+decode that observes the answer's tokens one by one, the draft tree's construction included. The reference is
+Algorithm 1 in plain Python dicts.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from baselines.prompt_lookup import PromptLookup
+from ngram_trie import reference
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
+from ngram_trie.tree import DraftTree, IntArray
+
+NUM_STEPS = 400
+NUM_INDEX = 15
+METHODS: dict[str, Callable[[], Drafter]] = {
+    "n-gram trie, 32 nodes": NgramTrieDrafter,
+    "n-gram trie, 32 nodes, with output": lambda: NgramTrieDrafter(update_with_output=True),
+    "released, 64 nodes": ReleasedNgramTrieDrafter,
+    "prompt lookup, 10 nodes": PromptLookup,
+    "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
+}
+
+
+class ReferenceDrafter(Drafter):
+    """Algorithm 1 and section 3.2 in plain Python."""
+
+    def __init__(self, n: int, prefix_len: int, num_draft: int) -> None:
+        self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft
+
+    def start(self, prompt: Prompt) -> None:
+        self._text = prompt.ids.tolist()
+        self._root = reference.build_trie(self._text, self.n, self.prefix_len)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._text.extend(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        return reference.draft(self._root, self._text, self.prefix_len, min(self.num_draft, budget))
+
+
+def synthetic_text(length: int, rng: np.random.Generator, source: IntArray | None = None) -> IntArray:
+    """(length,) tokens: half of them fresh, half in passages of 3 to 30 copied from `source` or from what is there."""
+    weights = 1 / np.arange(10, 4010)
+    words = rng.choice(4000, size=length + 64, p=weights / weights.sum())
+    text = np.empty(length + 64, np.int64)
+    size = 0
+    while size < length:
+        chunk = words[size : size + int(rng.integers(3, 30))]
+        old = text[:size] if source is None else source
+        if len(old) > 60 and rng.random() < 0.5:
+            at = rng.integers(len(old) - len(chunk))
+            chunk = old[at : at + len(chunk)]
+        chunk = chunk[: len(text) - size]
+        text[size : size + len(chunk)] = chunk
+        size += len(chunk)
+    return text[:length]
+
+
+def bench(make: Callable[[], Drafter], prompt: Prompt, answer: list[int]) -> dict[str, float]:
+    """Milliseconds to index, microseconds to propose and to observe, and the MiB that were allocated at the peak."""
+    drafter = make()
+
+    def decode() -> tuple[list[float], list[float]]:
+        propose, observe = [], []
+        for token in answer:
+            begin = time.perf_counter()
+            drafter.observe([token])
+            middle = time.perf_counter()
+            drafter.propose(10**6)
+            observe.append(middle - begin)
+            propose.append(time.perf_counter() - middle)
+        return propose, observe
+
+    drafter.start(prompt)
+    decode()  # compiles, and warms the caches
+    index = []
+    for _ in range(NUM_INDEX):
+        begin = time.perf_counter()
+        drafter.start(prompt)
+        index.append(time.perf_counter() - begin)
+    propose, observe = decode()
+    tracemalloc.start()
+    drafter.start(prompt)
+    for token in answer[:20]:
+        drafter.observe([token])
+        drafter.propose(10**6)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return {
+        "index ms": float(np.median(index)) * 1e3,
+        "propose us": float(np.median(propose)) * 1e6,
+        "p99 us": float(np.quantile(propose, 0.99)) * 1e6,
+        "observe us": float(np.median(observe)) * 1e6,
+        "peak MiB": peak / 2**20,
+    }
+
+
+def bench_tree(num_nodes: int = 32) -> float:
+    """Microseconds that the construction of a draft tree takes by itself."""
+    tokens, parents = np.arange(num_nodes + 1), np.arange(-1, num_nodes)
+    seconds = []
+    for _ in range(2000):
+        begin = time.perf_counter()
+        DraftTree(tokens, parents)
+        seconds.append(time.perf_counter() - begin)
+    return float(np.median(seconds)) * 1e6
+
+
+def cpu_name() -> str:
+    """The processor in words, as far as the system tells."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
+
+
+def main() -> None:
+    rng = np.random.default_rng(0)
+    texts = {"900 tokens": synthetic_text(900, rng), "8,000 tokens": synthetic_text(8000, rng)}
+    cases = {name: (text, synthetic_text(NUM_STEPS, rng, text).tolist()) for name, text in texts.items()}
+    cases["one token 8,000 times"] = (np.full(8000, 7), [7] * NUM_STEPS)
+    rows = {
+        (text_name, method): bench(make, Prompt(text), answer)
+        for text_name, (text, answer) in cases.items()
+        for method, make in METHODS.items()
+    }
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    table.index.names = ["text", "method"]
+    print(f"{cpu_name()}; Python {platform.python_version()}, numpy {np.__version__}")
+    print(f"propose: median and 99th percentile of {NUM_STEPS} steps, index: median of {NUM_INDEX}\n")
+    print(table.round(2).to_string())
+    print(f"\nof each propose, constructing a DraftTree of 32 nodes: {bench_tree():.1f} us")
+
+
+if __name__ == "__main__":
+    main()

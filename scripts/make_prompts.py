@@ -1,0 +1,96 @@
+"""Write the bundled test prompts: `python -m scripts.make_prompts` (seconds; needs the `dev` extra).
+
+All subjects are held out from training. The question tasks share one small corpus; the passages of each prompt are
+what TF-IDF retrieval finds for the question in that corpus, so distractors resemble what a retriever brings along. They
+are laid out in the order of the corpus, so that the right passage is not given away by its place.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from sklearn.feature_extraction.text import TfidfVectorizer
+from transformers import AutoTokenizer
+
+from data import bundled, world
+from data.prompts import Question, build_prompt
+
+SEED = 2026
+NUM_TEST, NUM_WARMUP = 40, 2
+SUBJECTS_PER_KIND = 10
+NUM_RETRIEVED = {"rag": 5, "open_qa": 5, "attributed_qa": 8}
+MODEL = Path(__file__).parents[1] / "data" / "embedded" / "model"
+
+
+@dataclass
+class Corpus:
+    """Passages with a TF-IDF index."""
+
+    passages: list[world.Passage]
+
+    def __post_init__(self) -> None:
+        self.vectorizer = TfidfVectorizer(sublinear_tf=True)
+        self.matrix = self.vectorizer.fit_transform([f"{p.subject.name} {p.text}" for p in self.passages])
+
+    def retrieve(self, question: str, count: int) -> list[world.Passage]:
+        """The `count` best passages for `question`, in the order of the corpus."""
+        scores = (self.matrix @ self.vectorizer.transform([question]).T).toarray().ravel()
+        return [self.passages[index] for index in sorted(scores.argsort()[::-1][:count])]
+
+
+def held_out_subjects(rng: random.Random) -> list[world.Subject]:
+    """Up to `SUBJECTS_PER_KIND` of each kind; some kinds have fewer names that are held out."""
+    subjects: list[world.Subject] = []
+    for kind in world.grammar()["kinds"]:
+        drawn = {s.name: s for s in (world.draw_subject(rng, world.is_held_out, kind) for _ in range(100))}
+        subjects += list(drawn.values())[:SUBJECTS_PER_KIND]
+    return subjects
+
+
+def question_samples(task: str, rng: random.Random, subjects: list[world.Subject]) -> Iterator[world.Sample]:
+    """Questions about `subjects`, each over what retrieval finds for it; kept only if the answer was found."""
+    corpus = Corpus(world.task_passages(task, rng, subjects, 1))
+    for subject in rng.sample(subjects, len(subjects)):
+        own = [passage for passage in corpus.passages if passage.subject.name == subject.name]
+        query = world.draw_query(rng, own)
+        found = corpus.retrieve(query.text, NUM_RETRIEVED[task])
+        if {own[k - 1] for k in query.places(own)} <= set(found):
+            yield world.qa_prompt(task, found, [query.turn(task, found)])
+
+
+def summary_samples(rng: random.Random) -> Iterator[world.Sample]:
+    while True:
+        subject = world.draw_subject(rng, world.is_held_out)
+        yield world.summarization_sample(rng, subject, rng.randrange(14, 27), 1)
+
+
+def main() -> None:
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    rng = random.Random(SEED)
+    subjects = held_out_subjects(rng)
+    bundled.FOLDER.mkdir(parents=True, exist_ok=True)
+    for task in world.TASKS:
+        samples = summary_samples(rng) if task == "summarization" else question_samples(task, rng, subjects)
+        questions: list[Question] = []
+        for sample in samples:
+            turn, number = sample.turns[0], len(questions) + 1
+            name = f"{task}-{number:03}" if number <= NUM_TEST else f"{task}-warmup-{number - NUM_TEST}"
+            question = Question(task, name, sample.before, sample.context, sample.after, turn.answer, turn.key_facts)
+            if 300 <= len(build_prompt(question, tokenizer).ids) <= 900:
+                questions.append(question)
+            if len(questions) == NUM_TEST + NUM_WARMUP:
+                break
+        assert len(questions) == NUM_TEST + NUM_WARMUP, f"{task}: only {len(questions)} questions"
+        lines = [{k: v for k, v in vars(q).items() if k != "dataset"} for q in questions]
+        path = bundled.FOLDER / f"{task}.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        lengths = [len(build_prompt(question, tokenizer).ids) for question in questions]
+        print(f"{path.name}: {len(questions)} prompts of {min(lengths)} to {max(lengths)} tokens")
+
+
+if __name__ == "__main__":
+    main()

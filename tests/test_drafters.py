@@ -1,0 +1,126 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from tests.replay import TRACES, accept_lengths, recorded_turns
+
+needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+BOTH: list[Callable[..., Drafter]] = [NgramTrieDrafter, ReleasedNgramTrieDrafter]
+
+# BOS, a template, a context 10..15 within the user's turn 20 10..15 21, the template's end.
+PROMPT = Prompt(np.array([1, 5, 20, 10, 11, 12, 13, 14, 15, 21, 6]), {"user": (2, 10), "context": (3, 9)})
+
+
+def drafted(drafter: Drafter, output: list[int], prompt: Prompt = PROMPT, budget: int = 99) -> list[int]:
+    drafter.start(prompt)
+    drafter.observe(output)
+    tree = drafter.propose(budget)
+    assert tree.tokens[0] == output[-1]
+    return tree.tokens[1:].tolist()
+
+
+def test_vanilla_never_drafts() -> None:
+    drafter = NoDraft()
+    assert drafted(drafter, [10]) == []
+    assert accept_lengths(drafter, PROMPT, [10, 11, 12, 13]) == [1, 1, 1]
+
+
+def test_context_names_the_span_that_is_indexed() -> None:
+    assert drafted(NgramTrieDrafter(n=6), [14]) == [15, 21, 6]
+    assert drafted(NgramTrieDrafter(n=6, context="user"), [14]) == [15, 21]
+    assert drafted(NgramTrieDrafter(n=6, context="context"), [14]) == [15]
+    with pytest.raises(ValueError, match="parts prompt, user, context"):
+        drafted(NgramTrieDrafter(context="article"), [14])
+
+
+def test_the_match_spans_prompt_and_output() -> None:
+    prompt = Prompt(np.array([1, 2, 3, 4, 9, 9, 2, 3, 5, 9, 9, 1, 2]))
+    assert drafted(NgramTrieDrafter(num_draft=1), [3], prompt) == [4]
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_budget_is_respected(make: Callable[..., Drafter]) -> None:
+    for budget in range(4):
+        assert len(drafted(make(n=6), [11], budget=budget)) <= budget
+    assert len(drafted(make(n=6, num_draft=2), [11])) <= 2
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_output_is_indexed_on_request(make: Callable[..., Drafter]) -> None:
+    output = [*range(50, 70), 50, 51]
+    assert set(drafted(make(), output)) <= {100}
+    assert drafted(make(update_with_output=True), output)[:3] == [52, 53, 54]
+    # A new prompt starts afresh.
+    drafter = make(update_with_output=True)
+    drafted(drafter, output)
+    assert set(drafted(drafter, [51])) <= {100}
+
+
+def test_no_window_runs_from_an_inner_span_into_the_output() -> None:
+    whole = NgramTrieDrafter(update_with_output=True)
+    assert drafted(whole, [60, 61, 6]) == [60, 61, 6]
+    inner = NgramTrieDrafter(context="context", update_with_output=True)
+    assert drafted(inner, [60, 61, 15]) == []
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("n", 1),
+        ("n", "13"),
+        ("prefix_len", 0),
+        ("prefix_len", 13),
+        ("num_draft", 0),
+        ("num_draft", True),
+        ("context", ""),
+        ("update_with_output", "yes"),
+    ],
+)
+def test_bad_values_are_named(make: Callable[..., Drafter], field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        make(**{field: value})
+
+
+def test_bad_values_of_one_method() -> None:
+    with pytest.raises(ValueError, match="ties='random': must be one of deep, shallow"):
+        NgramTrieDrafter(ties="random")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="eos_id=-1: must be"):
+        ReleasedNgramTrieDrafter(eos_id=-1)
+
+
+def mean_accept_length(drafter: Drafter, category: str) -> float:
+    """Micro mean over the recorded (odd) questions of a category."""
+    steps = [
+        length for turn in recorded_turns([category]) for length in accept_lengths(drafter, turn.prompt, turn.output)
+    ]
+    return float(np.mean(steps))
+
+
+# Expected is what was measured over all 80 questions of a category; of these, the 40 recorded ones here are harder in
+# summarization and easier in rag, by about 4% for every drafter. The last line alone is this half's own value: the 3.01
+# reported for depth-first ties at 8 nodes is met only where 8 whole paths are kept, deepest first, and their union (22
+# nodes on average) is drafted. With 8 nodes one long chain does not beat the breadth-first tree.
+@needs_traces
+@pytest.mark.parametrize(
+    ("drafter", "summarization", "rag"),
+    [
+        (ReleasedNgramTrieDrafter(num_draft=64), 3.08, 1.76),
+        (ReleasedNgramTrieDrafter(num_draft=64, context="user"), 3.08, 1.76),
+        (ReleasedNgramTrieDrafter(num_draft=32), 2.98, 1.73),
+        (ReleasedNgramTrieDrafter(num_draft=8), 2.19, 1.54),
+        (NgramTrieDrafter(num_draft=8, ties="shallow"), 2.79, 1.70),
+        (NgramTrieDrafter(num_draft=32, ties="shallow"), 3.14, 1.79),
+        (NgramTrieDrafter(num_draft=64, ties="shallow"), 3.22, 1.81),
+        (NgramTrieDrafter(num_draft=64, ties="shallow", update_with_output=True), 3.25, 2.08),
+        (NgramTrieDrafter(num_draft=8, ties="deep"), 2.63, 1.72),
+    ],
+)
+def test_accept_lengths_of_recorded_answers(drafter: Drafter, summarization: float, rag: float) -> None:
+    measured = mean_accept_length(drafter, "summarization"), mean_accept_length(drafter, "rag")
+    print(f"{type(drafter).__name__} {drafter.__dict__.get('num_draft')}: {measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx((summarization, rag), rel=0.06)
