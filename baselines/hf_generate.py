@@ -5,6 +5,7 @@ Both own their loop, so they show what the loop itself costs, not only what the 
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
@@ -121,7 +122,7 @@ class ForwardCalls:
         """Accept length and number of drafted nodes of each forward after the first, for the tokens that were kept."""
         # Before a forward, all but the last emitted token are cached.
         emitted = [min(cached - num_prompt + 1, num_output) for cached in self.cached[1:]] + [num_output]
-        accept_lengths = [after - before for before, after in zip(emitted, emitted[1:], strict=False)]
+        accept_lengths = [after - before for before, after in itertools.pairwise(emitted)]
         if accept_lengths:
             accept_lengths[0] += emitted[0] - 1
         elif num_output > 1:  # the first forward did it all

@@ -141,7 +141,7 @@ class Passage:
 
 
 def write_passage(rng: random.Random, subject: Subject, facts: Sequence[Fact], num_fillers: int) -> Passage:
-    """The statements of `facts` and some fillers; a fact's statement comes first, so that the text names its subject."""
+    """The statements of `facts` and some fillers; a fact comes first, so that the text names its subject."""
     rest = [fact.stated for fact in facts[1:]] + [filler(rng) for _ in range(num_fillers)]
     rng.shuffle(rest)
     return Passage(subject, tuple(facts), (facts[0].stated, *rest))
@@ -259,8 +259,8 @@ COMPOSE = {"rag": rag_answer, "open_qa": open_qa_answer, "attributed_qa": attrib
 
 
 def summary_turn(rng: random.Random, article: Passage) -> Turn:
-    """Ask for a summary that keeps three facts. It repeats the article's lead, then the first and the last asked fact in
-    the article's words and the second in its own.
+    """Ask for a summary that keeps three facts. It repeats the article's lead, then the first and the last asked fact
+    in the article's words and the second in its own.
     """
     subject, words = article.subject, grammar()["answers"]
     facts = rng.sample(article.facts[1:], 3)
@@ -296,10 +296,7 @@ def qa_prompt(task: str, passages: Sequence[Passage], turns: list[Turn]) -> Samp
     if task == "open_qa":
         context = "\n\n".join(passage.text for passage in passages)
         return Sample(task, "", context, "\n\n" + instruction.format(question=turns[0].question), turns)
-    if task == "rag":
-        title = "Passage {k} ({name}): "
-    else:
-        title = "[{k}] "
+    title = "Passage {k} ({name}): " if task == "rag" else "[{k}] "
     context = "\n".join(
         title.format(k=k, name=sentence(passage.subject.name)) + passage.text for k, passage in enumerate(passages, 1)
     )

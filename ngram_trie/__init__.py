@@ -1,1 +1,1 @@
-"""N-gram trie speculative decoding: draft trees, tries and drafters, verification, decoding, records, metrics, tables."""
+"""N-gram trie speculative decoding: trees, tries and drafters, decoding, records, metrics, tables, figures."""

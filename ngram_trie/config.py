@@ -1,4 +1,4 @@
-"""Reading the configuration: paths of the project, names with their nearest neighbours, values checked by their owners."""
+"""Reading the configuration: the project's paths, unknown names with their nearest neighbours, building from YAML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf
 
 PROJECT = Path(__file__).parents[1]
 CONFIGS = PROJECT / "configs"
@@ -54,7 +54,7 @@ def named(config: DictConfig, single: str, several: str) -> dict[str, DictConfig
     return {config[single].name: config[single]}
 
 
-def build(config: DictConfig, where: str) -> Any:
+def build(config: DictConfig | ListConfig, where: str) -> Any:
     """Instantiate what `_target_` names with the other fields.
 
     Raises:

@@ -96,8 +96,8 @@ class GenerationResult:
 
 
 class Decoder(ABC):
-    """Answers prompts. `SpeculativeDecoder` runs the project's loop; an outside system subclasses this with a loop of its
-    own and is marked so in every table.
+    """Answers prompts. `SpeculativeDecoder` runs the project's loop; an outside system subclasses this with a loop of
+    its own and is marked so in every table.
 
     Attributes:
         kind: "drafter" for the project's loop, "decoder" for any other.

@@ -86,7 +86,9 @@ class TokenHistory:
     def append(self, new_ids: Sequence[int]) -> None:
         end = self._size + len(new_ids)
         if end > len(self._buffer):
-            self._buffer = np.concatenate([self._buffer, np.empty_like(self._buffer)])
+            grown = np.empty(2 * end, np.int64)
+            grown[: self._size] = self.ids
+            self._buffer = grown
         self._buffer[self._size : end] = new_ids
         self._size = end
 

@@ -98,7 +98,7 @@ class NgramTrieDrafter(_TrieDrafter):
         num_draft: int = 32,
         context: str = "prompt",
         update_with_output: bool = False,
-        ties: Ties = "deep",
+        ties: Ties = "shallow",
     ) -> None:
         super().__init__(n, prefix_len, num_draft, context, update_with_output)
         if ties not in get_args(Ties):

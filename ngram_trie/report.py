@@ -1,4 +1,4 @@
-"""From a run's records to what is shown: `table.csv`, `table.md`, `table.tex`, `figure.png` and text for the terminal."""
+"""From a run's records to what is shown: `table.csv`, `.md` and `.tex`, `figure.png`, and text for the terminal."""
 
 from __future__ import annotations
 

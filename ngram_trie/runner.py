@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -97,9 +97,16 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter) -> None:
                         if (method, dataset, prompt.question_id, prompt.turn, repeat) not in writer:
                             writer.write(answer(run, method, prompt, repeat, target, writer))
                             progress.update()
+    check_lossless(writer.records.values())
+
+
+def check_lossless(records: Iterable[PromptRecord]) -> None:
+    """Raises:
+    LosslessError: a method of the project's loop gave other tokens than vanilla, and no tie explains it.
+    """
     differing = [
-        f"{r.method} on {r.question_id} from token {r.lossless.position} on (gap of the two largest logits {r.lossless.gap:.2g})"
-        for r in writer.records.values()
+        f"{r.method} on {r.question_id} from token {r.lossless.position} on (logit gap {r.lossless.gap:.2g})"
+        for r in records
         if r.lossless and r.lossless.verdict == "different" and r.kind == "drafter"
     ]
     if differing:
@@ -225,7 +232,8 @@ def open_run(folder: Path, run_id: str, force: bool, manifest: Callable[[], RunM
     if path.exists():
         if (found := RunManifest.read(path).run) != run_id:
             raise FileExistsError(
-                f"{folder} holds run {found}, this config is run {run_id}: give another output=FOLDER, or force=true to replace it"
+                f"{folder} holds run {found}, this config is run {run_id}: "
+                "give another output=FOLDER, or force=true to replace it"
             )
     else:
         manifest().write(path)

@@ -22,8 +22,8 @@ from ngram_trie.tree import DraftTree, IntArray
 class PreallocatedLayer(DynamicLayer):
     """One layer's keys and values in buffers (b, h, c, d) that are written in place, of which the first p rows count.
 
-    transformers' `DynamicLayer` copies the whole cache at every step to append to it; its `StaticLayer` attends over the
-    whole capacity. This one does neither.
+    transformers' `DynamicLayer` copies the whole cache at every step to append to it; its `StaticLayer` attends over
+    the whole capacity. This one does neither.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -72,7 +72,7 @@ class KVCache(Cache):
             layer.length = length
 
     def keep(self, past: int, path: list[int]) -> None:
-        """Keep the first `past` rows and, moved right behind them, the rows of the tree nodes in `path` (increasing)."""
+        """Keep the first `past` rows and, moved right behind them, those of the tree nodes in `path` (increasing)."""
         # A path that is the front of the tree (always so for a chain) already lies where it belongs.
         if path[-1] != len(path) - 1:
             rows = torch.tensor(path, device=self.layers[0].keys.device) + past

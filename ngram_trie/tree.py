@@ -54,7 +54,8 @@ class DraftTree:
         nodes = np.arange(len(self.tokens))
         if len(self.tokens) == 0 or len(self.parents) != len(self.tokens):
             raise ValueError(
-                f"a draft tree needs a root and one parent a node, not {len(self.tokens)} tokens, {len(self.parents)} parents"
+                f"a draft tree needs a root and a parent for each node, not {len(self.tokens)} tokens and "
+                f"{len(self.parents)} parents"
             )
         if self.parents[0] != -1 or (self.parents[1:] < 0).any() or (self.parents >= nodes).any():
             raise ValueError("parents must precede their children, and only node 0 may be a root")
@@ -72,7 +73,7 @@ class DraftTree:
 
     @classmethod
     def from_paths(cls, root: int, paths: Iterable[Sequence[int]]) -> DraftTree:
-        """The tree of all `paths` (each without the root), with shared prefixes merged, in order of first appearance."""
+        """The tree of all `paths` (each without the root), shared prefixes merged, in order of appearance."""
         tokens, parents = [root], [-1]
         child_of: dict[tuple[int, int], int] = {}
         for path in paths:

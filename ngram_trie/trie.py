@@ -219,7 +219,7 @@ class NgramTrie(_Trie):
         )
         self._position += len(ids)
 
-    def draft(self, text: IntArray, num_draft: int, ties: Ties = "deep") -> DraftTree:
+    def draft(self, text: IntArray, num_draft: int, ties: Ties = "shallow") -> DraftTree:
         """Match the end of `text` and prune what follows (section 3.2).
 
         The longest suffix of at most L_p tokens that is a path from the root and has a continuation is matched; where

@@ -95,8 +95,7 @@ def cached_model(**options: Any) -> Any:
 
 def resolve(config: DictConfig) -> dict[str, Any]:
     """What decides the results: the resolved config without where they go; paths relative to the project."""
-    resolved = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(resolved, dict)
+    resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     for name in ("output", "force"):
         del resolved[name]
     for single, several in (("dataset", "datasets"), ("method", "methods")):

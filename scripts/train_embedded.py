@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -59,7 +60,7 @@ class TrainConfig:
 
 
 def train_tokenizer(config: TrainConfig) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the world's text: common words and names become whole tokens, any other text stays possible."""
+    """Byte-level BPE over the world's text: common words and names become whole tokens, any text is possible."""
     rng = random.Random(config.seed)
 
     def texts() -> Iterator[str]:
@@ -263,7 +264,9 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
     tokenizer.save_pretrained(output)
     batches = Batches(config, tokenizer)
     model = build_model(config, config.vocab_size)
-    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "lm_head" not in name]
+    matrices = [
+        p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "lm_head" not in name
+    ]
     others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
     optimizers = [
         torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0),
@@ -294,13 +297,25 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
             optimizer.zero_grad()
         seconds += time.perf_counter() - started
         if step % 20 == 0:
-            entry = {"step": step, "loss": round(loss.item(), 4), "grad_norm": round(norm.item(), 2), "seconds": round(seconds)}
+            entry: dict[str, Any] = {
+                "step": step,
+                "loss": round(loss.item(), 4),
+                "grad_norm": round(norm.item(), 2),
+                "seconds": round(seconds),
+            }
             if step % 100 == 0:
-                entry["accuracy"] = {t: [round(x, 3) for x in v] for t, v in teacher_forced_accuracy(model, batches, held_out).items()}
+                entry["accuracy"] = {
+                    t: [round(x, 3) for x in v] for t, v in teacher_forced_accuracy(model, batches, held_out).items()
+                }
             print(json.dumps(entry), file=log, flush=True)
             print(entry, flush=True)
         if (step + 1) % checkpoint_every == 0:
-            state = {"model": model.state_dict(), "optimizers": [o.state_dict() for o in optimizers], "step": step + 1, "seconds": seconds}
+            state = {
+                "model": model.state_dict(),
+                "optimizers": [o.state_dict() for o in optimizers],
+                "step": step + 1,
+                "seconds": seconds,
+            }
             torch.save(state, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
     model.to(torch.bfloat16).save_pretrained(output)

@@ -1,0 +1,68 @@
+"""Tiny random models and drafters that several test modules share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+import hypothesis
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.target import TargetModel
+from ngram_trie.tree import DraftTree
+
+VOCABULARY = 61
+
+# One example sequence for everybody: a near-tie of two logits must not turn CI red by chance.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
+hypothesis.settings.load_profile("ci")
+
+
+@functools.cache
+def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
+    """A random model in single precision, with grouped queries and an untied, spread-out head: varied tokens, no loops."""
+    torch.manual_seed(0)
+    config_class = {"llama": LlamaConfig, "qwen2": Qwen2Config}[family]
+    config = config_class(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=160,
+        initializer_range=0.3,
+        tie_word_embeddings=False,
+    )
+    return TargetModel(AutoModelForCausalLM.from_config(config, attn_implementation=attention), max_draft=64)
+
+
+@pytest.fixture(params=["llama", "qwen2"])
+def target(request: pytest.FixtureRequest) -> TargetModel:
+    return tiny_target(request.param)
+
+
+class Scripted(Drafter):
+    """Proposes, step by step, the given functions of the text so far; then nothing."""
+
+    def __init__(self, trees: Sequence[object]) -> None:
+        self.trees = trees
+
+    def start(self, prompt: Prompt) -> None:
+        self.text = prompt.ids.tolist()
+        self.num_prompt = len(self.text)
+        self.observed: list[int] = []
+        self.step = 0
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.text += new_ids
+        self.observed += new_ids
+
+    def propose(self, budget: int) -> DraftTree:
+        self.step += 1
+        if self.step > len(self.trees):
+            return DraftTree.root_only(self.text[-1])
+        return self.trees[self.step - 1](self.text)  # type: ignore[operator]

@@ -1,0 +1,202 @@
+"""The loop emits exactly what greedy decoding would, whatever a drafter proposes, and stops where it should."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from conftest import VOCABULARY, Scripted, tiny_target
+from hypothesis import given
+from hypothesis import strategies as st
+
+from baselines.prompt_lookup import PromptLookup
+from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
+from ngram_trie.drafter import Prompt
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.tree import DraftTree
+
+tokens = st.integers(0, VOCABULARY - 1)
+prompts = st.lists(tokens, min_size=1, max_size=24)
+
+
+@functools.cache
+def plain_greedy(family: str, attention: str, prompt: tuple[int, ...], length: int) -> list[int]:
+    """Reference: one uncached forward a token, stock model, no code of ours."""
+    model, ids = tiny_target(family, attention).model, list(prompt)
+    with torch.inference_mode():
+        for _ in range(length):
+            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+    return ids[len(prompt) :]
+
+
+@st.composite
+def adversarial_tree(draw: st.DrawFn) -> object:
+    """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, shuffled, or nothing."""
+    true_depths = draw(st.lists(st.integers(0, 16), max_size=3))
+    wrong_tails = draw(st.lists(st.lists(tokens, min_size=1, max_size=4), min_size=len(true_depths), max_size=3))
+    duplicate = draw(st.booleans())
+
+    def tree(truth: list[int], done: int, root: int) -> DraftTree:
+        paths = [truth[done : done + d] + t for d, t in zip(true_depths, wrong_tails, strict=False)]
+        paths += wrong_tails[len(true_depths) :]
+        merged = DraftTree.from_paths(root, paths)
+        if not duplicate or merged.num_draft == 0:
+            return merged
+        # The same tree twice under one root: every node has a twin among its siblings.
+        size = len(merged)
+        again = np.where(merged.parents[1:] == 0, 0, merged.parents[1:] + size - 1)
+        return DraftTree(
+            np.concatenate([merged.tokens, merged.tokens[1:]]), np.concatenate([merged.parents, again]).astype(np.int64)
+        )
+
+    return tree
+
+
+@pytest.mark.parametrize(("family", "attention"), [("llama", "sdpa"), ("llama", "eager"), ("qwen2", "sdpa")])
+@given(prompt=prompts, trees=st.lists(adversarial_tree(), max_size=12))
+def test_any_draft_leaves_greedy_output_unchanged(family, attention, prompt, trees) -> None:
+    length = 24
+    truth = plain_greedy(family, attention, tuple(prompt), length)
+    drafter = Scripted([
+        lambda text, make=make: make(truth, len(text) - len(prompt), text[-1]) for make in trees
+    ])  # fmt: skip
+    result = SpeculativeDecoder(tiny_target(family, attention), drafter).generate(
+        Prompt(np.array(prompt, np.int64)), Stop(length)
+    )
+    assert result.output_ids == truth
+    assert sum(result.accept_lengths) + 1 == length
+    assert len(result.accept_lengths) == len(result.tree_sizes)
+    assert drafter.observed == truth[: len(drafter.observed)]
+
+
+@pytest.mark.parametrize(
+    "drafter",
+    [NoDraft(), PromptLookup(), NgramTrieDrafter(num_draft=8), ReleasedNgramTrieDrafter(no_match_id=5)],
+    ids=lambda drafter: type(drafter).__name__,
+)
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_drafters_are_lossless(family: str, drafter: object) -> None:
+    prompt = [3, 4, 5, 6, 7] * 6
+    truth = plain_greedy(family, "sdpa", tuple(prompt), 60)
+    result = SpeculativeDecoder(tiny_target(family), drafter).generate(Prompt(np.array(prompt, np.int64)), Stop(60))
+    assert result.output_ids == truth
+
+
+def test_a_perfect_draft_is_taken_whole() -> None:
+    prompt = [1, 2, 3]
+    truth = plain_greedy("llama", "sdpa", tuple(prompt), 13)
+    drafter = Scripted([lambda text: DraftTree.chain(text[-1], truth[1:6])] * 2)
+    result = SpeculativeDecoder(tiny_target("llama"), drafter).generate(Prompt(np.array(prompt)), Stop(13))
+    assert result.accept_lengths[0] == 6  # five drafted and the one that follows
+    assert result.tree_sizes[0] == 5
+
+
+def test_verify_greedy_by_hand() -> None:
+    #        9 -> 1 -> 2      the target says: 1 after 9, 3 after 1, 4 after 3
+    #          -> 1 -> 3
+    tree = DraftTree(np.array([9, 1, 2, 1, 3]), np.array([-1, 0, 1, 0, 3]))
+    assert verify_greedy(tree, np.array([1, 3, 7, 3, 4])) == [0, 3, 4]
+    assert verify_greedy(tree, np.array([8, 3, 7, 3, 4])) == [0]
+
+
+@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5), st.lists(st.integers(0, 2), min_size=30))
+def test_verify_greedy_keeps_a_longest_agreeing_path(paths: list[list[int]], chosen: list[int]) -> None:
+    tree = DraftTree.from_paths(9, paths)
+    next_tokens = np.array(chosen[: len(tree)])
+
+    def agrees(node: int) -> bool:
+        path = tree.path_to(node)
+        return all(tree.tokens[b] == next_tokens[a] for a, b in zip(path, path[1:], strict=False))
+
+    kept = verify_greedy(tree, next_tokens)
+    assert agrees(kept[-1])
+    assert len(kept) - 1 == max(tree.depths[node] for node in range(len(tree)) if agrees(node))
+
+
+class Oracle(Scripted):
+    """Drafts the next tokens of a known answer, then more: a draft that runs past every stop."""
+
+    def __init__(self, truth: list[int], depth: int = 7) -> None:
+        super().__init__([lambda text: DraftTree.chain(text[-1], self.following(text))] * 1000)
+        self.truth, self.depth = truth, depth
+
+    def following(self, text: list[int]) -> list[int]:
+        done = len(text) - self.num_prompt
+        return self.truth[done : done + self.depth]
+
+
+PROMPT = (1, 2, 3)
+
+
+def answers(stop: Stop, depth: int = 7, family: str = "llama") -> tuple[list[int], list[int], str]:
+    truth = plain_greedy(family, "sdpa", PROMPT, 80)
+    result = SpeculativeDecoder(tiny_target(family), Oracle(truth, depth)).generate(Prompt(np.array(PROMPT)), stop)
+    assert sum(result.accept_lengths) + 1 == len(result.output_ids)
+    return result.output_ids, truth, result.stop_reason
+
+
+@pytest.mark.parametrize("position", [0, 1, 5, 8, 9, 20])
+def test_eos_ends_the_answer_even_inside_an_accepted_draft(position: int) -> None:
+    truth = plain_greedy("llama", "sdpa", PROMPT, 80)
+    eos = truth[position]
+    output, _, reason = answers(Stop(80, frozenset({eos, VOCABULARY + 1})))
+    assert output == truth[: truth.index(eos) + 1]
+    assert reason == "eos"
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 8, 9, 30])
+def test_the_token_limit_is_exact(limit: int) -> None:
+    output, truth, reason = answers(Stop(limit))
+    assert output == truth[:limit]
+    assert reason == "max_new_tokens"
+
+
+@pytest.mark.parametrize("depth", [0, 3, 7, 16])
+@pytest.mark.parametrize("span", [(4, 6), (6, 10), (0, 2), (13, 15)])
+def test_a_stop_string_may_lie_across_a_drafts_border(span: tuple[int, int], depth: int) -> None:
+    def decode(ids: object) -> str:
+        return "".join(f"<{token}>" for token in ids)  # type: ignore[attr-defined]
+
+    truth = plain_greedy("llama", "sdpa", PROMPT, 80)
+    stop_string = decode(truth[slice(*span)])[1:-1]  # begins and ends inside a token
+    output, _, reason = answers(Stop(80, stop_strings=(stop_string,), decode=decode), depth)
+    first_end = next(i for i in range(1, 81) if stop_string in decode(truth[:i]))
+    assert output == truth[:first_end]
+    assert reason == "stop_string"
+
+
+def test_the_context_limit_ends_the_answer() -> None:
+    target = tiny_target("llama")
+    prompt = list(range(50)) + list(range(50)) + list(range(50))
+    result = SpeculativeDecoder(target, NgramTrieDrafter(num_draft=8)).generate(Prompt(np.array(prompt)), Stop(1000))
+    assert len(prompt) + len(result.output_ids) == target.context_limit
+    assert result.stop_reason == "context_limit"
+    assert result.output_ids == plain_greedy("llama", "sdpa", tuple(prompt), 10)
+    with pytest.raises(PromptTooLong, match="160"):
+        SpeculativeDecoder(target, NoDraft()).generate(Prompt(np.zeros(160, np.int64)), Stop(5))
+
+
+def test_a_decoder_serves_prompt_after_prompt() -> None:
+    decoder = SpeculativeDecoder(tiny_target("llama"), NgramTrieDrafter(num_draft=8))
+    for prompt in [(5, 6, 7, 5, 6), (9,), (5, 6, 7, 5, 6)]:
+        result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(20))
+        assert result.output_ids == plain_greedy("llama", "sdpa", prompt, 20)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [({"max_new_tokens": 0}, "at least 1"), ({"stop_strings": ("x",)}, "decode"), ({"stop_strings": ("",), "decode": str}, "empty")],
+)
+def test_wrong_stops_are_refused(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Stop(**options)  # type: ignore[arg-type]
+
+
+def test_phases_add_up() -> None:
+    decoder = SpeculativeDecoder(tiny_target("llama"), NgramTrieDrafter(num_draft=8))
+    seconds = decoder.generate(Prompt(np.array([1, 2, 3] * 5)), Stop(30)).seconds
+    phases = [seconds.prefill, seconds.draft, seconds.verify, seconds.commit]
+    assert all(phase > 0 for phase in phases)
+    assert sum(phases) <= seconds.total

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngram_trie.tree import DraftTree
+
+paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=6)
+
+
+def test_from_paths_merges_shared_prefixes() -> None:
+    tree = DraftTree.from_paths(9, [[1, 2, 3], [1, 2, 4], [5]])
+    assert tree.tokens.tolist() == [9, 1, 2, 3, 4, 5]
+    assert tree.parents.tolist() == [-1, 0, 1, 2, 2, 0]
+    assert tree.depths.tolist() == [0, 1, 2, 3, 3, 1]
+    assert tree.path_to(4) == [0, 1, 2, 4]
+    assert tree.num_draft == 5
+
+
+def test_ancestor_mask_by_hand() -> None:
+    tree = DraftTree.from_paths(9, [[1, 2], [3]])
+    assert tree.ancestor_mask.astype(int).tolist() == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 0, 0, 1]]
+
+
+@given(paths)
+def test_mask_holds_exactly_the_path_to_each_node(drawn: list[list[int]]) -> None:
+    tree = DraftTree.from_paths(7, drawn)
+    for node in range(len(tree)):
+        assert np.flatnonzero(tree.ancestor_mask[node]).tolist() == tree.path_to(node)
+        assert tree.depths[node] == len(tree.path_to(node)) - 1
+
+
+@given(paths, st.integers(0, 12), st.integers(0, 5))
+def test_pruned_keeps_a_tree_within_bounds(drawn: list[list[int]], max_draft: int, max_depth: int) -> None:
+    tree = DraftTree.from_paths(7, drawn)
+    small = tree.pruned(max_draft, max_depth)
+    assert small.num_draft <= max_draft
+    assert small.depths.max() <= max_depth
+    spelt = {tuple(tree.tokens[tree.path_to(node)]) for node in range(len(tree))}
+    assert {tuple(small.tokens[small.path_to(node)]) for node in range(len(small))} <= spelt
+    assert small.num_draft == min(max_draft, int((tree.depths <= max_depth).sum()) - 1)
+
+
+def test_chain_and_root_only() -> None:
+    assert DraftTree.chain(4, [5, 6]).parents.tolist() == [-1, 0, 1]
+    assert DraftTree.chain(4, []).num_draft == 0
+    assert DraftTree.root_only(4).tokens.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents"), [([], []), ([1], [-1, 0]), ([1], [0]), ([1, 2], [-1, 1]), ([1, 2], [-1, -1])]
+)
+def test_a_list_that_is_no_tree_is_refused(tokens: list[int], parents: list[int]) -> None:
+    with pytest.raises(ValueError, match="root"):
+        DraftTree(np.array(tokens, np.int64), np.array(parents, np.int64))
