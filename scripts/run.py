@@ -49,6 +49,8 @@ def measure(config: DictConfig) -> Path:
     if runner.BASELINE not in methods:
         vanilla = OmegaConf.load(configuration.CONFIGS / "method" / f"{runner.BASELINE}.yaml")
         methods = {runner.BASELINE: configuration.build(vanilla, runner.BASELINE)} | methods
+    if config.measure.repeats < 1:
+        raise configuration.ConfigError(f"measure.repeats={config.measure.repeats}: at least 1")
     if config.engine.num_threads:
         torch.set_num_threads(config.engine.num_threads)
 

@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("ci")
 
 @functools.cache
 def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
-    """A random model in single precision, with grouped queries and an untied, spread-out head: varied tokens, no loops."""
+    """A random model in single precision, with grouped queries and an untied, spread-out head: no loops."""
     torch.manual_seed(0)
     config_class = {"llama": LlamaConfig, "qwen2": Qwen2Config}[family]
     config = config_class(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def plain_greedy(family: str, attention: str, prompt: tuple[int, ...], length: i
 
 @st.composite
 def adversarial_tree(draw: st.DrawFn) -> object:
-    """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, shuffled, or nothing."""
+    """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, or nothing."""
     true_depths = draw(st.lists(st.integers(0, 16), max_size=3))
     wrong_tails = draw(st.lists(st.lists(tokens, min_size=1, max_size=4), min_size=len(true_depths), max_size=3))
     duplicate = draw(st.booleans())
@@ -101,14 +102,16 @@ def test_verify_greedy_by_hand() -> None:
     assert verify_greedy(tree, np.array([8, 3, 7, 3, 4])) == [0]
 
 
-@given(st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5), st.lists(st.integers(0, 2), min_size=30))
+@given(
+    st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=4), max_size=5), st.lists(st.integers(0, 2), min_size=30)
+)
 def test_verify_greedy_keeps_a_longest_agreeing_path(paths: list[list[int]], chosen: list[int]) -> None:
     tree = DraftTree.from_paths(9, paths)
     next_tokens = np.array(chosen[: len(tree)])
 
     def agrees(node: int) -> bool:
         path = tree.path_to(node)
-        return all(tree.tokens[b] == next_tokens[a] for a, b in zip(path, path[1:], strict=False))
+        return all(tree.tokens[b] == next_tokens[a] for a, b in itertools.pairwise(path))
 
     kept = verify_greedy(tree, next_tokens)
     assert agrees(kept[-1])
@@ -187,7 +190,11 @@ def test_a_decoder_serves_prompt_after_prompt() -> None:
 
 @pytest.mark.parametrize(
     ("options", "message"),
-    [({"max_new_tokens": 0}, "at least 1"), ({"stop_strings": ("x",)}, "decode"), ({"stop_strings": ("",), "decode": str}, "empty")],
+    [
+        ({"max_new_tokens": 0}, "at least 1"),
+        ({"stop_strings": ("x",)}, "decode"),
+        ({"stop_strings": ("",), "decode": str}, "empty"),
+    ],
 )
 def test_wrong_stops_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

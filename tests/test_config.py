@@ -1,0 +1,75 @@
+"""Every config composes and builds; wrong names and values get one clear line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from ngram_trie import config as configuration
+from ngram_trie.decoding import Decoder
+from ngram_trie.drafter import Drafter
+
+GROUPS = {f.name: sorted(p.stem for p in f.glob("*.yaml")) for f in configuration.CONFIGS.iterdir() if f.is_dir()}
+CHOICES = [f"{group}={name}" for group, names in GROUPS.items() for name in names]
+
+
+def composed(*overrides: str):
+    with initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes_and_resolves(choice: str) -> None:
+    config = composed(choice)
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    for group in ("method", "dataset"):
+        for name, part in configuration.named(config, group, f"{group}s").items():
+            assert part.name == name
+
+
+@pytest.mark.parametrize("name", GROUPS["method"])
+def test_every_method_builds_and_names_itself(name: str) -> None:
+    config = composed(f"method={name}").method
+    assert config.name == name
+    assert isinstance(configuration.build(config, name), Drafter | Decoder)
+
+
+@pytest.mark.parametrize("name", GROUPS["dataset"])
+def test_every_dataset_builds(name: str) -> None:
+    dataset = configuration.build(composed(f"dataset={name}").dataset, name)
+    assert dataset.questions
+
+
+@pytest.mark.parametrize(
+    ("override", "field"),
+    [
+        ("method.n=1", "n"),
+        ("method.prefix_len=13", "prefix_len"),
+        ("method.num_draft=0", "num_draft"),
+        ("method.ties=random", "ties"),
+    ],
+)
+def test_a_wrong_value_is_named_before_any_weights_load(override: str, field: str) -> None:
+    with pytest.raises(configuration.ConfigError, match=f"{field}="):
+        configuration.build(composed(override).method, "method ngram_trie")
+
+
+def test_an_unknown_name_gets_its_neighbours_and_the_list() -> None:
+    with pytest.raises(configuration.ConfigError) as error:
+        configuration.check_names(["dataset=rag", "method=ngram_tri"])
+    message = str(error.value)
+    assert "method=ngram_tri" in message and "did you mean ngram_trie" in message and "vanilla" in message
+    configuration.check_names(["method=pld,ngram_trie", "method.n=3", "experiment=null", "-m", "output=x"])
+
+
+def test_experiments_open_with_their_launch_command() -> None:
+    for path in (configuration.CONFIGS / "experiment").glob("*.yaml"):
+        assert f"python -m scripts.run experiment={path.stem}" in path.read_text()
+
+
+def test_configs_name_no_machine() -> None:
+    for path in Path(configuration.CONFIGS).rglob("*.yaml"):
+        assert "/home" not in path.read_text() and "/work" not in path.read_text()

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord, RecordWriter, content_hash, read_records
+
+
+def record(question: str = "q1", **fields: object) -> PromptRecord:
+    about = {"run": "r", "method": "m", "model": "x", "dataset": "d", "turn": 0, "repeat": 0, "prompt_hash": "h"}
+    about |= {"num_prompt_tokens": 3, "state": "cold", "kind": "drafter", "question_id": question}
+    about |= {"output_ids": [4, 5, 6], "accept_lengths": [2], "tree_sizes": [4], "seconds": PhaseSeconds(0.5)}
+    return PromptRecord(**about | fields)  # type: ignore[arg-type]
+
+
+def test_round_trip() -> None:
+    original = record(
+        lossless=Lossless("tie", 3, 0.01), seconds=PhaseSeconds(1.0, 0.1, 0.2, 0.3, 0.4), stop_reason="eos"
+    )
+    assert PromptRecord.from_json(original.to_json()) == original
+    failed = record(output_ids=[], accept_lengths=[], failure=Failure("prompt_too_long", "9 tokens"))
+    assert PromptRecord.from_json(failed.to_json()) == failed
+
+
+def test_tokens_that_no_step_emitted_are_refused() -> None:
+    with pytest.raises(ValueError, match="3 tokens, but its steps and prefill account for 2"):
+        record(accept_lengths=[1])
+
+
+def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    with RecordWriter(path) as writer:
+        writer.write(record("q1"))
+        writer.write(record("q2"))
+    with path.open("a") as file:
+        file.write(record("q3").to_json()[:40])  # killed while writing
+    assert [r.question_id for r in read_records(path)] == ["q1", "q2"]
+    with RecordWriter(path) as writer:
+        assert ("m", "d", "q2", 0, 0) in writer
+        assert ("m", "d", "q3", 0, 0) not in writer
+        writer.write(record("q3"))
+    assert [r.question_id for r in read_records(path)] == ["q1", "q2", "q3"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"schema_version": 0}, "schema version 0"), ({"extra": 1}, "extra"), ({"output_ids": [1]}, "account for")],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(record().to_json() + "\n" + json.dumps(json.loads(record().to_json()) | change) + "\n")
+    with pytest.raises(ValueError, match=message) as error:
+        list(read_records(path))
+    assert f"{path}:2" in str(error.value)
+
+
+def test_content_hash_ignores_key_order() -> None:
+    assert content_hash({"a": 1, "b": [2]}) == content_hash({"b": [2], "a": 1})
+    assert content_hash({"a": 1}) != content_hash({"a": 2})

@@ -1,0 +1,128 @@
+"""The command line, end to end, on the embedded model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ngram_trie import tables
+from ngram_trie.config import PROJECT
+from ngram_trie.records import read_records
+
+SMALL = ["dataset=rag", "dataset.limit=2", "measure.repeats=1", "measure.max_new_tokens=40", "method.num_draft=8"]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "scripts.run", *arguments]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command(*arguments), cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    done = run(*SMALL, "method=ngram_trie", f"output={folder}")
+    assert done.returncode == 0, done.stderr
+    assert "ngram_trie" in done.stdout and "vanilla" in done.stdout
+    return folder
+
+
+def test_one_cell_writes_everything(finished: Path) -> None:
+    names = {path.name for path in finished.iterdir()}
+    assert names >= {"records.jsonl", "manifest.json", "table.csv", "table.md", "table.tex", "figure.png"}
+    records = list(read_records(finished / "records.jsonl"))
+    assert [(r.method, r.question_id) for r in records[:2]] == [("vanilla", "rag-001"), ("ngram_trie", "rag-001")]
+    assert len(records) == 4
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["run"] == records[0].run
+    assert manifest["config"]["method"]["num_draft"] == 8
+    assert "CPU" in manifest["device"] or "threads" in manifest["device"]
+    table = pd.read_csv(finished / "table.csv")
+    assert list(table.columns) == tables.COLUMNS
+    assert set(table.protocol) == {"corrected", "released"}
+    assert table[table.method == "vanilla"].speedup.eq(1).all()
+
+
+def test_a_finished_run_is_not_run_again(finished: Path) -> None:
+    before = (finished / "records.jsonl").read_bytes()
+    done = run(*SMALL, "method=ngram_trie", f"output={finished}")
+    assert done.returncode == 0 and "ngram_trie" in done.stdout
+    assert (finished / "records.jsonl").read_bytes() == before
+
+
+def test_another_config_does_not_mix_in(finished: Path) -> None:
+    done = run(*SMALL, "method=ngram_trie", "method.n=9", f"output={finished}")
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("error:") and "force=true" in done.stderr
+
+
+def test_killed_and_resumed_without_losing_or_repeating_a_record(tmp_path: Path) -> None:
+    arguments = ["dataset=rag", "dataset.limit=12", "measure.repeats=2", "method=pld", f"output={tmp_path}"]
+    path = tmp_path / "records.jsonl"
+    process = subprocess.Popen(command(*arguments), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 5):
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    assert 5 <= len(kept) < 48
+    done = run(*arguments)
+    assert done.returncode == 0, done.stderr
+    assert path.read_bytes().splitlines(keepends=True)[: len(kept)] == kept
+    records = list(read_records(path))
+    assert len(records) == len({r.key for r in records}) == 48
+
+
+def test_a_sweep_makes_one_folder_a_cell() -> None:
+    before = set((PROJECT / "results/local/runs").glob("*"))
+    done = run("-m", *SMALL, "dataset.limit=1", "measure.max_new_tokens=6", "method=ngram_trie", "method.n=8,9")
+    assert done.returncode == 0, done.stderr
+    made = set((PROJECT / "results/local/runs").glob("embedded-rag-ngram_trie-*"))
+    cells = [json.loads((folder / "manifest.json").read_text())["config"]["method"]["n"] for folder in made | before]
+    assert {8, 9} <= set(cells)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["method=ngram_tri"], "did you mean ngram_trie"),
+        (["dataset=rags"], "did you mean rag"),
+        (["method=ngram_trie", "method.prefix_len=0"], "prefix_len=0"),
+        (["method=pld", "method.num_draft=-1"], "num_draft=-1"),
+        (["model.path=nowhere/at/all"], "cannot be loaded"),
+        (["dataset.limit=0"], "limit=0"),
+        (["measure.repeats=0"], "repeats=0"),
+    ],
+)
+def test_errors_are_one_clear_line(arguments: list[str], message: str, tmp_path: Path) -> None:
+    done = run(*arguments, f"output={tmp_path / 'x'}")
+    assert done.returncode != 0
+    lines = [line for line in done.stderr.strip().splitlines() if line]
+    assert lines[-1].startswith("error:") and message in lines[-1], done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_report_derives_the_same_table_again(finished: Path) -> None:
+    before = (finished / "table.csv").read_bytes()
+    (finished / "table.csv").unlink()
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.report", str(finished)], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert (finished / "table.csv").read_bytes() == before
+    missing = subprocess.run(
+        [sys.executable, "-m", "scripts.report", "nowhere"], cwd=PROJECT, capture_output=True, text=True, check=False
+    )
+    assert missing.returncode == 1 and missing.stderr.startswith("error:")

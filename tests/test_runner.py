@@ -1,0 +1,139 @@
+"""Runs over a tiny model: interleaved, resumable, honest about failures and differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import tiny_target
+
+from baselines.hf_generate import HFGenerate
+from ngram_trie import metrics, runner
+from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Prompt
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.records import RecordWriter, RunManifest, read_records
+
+METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
+
+
+def prompt(question: str, length: int = 20) -> Prompt:
+    return Prompt(np.resize(np.arange(3, 9), length).astype(np.int64), {}, "toy", question)
+
+
+def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> runner.Run:
+    decoders = runner.bind_methods(methods, tiny_target("llama"))
+    prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
+    return runner.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
+
+
+def measured(run: runner.Run, folder: Path) -> list:
+    with RecordWriter(folder / "records.jsonl") as writer:
+        runner.measure(run, tiny_target("llama"), writer)
+    return list(read_records(folder / "records.jsonl"))
+
+
+def test_every_answer_is_recorded_once_and_methods_are_interleaved(tmp_path: Path) -> None:
+    records = measured(make_run(), tmp_path)
+    assert len(records) == len({r.key for r in records}) == 3 * 2 * 3
+    assert [r.question_id for r in records] == sorted(r.question_id for r in records)
+    for start in range(0, len(records), 3):
+        assert {r.method for r in records[start : start + 3]} == set(METHODS)
+    first = [records[start].method for start in range(0, len(records), 3)]
+    assert first[0] == "vanilla" and len(set(first)) > 1
+    assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
+    assert not any("warmup" in r.question_id for r in records)
+
+
+def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) -> None:
+    full = measured(make_run(), tmp_path)
+    path = tmp_path / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:7]) + lines[7][:30])  # killed in the middle of the eighth record
+    resumed = measured(make_run(), tmp_path)
+    assert [r.key for r in resumed] == [r.key for r in full]
+    assert [r.output_ids for r in resumed] == [r.output_ids for r in full]
+    assert path.read_text().splitlines(keepends=True)[:7] == lines[:7]
+    assert [r.key for r in measured(make_run(), tmp_path)] == [r.key for r in full]  # nothing left to do
+
+
+def test_different_configs_never_share_a_folder(tmp_path: Path) -> None:
+    def manifest(run_id: str) -> RunManifest:
+        return runner.make_manifest(run_id, {}, tiny_target("llama").device)
+
+    runner.open_run(tmp_path, "one", False, lambda: manifest("one"))
+    with pytest.raises(FileExistsError, match="force=true"):
+        runner.open_run(tmp_path, "two", False, lambda: manifest("two"))
+    runner.open_run(tmp_path, "two", True, lambda: manifest("two"))
+    assert RunManifest.read(tmp_path / "manifest.json").run == "two"
+
+
+class Lying(SpeculativeDecoder):
+    """Changes one token: what a bug would do."""
+
+    def generate(self, prompt: Prompt, stop: Stop):
+        result = super().generate(prompt, stop)
+        result.output_ids[5] += 1
+        return result
+
+
+def test_a_method_that_changes_the_output_ends_the_run_with_an_error(tmp_path: Path) -> None:
+    run = make_run()
+    run.methods["ngram_trie"] = Lying(tiny_target("llama"), NoDraft())  # type: ignore[index]
+    with pytest.raises(runner.LosslessError, match="ngram_trie on q0 from token 5"):
+        measured(run, tmp_path)
+    records = list(read_records(tmp_path / "records.jsonl"))
+    assert len(records) == 18  # all was measured all the same
+    assert metrics.lossless(metrics.to_frame([r for r in records if r.method == "ngram_trie"])) == "0/3, 3 DIFFERENT"
+
+
+def test_a_prompt_that_is_too_long_becomes_a_failure_record(tmp_path: Path) -> None:
+    run = make_run(repeats=1, questions=1)
+    run.prompts["toy"].append(prompt("long", 160))  # type: ignore[attr-defined]
+    records = measured(run, tmp_path)
+    failed = [r for r in records if r.failure]
+    assert {r.question_id for r in failed} == {"long"} and len(failed) == 3
+    assert failed[0].failure.kind == "prompt_too_long"
+
+
+def test_vanilla_is_required() -> None:
+    with pytest.raises(ValueError, match="vanilla"):
+        make_run({"ngram_trie": NgramTrieDrafter()})
+
+
+def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
+    with pytest.raises(TypeError, match="neither"):
+        runner.bind_methods({"vanilla": object()}, tiny_target("llama"))
+
+
+@pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])
+@pytest.mark.parametrize("limit", [1, 2, 24])
+def test_hf_generate_agrees_and_accounts_for_its_steps(options: dict[str, int], limit: int) -> None:
+    target = tiny_target("llama")
+    decoder: Decoder = HFGenerate(**options)
+    decoder.bind(target)
+    reference = SpeculativeDecoder(target, NoDraft()).generate(prompt("q", 30), Stop(limit))
+    result = decoder.generate(prompt("q", 30), Stop(limit))
+    assert result.output_ids == reference.output_ids
+    assert sum(result.accept_lengths) + 1 == len(result.output_ids)
+    if not options:
+        assert result.accept_lengths == [1] * (limit - 1)
+        assert result.tree_sizes == [0] * (limit - 1)
+    assert 0 < result.seconds.prefill <= result.seconds.total
+
+
+def test_hf_generate_stops_at_eos_and_stop_strings() -> None:
+    target = tiny_target("llama")
+    decoder = HFGenerate(prompt_lookup_num_tokens=5)
+    decoder.bind(target)
+    vanilla = SpeculativeDecoder(target, NoDraft())
+    truth = vanilla.generate(prompt("q", 30), Stop(24)).output_ids
+    decode = lambda ids: "".join(f"<{i}>" for i in ids)  # noqa: E731
+    for stop in (
+        Stop(24, frozenset({truth[9], 1000})),
+        Stop(24, stop_strings=(decode(truth[4:6]),), decode=decode),
+    ):
+        expected = vanilla.generate(prompt("q", 30), stop)
+        result = decoder.generate(prompt("q", 30), stop)
+        assert (result.output_ids, result.stop_reason) == (expected.output_ids, expected.stop_reason)

@@ -1,0 +1,102 @@
+"""The text world and the bundled prompts: well-formed, held out, answerable."""
+
+from __future__ import annotations
+
+import random
+import re
+
+import pytest
+from transformers import AutoTokenizer
+
+from data import world
+from data.bundled import BundledDataset
+from data.prompts import Question, build_prompt
+from ngram_trie.config import PROJECT
+
+MODEL = PROJECT / "data" / "embedded" / "model"
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_samples_hold_their_answers_and_leave_no_slot_open(seed: int) -> None:
+    sample = world.training_sample(random.Random(seed), 1.0, 3)
+    assert len(sample.turns) == 3
+    for turn in sample.turns:
+        for fact in turn.key_facts:
+            assert fact in sample.context
+            assert fact in turn.answer
+    everything = " ".join(message["content"] for message in sample.messages())
+    assert not re.search(r"[{}]|None", everything)
+    assert world.training_sample(random.Random(seed), 1.0, 3) == sample
+
+
+def test_training_never_sees_a_held_out_subject() -> None:
+    rng = random.Random(0)
+    for _ in range(300):
+        subject = world.draw_subject(rng, lambda name: not world.is_held_out(name))
+        assert not world.is_held_out(subject.name)
+    held_out = world.draw_subject(rng, world.is_held_out)
+    assert world.is_held_out(held_out.name)
+
+
+def test_a_question_follows_its_wordings() -> None:
+    facts = (
+        world.Fact("opened", "1901", "Ashby Bridge was opened in 1901."),
+        world.Fact("length", "50 metres", "It is."),
+    )
+    subject = world.Subject("bridge", "Ashby Bridge", facts)
+    assert subject.question(facts, (0, 1)) == "When was Ashby Bridge opened, and what is the length of the bridge?"
+    assert subject.clause(facts[0], 0) == "It opened in 1901."
+
+
+@pytest.mark.parametrize("task", world.TASKS)
+def test_bundled_prompts(task: str, tokenizer) -> None:
+    dataset = BundledDataset(task)
+    assert len(dataset.questions) >= 40 and len(dataset.warmup) == 2
+    assert len({q.question_id for q in dataset.questions}) == len(dataset.questions)
+    assert len({q.message for q in [*dataset.questions, *dataset.warmup]}) == len(dataset.questions) + 2
+    for question in dataset.questions:
+        assert all(fact in question.context and fact in question.reference for fact in question.key_facts)
+        prompt = build_prompt(question, tokenizer)
+        assert 300 <= len(prompt.ids) <= 900
+        assert prompt.ids[0] == tokenizer.bos_token_id != prompt.ids[1]
+        assert tokenizer.decode(prompt.part("context")).strip() == question.context.strip()
+        assert question.message.strip() in tokenizer.decode(prompt.part("user"))
+
+
+def test_bundled_subjects_are_held_out() -> None:
+    titles = set()
+    for question in BundledDataset("rag").questions:
+        titles |= set(re.findall(r"^Passage \d+ \((.+?)\):", question.context, re.MULTILINE))
+    assert len(titles) > 30
+    for title in titles:
+        assert world.is_held_out(title) or world.is_held_out("the" + title.removeprefix("The"))
+
+
+def test_limits_and_unknown_tasks() -> None:
+    assert len(BundledDataset("rag", 3).questions) == 3
+    with pytest.raises(ValueError, match="limit"):
+        BundledDataset("rag", 0)
+    with pytest.raises(FileNotFoundError, match="make_prompts"):
+        BundledDataset("nothing")
+
+
+def test_a_doubled_bos_is_detected(tokenizer) -> None:
+    import copy
+
+    doubled = copy.deepcopy(tokenizer)
+    doubled.chat_template = "<s>" + tokenizer.chat_template
+    with pytest.raises(ValueError, match="two BOS"):
+        build_prompt(Question("d", "q", "", "some text", ""), doubled)
+    doubled.chat_template = None
+    with pytest.raises(ValueError, match="chat template"):
+        build_prompt(Question("d", "q", "", "some text", ""), doubled)
+
+
+def test_any_text_survives_the_tokenizer(tokenizer) -> None:
+    for text in ("Zürich – 東京 🙂", "def f(x):\n\treturn x"):
+        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
