@@ -47,11 +47,39 @@ def near(name: str, known: Sequence[str]) -> str:
     return f"{guess}There are: {', '.join(known)}"
 
 
-def named(config: DictConfig, single: str, several: str) -> dict[str, DictConfig]:
+def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
     """The configured methods or datasets by name: those of an experiment, else the single one."""
     if config[several]:
         return dict(config[several].items())
     return {config[single].name: config[single]}
+
+
+def build_all(config: DictConfig, group: str) -> dict[str, Any]:
+    """All configured members of `group` ("dataset" or "method") by name, built; vanilla is always among the methods."""
+    configs = named(config, group, f"{group}s")
+    if group == "method" and "vanilla" not in configs:
+        configs = {"vanilla": OmegaConf.load(CONFIGS / "method" / "vanilla.yaml")} | configs
+    return {name: build(part, f"{group} {name}") for name, part in configs.items()}
+
+
+def check_values(config: DictConfig) -> None:
+    """Check the fields that no class of their own checks.
+
+    Raises:
+        ConfigError: field, value and what is allowed.
+    """
+    for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft"):
+        value = OmegaConf.select(config, field)
+        if not isinstance(value, int) or value < 1:
+            raise ConfigError(f"{field}={value}: must be an integer of at least 1")
+    for field, allowed in (
+        ("model.dtype", ("float32", "bfloat16", "float16")),
+        ("model.attention", ("sdpa", "eager")),
+        ("engine.name", ("live",)),
+    ):
+        value = OmegaConf.select(config, field)
+        if value not in allowed:
+            raise ConfigError(f"{field}={value}: must be one of {', '.join(allowed)}")
 
 
 def build(config: DictConfig | ListConfig, where: str) -> Any:
@@ -71,3 +99,23 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     except Exception as error:  # Hydra wraps whatever the class raised
         cause = error.__cause__ or error
         raise ConfigError(f"{where}: {cause}") from error
+
+
+def resolve(config: DictConfig) -> dict[str, Any]:
+    """What decides the results: the resolved config without where they go; paths relative to the project."""
+    resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    for name in ("output", "force"):
+        del resolved[name]
+    for single, several in (("dataset", "datasets"), ("method", "methods")):
+        if resolved[several]:
+            del resolved[single]
+    path = Path(resolved["model"]["path"])
+    if path.is_relative_to(PROJECT):
+        resolved["model"]["path"] = str(path.relative_to(PROJECT))
+    return resolved
+
+
+def default_folder(config: DictConfig, run_id: str) -> Path:
+    dataset = "+".join(named(config, "dataset", "datasets"))
+    method = "+".join(named(config, "method", "methods"))
+    return PROJECT / "results" / "local" / "runs" / f"{config.model.name}-{dataset}-{method}-{run_id[:8]}"

@@ -29,6 +29,7 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
         tables.table1(records, protocol, records[0].model, manifest.device, methods, datasets)
         for protocol in metrics.PROTOCOLS
     ])  # fmt: skip
-    tables.write_table(frame, folder, repeats)
+    paper = tables.PAPER if manifest.config.get("paper_block") else None
+    tables.write_table(frame, folder, repeats, paper)
     figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
-    return tables.text_table(frame, repeats)
+    return tables.text_table(frame, repeats, paper)

@@ -196,8 +196,8 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def markdown_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPER) -> str:
-    """The whole of Table 1 in Markdown: measured blocks, then the paper's. Best bold, second best italic."""
+def markdown_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path | None = PAPER) -> str:
+    """The whole of Table 1 in Markdown: measured blocks, then the paper's (none with None). Best bold, then italic."""
     marks = ("{}", "**{}**", "*{}*")
 
     def render(block: Block) -> str:
@@ -209,9 +209,10 @@ def markdown_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPE
         notes = [*block.notes, "Best of a column **bold**, second best *italic*, speedup and accept length apart."]
         return "\n".join([*lines, "", *(f"{note}  " for note in notes), ""])
 
-    measured = [render(block) for block in measured_blocks(frame, num_repeats)]
-    published = [render(block) for block in paper_blocks(paper)]
-    return "\n".join(["## Measured", "", *measured, f"## {PAPER_HEADING}", "", PAPER_WARNING, "", *published])
+    text = ["## Measured", "", *(render(block) for block in measured_blocks(frame, num_repeats))]
+    if paper:
+        text += [f"## {PAPER_HEADING}", "", PAPER_WARNING, "", *(render(block) for block in paper_blocks(paper))]
+    return "\n".join(text)
 
 
 _LATEX = str.maketrans({
@@ -220,7 +221,7 @@ _LATEX = str.maketrans({
 })  # fmt: skip
 
 
-def latex_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPER) -> str:
+def latex_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path | None = PAPER) -> str:
     """The same in LaTeX, to be \\input; needs booktabs and graphicx. Best bold, second best underlined."""
     marks = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
 
@@ -252,12 +253,14 @@ def latex_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPER) 
             "",
         ])  # fmt: skip
 
-    measured = [render(block, "Measured:") for block in measured_blocks(frame, num_repeats)]
-    published = [render(block, f"{PAPER_HEADING}. {PAPER_WARNING}") for block in paper_blocks(paper)]
-    return "\n".join(["% Measured", *measured, f"% {PAPER_HEADING}: not measured here", *published])
+    text = ["% Measured", *(render(block, "Measured:") for block in measured_blocks(frame, num_repeats))]
+    if paper:
+        published = (render(block, f"{PAPER_HEADING}. {PAPER_WARNING}") for block in paper_blocks(paper))
+        text += [f"% {PAPER_HEADING}: not measured here", *published]
+    return "\n".join(text)
 
 
-def text_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPER, width: int = 120) -> str:
+def text_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path | None = PAPER, width: int = 120) -> str:
     """The same as plain text for a terminal `width` characters wide; columns that do not fit go below."""
     marks = ("{}", "{}*", "{}+")
 
@@ -271,10 +274,11 @@ def text_table(frame: pd.DataFrame, num_repeats: int = 1, paper: Path = PAPER, w
         wrapped = [textwrap.fill(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes]
         return "\n".join([block.title, *_grid(columns, width), *wrapped, ""])
 
-    measured = [render(block) for block in measured_blocks(frame, num_repeats)]
-    published = [render(block) for block in paper_blocks(paper)]
-    apart = ["=" * width, PAPER_HEADING, *textwrap.wrap(PAPER_WARNING, width), "=" * width, ""]
-    return "\n".join([*measured, *apart, *published])
+    text = [render(block) for block in measured_blocks(frame, num_repeats)]
+    if paper:
+        text += ["=" * width, PAPER_HEADING, *textwrap.wrap(PAPER_WARNING, width), "=" * width, ""]
+        text += [render(block) for block in paper_blocks(paper)]
+    return "\n".join(text)
 
 
 def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
@@ -298,14 +302,14 @@ def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
         yield from _grid([first, *rest[fitting:]], width)
 
 
-def write_table(frame: pd.DataFrame, folder: Path, num_repeats: int = 1, paper: Path = PAPER) -> list[Path]:
+def write_table(frame: pd.DataFrame, folder: Path, num_repeats: int = 1, paper: Path | None = PAPER) -> list[Path]:
     """Write table.csv (measured rows only, of every protocol), table.md and table.tex.
 
     Args:
         frame: rows of `table1`, of one protocol or several, concatenated.
         folder: made if it is not there.
         num_repeats: how often each prompt was run, for the notes.
-        paper: folder of the published numbers.
+        paper: folder of the published numbers; None leaves their block out.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"table.{suffix}" for suffix in ("csv", "md", "tex")]

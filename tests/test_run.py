@@ -103,6 +103,7 @@ def test_a_sweep_makes_one_folder_a_cell() -> None:
         (["model.path=nowhere/at/all"], "cannot be loaded"),
         (["dataset.limit=0"], "limit=0"),
         (["measure.repeats=0"], "repeats=0"),
+        (["model.dtype=int8"], "float32, bfloat16"),
     ],
 )
 def test_errors_are_one_clear_line(arguments: list[str], message: str, tmp_path: Path) -> None:
@@ -118,7 +119,11 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
     (finished / "table.csv").unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.report", str(finished)], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "scripts.report", str(finished)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert (finished / "table.csv").read_bytes() == before

@@ -1,0 +1,54 @@
+"""How well the embedded model does its tasks: python -m scripts.evaluate_embedded (a minute; writes quality.json)
+
+Greedy answers to the bundled test prompts are compared with the references: the share of key facts that the answer
+contains word for word, the share of answers that equal the reference from end to end, and how far the answers copy
+(prompt lookup's accept length), so that a reader can judge what the speedups of this profile are speedups of.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from baselines.prompt_lookup import PromptLookup
+from data.bundled import BundledDataset
+from data.prompts import build_prompt
+from data.world import TASKS
+from ngram_trie.config import PROJECT
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.runner import eos_ids
+from ngram_trie.target import TargetModel, load_model
+
+
+def main(model_folder: str, output: Path) -> None:
+    model, tokenizer = load_model(model_folder)
+    decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
+    stop = Stop(256, eos_ids(model))
+    quality: dict[str, dict[str, float]] = {}
+    for task in TASKS:
+        questions = BundledDataset(task).questions
+        facts = right_facts = right_answers = tokens = steps = 0
+        for question in questions:
+            result = decoder.generate(build_prompt(question, tokenizer), stop)
+            answer = tokenizer.decode(result.output_ids, skip_special_tokens=True)
+            facts += len(question.key_facts)
+            right_facts += sum(fact in answer for fact in question.key_facts)
+            right_answers += answer == question.reference
+            tokens += sum(result.accept_lengths)
+            steps += len(result.accept_lengths)
+        quality[task] = {
+            "prompts": len(questions),
+            "key_facts_found": round(right_facts / facts, 4),
+            "answers_equal_reference": round(right_answers / len(questions), 4),
+            "pld_accept_length": round(tokens / steps, 3),
+            "mean_answer_tokens": round(tokens / len(questions) + 1, 1),
+        }
+        print(task, quality[task], flush=True)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(json.dumps(quality, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    folder = sys.argv[1] if len(sys.argv) > 1 else str(PROJECT / "data" / "embedded" / "model")
+    main(folder, PROJECT / "results" / "embedded" / "quality.json")
