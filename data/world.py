@@ -216,30 +216,29 @@ Wordings = Sequence[int]
 def rag_answer(
     subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
 ) -> str:
-    """Names the passage, answers in its own words, then quotes each fact with the sentence that follows it."""
+    """Names the passage, then quotes each fact, with the sentence that follows it, and says it again in its own words."""
     words = grammar()["answers"]
     return " ".join([
-        words["rag_open"][wordings[0]].format(k=places[0]),
-        subject.clause(facts[0], wordings[0]),
-        subject.clause(facts[1], wordings[1]),
-        words["rag_quote"][wordings[1]],
+        words["rag_open"][wordings[0]].format(name=subject.name, k=places[0]),
         passages[0].quote(facts[0], 2),
-        words["quote_on"][wordings[0]],
+        subject.clause(facts[0], wordings[0]),
+        words["rag_second"][wordings[1]],
         passages[1].quote(facts[1], 2),
+        subject.clause(facts[1], wordings[1]),
     ])  # fmt: skip
 
 
 def open_qa_answer(
     subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
 ) -> str:
-    """Answers, quotes three sentences, answers the second part, quotes one sentence."""
+    """Quotes the first fact, says it in its own words, quotes the second and the two sentences that follow it."""
     words = grammar()["answers"]
     return " ".join([
+        words["open_quote"][wordings[0]],
+        passages[0].quote(facts[0]),
         subject.clause(facts[0], wordings[0]),
-        words["open_quote"][wordings[0]].format(name=subject.name),
-        passages[0].quote(facts[0], 3),
+        passages[1].quote(facts[1], 3),
         subject.clause(facts[1], wordings[1]),
-        passages[1].quote(facts[1]),
         words["close"][wordings[1]],
     ])  # fmt: skip
 
@@ -247,20 +246,25 @@ def open_qa_answer(
 def attributed_answer(
     subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
 ) -> str:
-    """Each part is answered with the number of its source and a quotation of up to two sentences."""
+    """Quotes up to two sentences for each part, with their source, and answers it in its own words, with the source."""
     quote = grammar()["answers"]["cite_quote"]
     parts = []
     for fact, wording, k, passage in zip(facts, wordings, places, passages, strict=True):
-        parts += [f"{subject.clause(fact, wording)[:-1]} [{k}].", quote[wording].format(k=k), passage.quote(fact, 2)]
+        parts += [quote[wording], cited(passage.quote(fact, 2), k), cited(subject.clause(fact, wording), k)]
     return " ".join(parts)
+
+
+def cited(text: str, k: int) -> str:
+    """`text` with the number of its source at the end of every sentence."""
+    return text.replace(". ", f" [{k}]. ")[:-1] + f" [{k}]."
 
 
 COMPOSE = {"rag": rag_answer, "open_qa": open_qa_answer, "attributed_qa": attributed_answer}
 
 
 def summary_turn(rng: random.Random, article: Passage) -> Turn:
-    """Ask for a summary that keeps three facts. It repeats the article's lead, then the first and the last asked fact
-    in the article's words and the second in its own.
+    """Ask for a summary that keeps three facts. It repeats the article's lead and the sentences on them, and the second
+    of them in words of its own.
     """
     subject, words = article.subject, grammar()["answers"]
     facts = rng.sample(article.facts[1:], 3)
@@ -271,6 +275,7 @@ def summary_turn(rng: random.Random, article: Passage) -> Turn:
         words["summary_open"][style].format(name=subject.name, what=subject.spec["what"]),
         article.sentences[0],
         article.quote(facts[0]),
+        article.quote(facts[1]),
         subject.clause(facts[1], style),
         words["summary_link"][style],
         article.quote(facts[2]),
@@ -296,10 +301,11 @@ def qa_prompt(task: str, passages: Sequence[Passage], turns: list[Turn]) -> Samp
     if task == "open_qa":
         context = "\n\n".join(passage.text for passage in passages)
         return Sample(task, "", context, "\n\n" + instruction.format(question=turns[0].question), turns)
-    title = "Passage {k} ({name}): " if task == "rag" else "[{k}] "
-    context = "\n".join(
-        title.format(k=k, name=sentence(passage.subject.name)) + passage.text for k, passage in enumerate(passages, 1)
-    )
+    if task == "rag":
+        texts = [f"{sentence(p.subject.name)} (passage {k}): {p.text}" for k, p in enumerate(passages, 1)]
+    else:
+        texts = [cited(passage.text, k) for k, passage in enumerate(passages, 1)]
+    context = "\n".join(texts)
     return Sample(task, "", context, f"\n\n{instruction}\nQuestion: {turns[0].question}", turns)
 
 

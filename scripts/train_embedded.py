@@ -44,14 +44,14 @@ class TrainConfig:
     num_heads: int = 4
     num_kv_heads: int = 2
     rope_theta: float = 500_000.0
-    num_steps: int = 2400
+    num_steps: int = 1800
     warmup_steps: int = 30
     decay_fraction: float = 0.35
     tokens_per_step: int = 12_288
     row_length_short: int = 512
     row_length: int = 1024
-    short_steps: int = 700  # rows of row_length_short until here
-    grow_steps: int = 1100  # contexts reach full size here
+    short_steps: int = 500  # rows of row_length_short until here
+    grow_steps: int = 800  # contexts reach full size here
     copy_steps: int = 300  # the copy task fades out until here
     prompt_weight: float = 0.1  # loss weight of a prompt token; an answer token counts 1
     muon_lr: float = 0.01
