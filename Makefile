@@ -30,7 +30,7 @@ report: setup ## Derive tables and figure again from the records in OUTPUT
 	$(RUN) -m scripts.report $(OUTPUT)
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
-	$(RUN) -m scripts.bench_drafting
+	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
 train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
 	$(RUN) -m scripts.train_embedded

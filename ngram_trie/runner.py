@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import platform
-import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +11,7 @@ import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
+from ngram_trie import provenance
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, content_hash, read_records
@@ -171,46 +168,15 @@ def eos_ids(model: PreTrainedModel) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids or [])
 
 
-def describe_device(device: torch.device) -> str:
-    """The hardware in words: the GPU's name, or the CPU's and the number of threads used."""
+def device_manifest(run_id: str, config: Mapping[str, Any], device: torch.device) -> RunManifest:
+    """The manifest of a run on `device` that starts now."""
+    environment = {}
     if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line]
-        name = models[0] if models else name
-    return f"{name}, {torch.get_num_threads()} threads"
-
-
-def make_manifest(run_id: str, config: Mapping[str, Any], device: torch.device) -> RunManifest:
-    """Provenance of a run that starts now."""
-    packages = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
-    environment = {"platform": platform.platform()}
-    if device.type == "cuda":
+        name = torch.cuda.get_device_name(device)
         environment["cuda"] = str(torch.version.cuda)
-    return RunManifest(
-        run=run_id,
-        config=config,
-        commit=git("rev-parse", "HEAD"),
-        dirty=None if (status := git("status", "--porcelain", "--untracked-files=no")) is None else bool(status),
-        device=describe_device(device),
-        num_threads=torch.get_num_threads(),
-        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
-        started=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment=environment,
-    )
-
-
-def git(*arguments: str) -> str | None:
-    """Output of a git command in the project's folder; None where there is no git or no checkout."""
-    try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
+    else:
+        name = f"{provenance.cpu_name()}, {torch.get_num_threads()} threads"
+    return provenance.make_manifest(run_id, config, name, torch.get_num_threads(), environment)
 
 
 def open_run(folder: Path, run_id: str, force: bool, manifest: Callable[[], RunManifest]) -> RecordWriter:

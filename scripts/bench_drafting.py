@@ -1,6 +1,6 @@
 """What drafting costs: time to index a prompt, time to propose a draft, peak memory.
 
-    python -m scripts.bench_drafting
+    python -m scripts.bench_drafting [FILE.csv]
 
 The texts are synthetic. Words follow a Zipf law and whole passages come back, in the text and in the simulated answer,
 as they do in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of a
@@ -11,6 +11,7 @@ Algorithm 1 in plain Python dicts.
 from __future__ import annotations
 
 import platform
+import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from baselines.prompt_lookup import PromptLookup
 from ngram_trie import reference
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
+from ngram_trie.provenance import cpu_name
 from ngram_trie.tree import DraftTree, IntArray
 
 NUM_STEPS = 400
@@ -121,15 +123,7 @@ def bench_tree(num_nodes: int = 32) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def cpu_name() -> str:
-    """The processor in words, as far as the system tells."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
-
-
-def main() -> None:
+def main(output: Path | None) -> None:
     rng = np.random.default_rng(0)
     texts = {"900 tokens": synthetic_text(900, rng), "8,000 tokens": synthetic_text(8000, rng)}
     cases = {name: (text, synthetic_text(NUM_STEPS, rng, text).tolist()) for name, text in texts.items()}
@@ -144,8 +138,11 @@ def main() -> None:
     print(f"{cpu_name()}; Python {platform.python_version()}, numpy {np.__version__}")
     print(f"propose: median and 99th percentile of {NUM_STEPS} steps, index: median of {NUM_INDEX}\n")
     print(table.round(2).to_string())
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        table.assign(device=cpu_name()).to_csv(output, float_format="%.4g")
     print(f"\nof each propose, constructing a DraftTree of 32 nodes: {bench_tree():.1f} us")
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)

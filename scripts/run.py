@@ -68,7 +68,7 @@ def measure(config: DictConfig) -> Path:
             ),
             repeats=config.measure.repeats,
         )
-        manifest = functools.partial(runner.make_manifest, run_id, resolved, target.device)
+        manifest = functools.partial(runner.device_manifest, run_id, resolved, target.device)
         with runner.open_run(folder, run_id, config.force, manifest) as writer:
             runner.measure(run, target, writer)
     print(report.write(folder, list(methods), list(datasets)))

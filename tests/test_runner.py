@@ -60,7 +60,7 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
 
 def test_different_configs_never_share_a_folder(tmp_path: Path) -> None:
     def manifest(run_id: str) -> RunManifest:
-        return runner.make_manifest(run_id, {}, tiny_target("llama").device)
+        return runner.device_manifest(run_id, {}, tiny_target("llama").device)
 
     runner.open_run(tmp_path, "one", False, lambda: manifest("one"))
     with pytest.raises(FileExistsError, match="force=true"):
