@@ -216,7 +216,7 @@ Wordings = Sequence[int]
 def rag_answer(
     subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
 ) -> str:
-    """Names the passage, then quotes each fact, with the sentence that follows it, and says it again in its own words."""
+    """Names the passage, then quotes each fact with the sentence that follows and says it again in its own words."""
     words = grammar()["answers"]
     return " ".join([
         words["rag_open"][wordings[0]].format(name=subject.name, k=places[0]),
