@@ -6,7 +6,6 @@ Both own their loop, so they show what the loop itself costs, not only what the 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from time import perf_counter
 from typing import Any
 
@@ -62,29 +61,35 @@ class HFGenerate(Decoder):
                 ids,
                 attention_mask=torch.ones_like(ids),
                 do_sample=False,
+                # a hub model's own generation config may ask for more than greedy decoding
+                num_beams=1,
+                repetition_penalty=1.0,
+                no_repeat_ngram_size=0,
                 max_new_tokens=min(stop.max_new_tokens, room),
                 eos_token_id=sorted(stop.eos_ids) or None,
                 pad_token_id=0,
-                stopping_criteria=StoppingCriteriaList([StopStrings(stop, len(prompt.ids))]),
+                stopping_criteria=StoppingCriteriaList([StopStrings(stop, len(prompt.ids))] * bool(stop.stop_strings)),
                 **self.options,
             )
         emitted = output[0, len(prompt.ids) :].tolist()
         total = perf_counter() - started
         kept, reason = stop.trim([], emitted, room)
+        assert reason, "generate stopped for a reason of its own"
         accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
         seconds = PhaseSeconds(total, prefill=calls.first_ended - started)
-        return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason or "eos")
+        return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason)
 
 
 class StopStrings(StoppingCriteria):
     """Ends `generate` once the answer holds a stop string (EOS and limits are `generate`'s own)."""
 
     def __init__(self, stop: Stop, num_prompt: int) -> None:
-        self.stop, self.num_prompt = stop, num_prompt
+        self.stop, self.num_prompt, self.checked = stop, num_prompt, 0
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> Any:
-        answer: Sequence[int] = input_ids[0, self.num_prompt :].tolist()
-        ended = bool(self.stop.stop_strings) and self.stop.trim([], list(answer), len(answer) + 1)[1] is not None
+        answer = input_ids[0, self.num_prompt :].tolist()
+        ended = any(self.stop.reason(answer[:end]) for end in range(self.checked + 1, len(answer) + 1))
+        self.checked = len(answer)
         return torch.tensor([ended], device=input_ids.device)
 
 

@@ -37,14 +37,15 @@ def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prom
     """The tokenised prompt of a question, through the tokenizer's own chat template.
 
     Raises:
-        ValueError: the tokenizer has no chat template, doubles the BOS, or gives no character offsets.
+        ValueError: the tokenizer has no chat template, doubles the BOS, or changes the message.
     """
     if not tokenizer.chat_template:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; add one to its folder")
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": question.message}], tokenize=False, add_generation_prompt=True
     )
-    assert isinstance(text, str)
+    if question.message not in text:
+        raise ValueError(f"{question.question_id}: the chat template changes the message; strip its outer white space")
     # The template writes the special tokens itself, so the tokenizer must not add them again.
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
     ids = np.array(encoded["input_ids"], np.int64)

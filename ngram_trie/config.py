@@ -21,11 +21,16 @@ class ConfigError(ValueError):
 
 
 def check_names(overrides: Sequence[str]) -> None:
-    """Check `group=name` and `field=value` overrides of a command line against what exists, before Hydra composes.
+    """Check the `group=name` overrides of a command line against what exists, before Hydra composes.
 
     Raises:
-        ConfigError: an unknown group member; the message gives the nearest names and the list.
+        ConfigError: an unknown name, with the nearest ones and the list; or `method` or `dataset` beside an experiment,
+            which has its own.
     """
+    keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
+    if any(override.startswith("experiment=") for override in overrides) and (both := keys & {"method", "dataset"}):
+        name = both.pop()
+        raise ConfigError(f"{name}: an experiment has its own {name}s; change them by {name}s.NAME.FIELD=VALUE")
     groups = {
         folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
         for folder in CONFIGS.iterdir()
@@ -34,7 +39,7 @@ def check_names(overrides: Sequence[str]) -> None:
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         group = key.partition("@")[0].strip("/")
-        if group in groups:
+        if group in groups and "(" not in value:
             for name in filter(None, value.split(",")):
                 if name not in ("null", *groups[group]):
                     raise ConfigError(f"{group}={name}: {near(name, groups[group])}")
@@ -68,9 +73,10 @@ def check_values(config: DictConfig) -> None:
     Raises:
         ConfigError: field, value and what is allowed.
     """
-    for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft"):
+    optional = ("engine.num_threads", "model.context_limit")
+    for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft", *optional):
         value = OmegaConf.select(config, field)
-        if not isinstance(value, int) or value < 1:
+        if not (value is None and field in optional) and (not isinstance(value, int) or value < 1):
             raise ConfigError(f"{field}={value}: must be an integer of at least 1")
     for field, allowed in (
         ("model.dtype", ("float32", "bfloat16", "float16")),
@@ -88,14 +94,11 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     Raises:
         ConfigError: a field is unknown or has a wrong value.
     """
-    fields = OmegaConf.to_container(config, resolve=True)
-    assert isinstance(fields, dict)
-    if fields["_target_"].startswith("data."):
-        arguments = fields
-    else:
-        arguments = {key: value for key, value in fields.items() if key != "name"}
+    fields: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    if not where.startswith("dataset"):  # a dataset is told its name, a method has no use for it
+        fields.pop("name")
     try:
-        return instantiate(arguments)
+        return instantiate(fields)
     except Exception as error:  # Hydra wraps whatever the class raised
         cause = error.__cause__ or error
         raise ConfigError(f"{where}: {cause}") from error

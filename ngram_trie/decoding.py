@@ -144,7 +144,11 @@ def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
 
 
 class Stopwatch:
-    """Seconds spent in each phase: `with watch("draft"): ...`."""
+    """Seconds spent in each phase: `with watch("draft"): ...`.
+
+    Only prefill and verify end with a result on the host. On a GPU, commit's copies run on while the next draft is made
+    and what is left of them is counted with the next verify; the total is true.
+    """
 
     def __init__(self) -> None:
         self.started = perf_counter()
@@ -205,10 +209,12 @@ class SpeculativeDecoder(Decoder):
             tree_sizes.append(num_draft)
             accept_lengths.append(len(emitted))
 
+        self.target.synchronize()
+        seconds = watch.read()
         # The last step may have emitted more than was kept.
         if accept_lengths:
             accept_lengths[-1] = len(kept)
-        return GenerationResult(output, accept_lengths, tree_sizes, watch.read(), reason)
+        return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason)
 
     def step(self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch) -> tuple[list[int], int]:
         """One decoding step.

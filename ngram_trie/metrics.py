@@ -24,7 +24,8 @@ PROTOCOLS = ("corrected", "released")
 
 COLUMNS = [
     "method", "model", *PROMPT, "repeat", "kind", "state", "num_tokens", "num_emitted", "num_steps",
-    "seconds", "prefill_seconds", "decode_seconds", "verdict", "failure",
+    "seconds", "prefill_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "commit_seconds",
+    "verdict", "failure",
 ]  # fmt: skip
 
 
@@ -37,6 +38,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         seconds: the throughput clock, from before prefill to the last token.
         prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
         decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
+        draft_seconds, verify_seconds, commit_seconds: the phases of decoding; nan for a loop that is not ours.
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
     """
@@ -47,10 +49,7 @@ def _row(record: PromptRecord) -> dict[str, object]:
     seconds = record.seconds
     total, prefill = (seconds.total, seconds.prefill) if seconds else (np.nan, 0.0)
     verdict = record.lossless.verdict if record.lossless else None
-    if (
-        record.lossless and verdict == "control"
-    ):  # a foreign loop's verdict is its kind; what it emitted may still agree
-        verdict = "identical" if record.lossless.position is None else "different"
+    ours = record.kind == "drafter"
     return {
         "method": record.method,
         "model": record.model,
@@ -66,6 +65,9 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "seconds": total,
         "prefill_seconds": prefill,
         "decode_seconds": total - prefill if prefill > 0 else np.nan,
+        "draft_seconds": seconds.draft if ours and seconds else np.nan,
+        "verify_seconds": seconds.verify if ours and seconds else np.nan,
+        "commit_seconds": seconds.commit if ours and seconds else np.nan,
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
     }
@@ -129,6 +131,30 @@ def decode_tokens_per_second(frame: pd.DataFrame) -> float:
     """Output tokens per second without prefill and the token it yields; nan where prefill was not timed apart."""
     answers = answered(frame)
     return _ratio((answers.num_tokens - 1).sum(), answers.decode_seconds.sum(skipna=False))
+
+
+PHASES = ("prefill", "draft", "verify", "commit")
+
+
+def phases(frame: pd.DataFrame) -> pd.DataFrame:
+    """Where the time of each method goes, over all its answers.
+
+    Columns: method; `prefill`, `draft`, `verify`, `commit`, `other`: shares of the whole clock, nan where a loop does
+    not tell them apart; `decode_tokens_per_second`; `milliseconds_per_step`: decoding time over verification steps.
+    """
+    rows = []
+    for method, part in answered(frame).groupby("method", sort=False):
+        total = part.seconds.sum()
+        shares = {name: part[f"{name}_seconds"].sum(skipna=False) / total for name in PHASES}
+        decoding = part.decode_seconds.sum(skipna=False)
+        rows.append(
+            {"method": method}
+            | shares
+            | {"other": 1 - sum(shares.values())}
+            | {"decode_tokens_per_second": decode_tokens_per_second(part)}
+            | {"milliseconds_per_step": 1e3 * _ratio(decoding, part.num_steps.sum())}
+        )
+    return pd.DataFrame(rows)
 
 
 def num_prompts(frame: pd.DataFrame) -> int:

@@ -10,26 +10,34 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.records import RunManifest
+from ngram_trie.records import RunManifest, content_hash
 
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
 
 
 def make_manifest(
-    run_id: str, config: Mapping[str, Any], device: str, num_threads: int, environment: Mapping[str, str]
+    config: Mapping[str, Any],
+    model: str,
+    prompts: str,
+    device: str,
+    num_threads: int,
+    environment: Mapping[str, str] | None = None,
 ) -> RunManifest:
     """The manifest of a run that starts now; see `RunManifest` for the fields."""
-    status = git("status", "--porcelain", "--untracked-files=no")
+    # Results are what runs write, so they do not make the code that wrote them dirty.
+    status = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results")
     return RunManifest(
-        run=run_id,
+        run=content_hash({"config": config, "model": model, "prompts": prompts}),
         config=config,
+        model=model,
+        prompts=prompts,
         commit=git("rev-parse", "HEAD"),
         dirty=None if status is None else bool(status),
         device=device,
         num_threads=num_threads,
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment={"platform": platform.platform(), **environment},
+        environment={"platform": platform.platform()} | dict(environment or {}),
     )
 
 
@@ -41,12 +49,20 @@ def cpu_name() -> str:
     return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
 
 
+def driver() -> str | None:
+    """Version of the NVIDIA driver; None where there is none."""
+    return output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
 def git(*arguments: str) -> str | None:
     """Output of a git command in the project's folder; None where there is no git or no checkout."""
+    return output_of("git", "-C", str(Path(__file__).parent), *arguments)
+
+
+def output_of(*command: str) -> str | None:
+    """What a command prints; None where it is missing or fails."""
     try:
-        done = subprocess.run(
-            ["git", *arguments], cwd=Path(__file__).parent, capture_output=True, text=True, check=True, timeout=10
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

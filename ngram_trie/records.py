@@ -65,7 +65,7 @@ class PromptRecord:
     """One answer of one method to one prompt. Token counts exclude the prompt; nothing after the stop is kept.
 
     Attributes:
-        run: hash of the resolved config; records of different configs never share a file.
+        run: the run's identity (`RunManifest.run`); records of different configs never share a file.
         method, model, dataset: names as in the config.
         question_id, turn: which question; `repeat` counts from 0.
         prompt_hash: of the prompt's token ids; equal for all methods by construction.
@@ -130,10 +130,10 @@ class PromptRecord:
         known = {f.name for f in fields(cls)}
         if unknown := set(row) - known:
             raise ValueError(f"unknown fields {sorted(unknown)}")
-        for name, kind in (("seconds", PhaseSeconds), ("lossless", Lossless), ("failure", Failure)):
-            if row.get(name) is not None:
-                row[name] = kind(**row[name])
         try:
+            for name, kind in (("seconds", PhaseSeconds), ("lossless", Lossless), ("failure", Failure)):
+                if row.get(name) is not None:
+                    row[name] = kind(**row[name])
             return cls(**row)
         except TypeError as error:
             raise ValueError(str(error)) from None
@@ -156,12 +156,18 @@ def read_records(path: Path) -> Iterator[PromptRecord]:
 
 
 class RecordWriter:
-    """Appends records to a file; what an earlier, interrupted run wrote there stays and is known by `done`."""
+    """Appends the records of one run to a file; what an interrupted session of it wrote there stays, in `records`.
 
-    def __init__(self, path: Path) -> None:
+    Raises:
+        FileExistsError: the file holds records of another run.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
         self.records: dict[tuple[str, str, str, int, int], PromptRecord] = {}
         if path.exists():
             self.records = {record.key: record for record in read_records(path)}
+            if others := {record.run for record in self.records.values()} - {run}:
+                raise FileExistsError(f"{path} holds records of run {', '.join(others)}, not of {run}")
             drop_torn_line(path)
         self._file: TextIO = path.open("a", encoding="utf-8")
 
@@ -192,8 +198,10 @@ class RunManifest:
     """What was run, on what, with which code.
 
     Attributes:
-        run: hash of `config`; the run's identity.
+        run: hash of `config`, `model` and `prompts`: what decides the results, and so the run's identity.
         config: the resolved config.
+        model: hash of the model's files, or hub id and revision.
+        prompts: hash of all prompts' token ids.
         commit, dirty: the project's commit, and whether the working tree differed from it; None outside a checkout.
         device, num_threads: hardware in words.
         versions: Python and the libraries that matter.
@@ -203,6 +211,8 @@ class RunManifest:
 
     run: str
     config: Mapping[str, Any]
+    model: str
+    prompts: str
     commit: str | None
     dirty: bool | None
     device: str
@@ -213,7 +223,10 @@ class RunManifest:
     schema_version: int = SCHEMA_VERSION
 
     def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        """Write to `path`; a kill leaves the old file or the new one, never half of one."""
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        new.replace(path)
 
     @classmethod
     def read(cls, path: Path) -> RunManifest:

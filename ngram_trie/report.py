@@ -1,4 +1,4 @@
-"""From a run's records to what is shown: `table.csv`, `.md` and `.tex`, `figure.png`, and text for the terminal."""
+"""From a run's records to what is shown: table (CSV, Markdown, LaTeX, text), phases and figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     path = folder / "records.jsonl"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no records; `python -m scripts.run` or `make reproduce-table1` writes them")
-    records = list(read_records(path))
+    if not (records := list(read_records(path))):
+        raise ValueError(f"{path} is empty: nothing has been measured yet")
     manifest = RunManifest.read(folder / "manifest.json")
     repeats = max(record.repeat for record in records) + 1
     frame = pd.concat([
@@ -31,5 +32,7 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     ])  # fmt: skip
     paper = tables.PAPER if manifest.config.get("paper_block") else None
     tables.write_table(frame, folder, repeats, paper)
+    phases = metrics.phases(metrics.to_frame(records))
+    phases.to_csv(folder / "phases.csv", index=False, float_format="%.4g", lineterminator="\n")
     figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
     return tables.text_table(frame, repeats, paper)

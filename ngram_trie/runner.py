@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ class Run:
     """What to measure.
 
     Attributes:
-        id: hash of the resolved config.
+        id: `RunManifest.run`.
         model: the target's name in records.
         methods: name -> decoder, "vanilla" among them: the denominator and the reference of every other.
         prompts: dataset -> prompts in question order.
@@ -74,9 +74,8 @@ def bind_methods(methods: Mapping[str, Any], target: TargetModel) -> dict[str, D
 def measure(run: Run, target: TargetModel, writer: RecordWriter) -> None:
     """Answer every prompt with every method and write a record of each; answers already recorded are skipped."""
     total = sum(len(prompts) for prompts in run.prompts.values()) * run.repeats * len(run.methods)
-    with tqdm(total=total, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
-        done = len(writer.records)
-        progress.update(done)
+    done = len(writer.records)
+    with tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
         if done < total:
             warm_up(run, progress)
         for dataset, prompts in run.prompts.items():
@@ -97,7 +96,7 @@ def check_lossless(records: Iterable[PromptRecord]) -> None:
     LosslessError: a method of the project's loop gave other tokens than vanilla, and no tie explains it.
     """
     differing = [
-        f"{r.method} on {r.question_id} from token {r.lossless.position} on (logit gap {r.lossless.gap:.2g})"
+        f"{r.method} on {r.question_id} from token {r.lossless.position} on"
         for r in records
         if r.lossless and r.lossless.verdict == "different" and r.kind == "drafter"
     ]
@@ -135,7 +134,6 @@ def answer(
     except PromptTooLong as error:
         return PromptRecord(**about, failure=Failure("prompt_too_long", str(error)))
     except torch.OutOfMemoryError as error:
-        torch.cuda.empty_cache()
         return PromptRecord(**about, failure=Failure("out_of_memory", str(error).splitlines()[0]))
     reference = writer.records.get((BASELINE, prompt.dataset, prompt.question_id, prompt.turn, 0))
     verdict = compare(result, reference.output_ids, prompt, target) if reference and not reference.failure else None
@@ -150,16 +148,11 @@ def compare(result: GenerationResult, reference: list[int], prompt: Prompt, targ
         return Lossless("identical")
     pairs = zip(output, reference, strict=False)
     position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(output), len(reference)))
-    gap, is_tie = target.near_tie([*prompt.ids.tolist(), *reference[:position]])
+    if position == min(len(output), len(reference)):  # one ends early: a stop rule, not rounding
+        return Lossless("different", position)
+    candidates = [output[position], reference[position]]
+    gap, is_tie = target.near_tie([*prompt.ids.tolist(), *reference[:position]], candidates)
     return Lossless("tie" if is_tie else "different", position, gap)
-
-
-def is_complete(folder: Path, run_id: str, size: int) -> bool:
-    """Whether `folder` already holds all `size` records of this run."""
-    manifest, records = folder / "manifest.json", folder / "records.jsonl"
-    if not (manifest.exists() and records.exists()) or RunManifest.read(manifest).run != run_id:
-        return False
-    return sum(1 for _ in read_records(records)) == size
 
 
 def eos_ids(model: PreTrainedModel) -> frozenset[int]:
@@ -168,34 +161,50 @@ def eos_ids(model: PreTrainedModel) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids or [])
 
 
-def device_manifest(run_id: str, config: Mapping[str, Any], device: torch.device) -> RunManifest:
+def device_manifest(config: Mapping[str, Any], model: str, prompts: str, device: torch.device) -> RunManifest:
     """The manifest of a run on `device` that starts now."""
     environment = {}
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        environment["cuda"] = str(torch.version.cuda)
+        environment = {"cuda": str(torch.version.cuda), "driver": provenance.driver() or "unknown"}
     else:
         name = f"{provenance.cpu_name()}, {torch.get_num_threads()} threads"
-    return provenance.make_manifest(run_id, config, name, torch.get_num_threads(), environment)
+    return provenance.make_manifest(config, model, prompts, name, torch.get_num_threads(), environment)
 
 
-def open_run(folder: Path, run_id: str, force: bool, manifest: Callable[[], RunManifest]) -> RecordWriter:
-    """The writer of a run's records; goes on where an interrupted run of the same config stopped.
+def open_run(folder: Path, manifest: RunManifest, force: bool = False) -> RecordWriter:
+    """The writer of a run's records; goes on where an interrupted session of the same run stopped.
 
     Raises:
-        FileExistsError: the folder holds another run; different configs never mix.
+        FileExistsError: the folder holds another run, or was begun by other code or on another machine; what is not
+            alike never mixes.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / "manifest.json"
+    path, records = folder / "manifest.json", folder / "records.jsonl"
     if force:
-        for old in (path, folder / "records.jsonl"):
-            old.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)
+        records.unlink(missing_ok=True)
     if path.exists():
-        if (found := RunManifest.read(path).run) != run_id:
+        found = RunManifest.read(path)
+        changed = [
+            f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
+            for name in ("run", "commit", "device", "versions")
+            if getattr(found, name) != getattr(manifest, name)
+        ]
+        if changed:
             raise FileExistsError(
-                f"{folder} holds run {found}, this config is run {run_id}: "
+                f"{folder} holds another run ({'; '.join(changed)}): "
                 "give another output=FOLDER, or force=true to replace it"
             )
-    else:
-        manifest().write(path)
-    return RecordWriter(folder / "records.jsonl")
+        return RecordWriter(records, manifest.run)
+    writer = RecordWriter(records, manifest.run)
+    manifest.write(path)
+    return writer
+
+
+def is_complete(folder: Path, run: str, num_answers: int) -> bool:
+    """Whether `folder` already holds all `num_answers` records of this run."""
+    manifest, records = folder / "manifest.json", folder / "records.jsonl"
+    if not (manifest.exists() and records.exists()) or RunManifest.read(manifest).run != run:
+        return False
+    return sum(1 for _ in read_records(records)) == num_answers

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -32,10 +33,12 @@ class PreallocatedLayer(DynamicLayer):
         self.length = 0
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
-        super().lazy_initialization(key_states, value_states)
         batch, heads, _, size = key_states.shape
-        self.keys = key_states.new_empty(batch, heads, self.capacity, size)
-        self.values = value_states.new_empty(batch, heads, self.capacity, value_states.shape[-1])
+        keys = key_states.new_empty(batch, heads, self.capacity, size)
+        values = value_states.new_empty(batch, heads, self.capacity, value_states.shape[-1])
+        # Only now: where there was no memory for the buffers, the layer must not count as initialised.
+        super().lazy_initialization(key_states, value_states)
+        self.keys, self.values = keys, values
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
@@ -140,17 +143,20 @@ class TargetModel:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
-    def near_tie(self, ids: list[int]) -> tuple[float, bool]:
-        """How near the greedy choice after `ids` (l,) was to a tie: the difference of the two largest logits, and
-        whether rounding in the model's precision explains another choice. In single precision nothing is excused.
+    def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:
+        """Whether the choice among `candidates` after `ids` (l,) may fall either way by rounding alone.
+
+        Returns:
+            The distance of the lowest candidate's logit from the largest logit of all, and whether it lies within a few
+            steps of the model's precision. In single precision nothing is excused.
         """
         self.cache.truncate(0)
-        top = self._forward(torch.tensor([ids]), logits_to_keep=1)[-1].float().topk(2).values
-        gap = float(top[0] - top[1])
+        logits = self._forward(torch.tensor([ids]), logits_to_keep=1)[-1].float()
+        gap = float(logits.max() - logits[candidates].min())
         if self.model.dtype == torch.float32:
             return gap, False
         # Each logit is rounded to the model's precision; sums in another order differ by a few such steps.
-        return gap, gap <= 8 * torch.finfo(self.model.dtype).eps * float(top[0].abs())
+        return gap, gap <= 4 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
@@ -158,39 +164,85 @@ class TargetModel:
         return output.logits[0]
 
 
-def load_model(
-    path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None, attention: str = "sdpa"
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load model and tokenizer from a folder or from the hub; no code from the checkpoint is run and no pickle is read.
+def choose_device(name: str) -> torch.device:
+    """The device that `name` means; "auto" takes the GPU where there is one.
 
-    Args:
-        path: a folder or a hub id.
-        device: "auto" takes the GPU where there is one.
-        attention: "sdpa" or "eager" (flash attention 2 takes no custom mask).
+    Raises:
+        ValueError: no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"model.device={name}: torch sees no GPU here; use model.device=cpu or auto")
+    return torch.device(name)
+
+
+def load_tokenizer(path: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id; no code from the checkpoint is run.
 
     Raises:
         FileNotFoundError: nothing to load; the message says what to do.
     """
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision)
-        model = AutoModelForCausalLM.from_pretrained(
-            path, revision=revision, dtype=dtype, attn_implementation=attention, use_safetensors=True
-        )
-    except OSError as error:
-        reason = str(error).splitlines()[0]
-        hint = (
-            "`make train-embedded` makes the embedded model" if Path(path).parent.exists() else "is the hub reachable?"
-        )
-        raise FileNotFoundError(f"model {path!r} cannot be loaded ({hint}): {reason}") from error
-    return model.to(device).eval(), tokenizer
+        return AutoTokenizer.from_pretrained(path, revision=revision)
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(_cannot_load(path, error)) from error
 
 
-def fingerprint(path: str) -> str:
-    """Hash of the weights in a folder, so that a run is never continued with others; hub ids stand for themselves."""
-    files = sorted(Path(path).glob("*.safetensors"))
+def load_model(
+    path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None, attention: str = "sdpa"
+) -> PreTrainedModel:
+    """A causal language model from a folder or the hub; no code from the checkpoint is run and no pickle is read.
+
+    Args:
+        path: a folder or a hub id.
+        dtype: "float32", "bfloat16" or "float16".
+        device: see `choose_device`.
+        attention: "sdpa" or "eager" (flash attention 2 takes no custom mask).
+
+    Raises:
+        FileNotFoundError: nothing to load, or the weights do not fit the config; the message says what to do.
+    """
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path,
+            revision=revision,
+            dtype=dtype,
+            attn_implementation=attention,
+            use_safetensors=True,
+            output_loading_info=True,
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise FileNotFoundError(_cannot_load(path, error)) from error
+    # transformers fills what is missing with random numbers and only warns
+    wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    if any(wrong.values()):
+        listed = "; ".join(f"{name.replace('_', ' ')}: {', '.join(keys[:5])}" for name, keys in wrong.items() if keys)
+        raise FileNotFoundError(f"model {path!r}: the weights do not fit its config ({listed})")
+    return model.to(choose_device(device)).eval()
+
+
+def _cannot_load(path: str, error: Exception) -> str:
+    is_folder = Path(path).parent.exists()
+    hint = "`make train-embedded` makes the embedded model" if is_folder else "is the hub reachable?"
+    return f"model {path!r} cannot be loaded ({hint}): {str(error).splitlines()[0]}"
+
+
+def fingerprint(path: str, revision: str | None = None) -> str:
+    """Identity of a model: a hash of the files of a folder (over 1 GiB: of its size and both ends), or hub id and
+    revision. Weights, tokenizer, template and generation settings all decide what a run measures.
+    """
     digest = hashlib.sha256()
+    kinds = {".safetensors", ".json", ".jinja", ".model", ".txt"}
+    files = sorted(file for file in Path(path).glob("*") if file.suffix in kinds) if Path(path).is_dir() else []
     for file in files:
-        digest.update(file.read_bytes() if file.stat().st_size < 1 << 30 else str(file.stat().st_size).encode())
-    return digest.hexdigest()[:16] if files else path
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as content:
+            if size <= 1 << 30:
+                digest.update(content.read())
+            else:
+                digest.update(content.read(1 << 20))
+                content.seek(-(1 << 20), 2)
+                digest.update(content.read())
+    return digest.hexdigest()[:16] if files else f"{path}@{revision or 'main'}"

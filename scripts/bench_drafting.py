@@ -52,7 +52,7 @@ class ReferenceDrafter(Drafter):
         self._text.extend(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
-        return reference.draft(self._root, self._text, self.prefix_len, min(self.num_draft, budget))
+        return reference.draft(self._root, self._text, self.prefix_len, min(self.num_draft, budget), "shallow")
 
 
 def synthetic_text(length: int, rng: np.random.Generator, source: IntArray | None = None) -> IntArray:

@@ -17,15 +17,16 @@ from data.prompts import build_prompt
 from data.world import TASKS
 from ngram_trie.config import PROJECT
 from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.provenance import git
 from ngram_trie.runner import eos_ids
-from ngram_trie.target import TargetModel, load_model
+from ngram_trie.target import TargetModel, fingerprint, load_model, load_tokenizer
 
 
 def main(model_folder: str, output: Path) -> None:
-    model, tokenizer = load_model(model_folder)
+    model, tokenizer = load_model(model_folder), load_tokenizer(model_folder)
     decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
     stop = Stop(256, eos_ids(model))
-    quality: dict[str, dict[str, float]] = {}
+    quality: dict[str, object] = {"model": fingerprint(model_folder), "commit": git("rev-parse", "HEAD")}
     for task in TASKS:
         questions = BundledDataset(task).questions
         facts = right_facts = right_answers = tokens = steps = 0

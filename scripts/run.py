@@ -9,6 +9,7 @@ An interrupted run goes on where it stopped when the same command is given again
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
@@ -17,13 +18,17 @@ from typing import Any
 import hydra
 import torch
 from omegaconf import DictConfig
+from transformers import PreTrainedModel
 
 from data.prompts import build_prompt
 from ngram_trie import config as configuration
 from ngram_trie import report, runner
 from ngram_trie.decoding import Stop
+from ngram_trie.drafter import Drafter
 from ngram_trie.records import content_hash, read_records
-from ngram_trie.target import TargetModel, fingerprint, load_model
+from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model, load_tokenizer
+
+DEFAULT_THREADS = torch.get_num_threads()
 
 
 @hydra.main(version_base="1.3", config_path="../configs", config_name="config")
@@ -31,7 +36,7 @@ def main(config: DictConfig) -> None:
     """Compose, check, run, report."""
     try:
         measure(config)
-    except (configuration.ConfigError, FileNotFoundError, FileExistsError, runner.LosslessError) as error:
+    except (ValueError, OSError, runner.LosslessError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from here")
@@ -40,36 +45,42 @@ def main(config: DictConfig) -> None:
 def measure(config: DictConfig) -> Path:
     """Everything one resolved config asks for; returns the output folder."""
     # Names and values are checked by building everything cheap before any weights load.
+    configuration.check_values(config)
+    config.model.device = str(choose_device(config.model.device))
+    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
     methods = configuration.build_all(config, "method")
-    configuration.check_values(config)
-    if config.engine.num_threads:
-        torch.set_num_threads(config.engine.num_threads)
+    tokenizer = load_tokenizer(config.model.path, config.model.revision)
+    stop_strings = tuple(config.model.stop_strings)
+    stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
+    prompts = {name: [build_prompt(q, tokenizer) for q in dataset.questions] for name, dataset in datasets.items()}
+    for method in methods.values():
+        if isinstance(method, Drafter):
+            method.start(next(iter(prompts.values()))[0])
 
-    resolved = configuration.resolve(config)
-    questions = {name: [question.message for question in dataset.questions] for name, dataset in datasets.items()}
-    run_id = content_hash({"config": resolved, "model": fingerprint(config.model.path), "questions": questions})
-    folder = Path(config.output or configuration.default_folder(config, run_id))
-    num_answers = sum(map(len, questions.values())) * len(methods) * config.measure.repeats
-
-    if config.force or not runner.is_complete(folder, run_id, num_answers):
-        model, tokenizer = cached_model(
-            **{k: config.model[k] for k in ("path", "dtype", "device", "revision", "attention")}
-        )
-        target = TargetModel(model, config.engine.max_draft, config.model.context_limit)
-        run = runner.Run(
-            id=run_id,
-            model=config.model.name,
-            methods=runner.bind_methods(methods, target),
-            prompts={name: [build_prompt(q, tokenizer) for q in d.questions] for name, d in datasets.items()},
-            warmup=[build_prompt(q, tokenizer) for d in datasets.values() for q in d.warmup],
-            stop=Stop(
-                config.measure.max_new_tokens, runner.eos_ids(model), tuple(config.model.stop_strings), tokenizer.decode
-            ),
-            repeats=config.measure.repeats,
-        )
-        manifest = functools.partial(runner.device_manifest, run_id, resolved, target.device)
-        with runner.open_run(folder, run_id, config.force, manifest) as writer:
+    manifest = runner.device_manifest(
+        configuration.resolve(config),
+        fingerprint(config.model.path, config.model.revision),
+        content_hash({name: [prompt.ids.tolist() for prompt in part] for name, part in prompts.items()}),
+        torch.device(config.model.device),
+    )
+    folder = Path(config.output or configuration.default_folder(config, manifest.run))
+    num_answers = sum(map(len, prompts.values())) * len(methods) * config.measure.repeats
+    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+        with runner.open_run(folder, manifest, config.force) as writer:
+            model = cached_model(
+                **{name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
+            )
+            target = TargetModel(model, config.engine.max_draft, config.model.context_limit)
+            run = runner.Run(
+                id=manifest.run,
+                model=config.model.name,
+                methods=runner.bind_methods(methods, target),
+                prompts=prompts,
+                warmup=[build_prompt(q, tokenizer) for dataset in datasets.values() for q in dataset.warmup],
+                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(model)),
+                repeats=config.measure.repeats,
+            )
             runner.measure(run, target, writer)
     print(report.write(folder, list(methods), list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
@@ -77,14 +88,19 @@ def measure(config: DictConfig) -> Path:
 
 
 @functools.lru_cache(maxsize=1)
-def cached_model(**options: Any) -> Any:
+def cached_model(**options: Any) -> PreTrainedModel:
     """A sweep runs its cells in one process; the weights are loaded for the first."""
     return load_model(**options)
 
 
-if __name__ == "__main__":
+def cli() -> None:
+    """What the shell calls: names first, then Hydra."""
     try:
         configuration.check_names(sys.argv[1:])
-    except configuration.ConfigError as problem:
-        sys.exit(f"error: {problem}")
+    except configuration.ConfigError as error:
+        sys.exit(f"error: {error}")
     main()
+
+
+if __name__ == "__main__":
+    cli()

@@ -1,4 +1,4 @@
-"""Train the embedded model from nothing: `make train-embedded` (35 minutes on two CPU cores with bfloat16 instructions).
+"""Train the embedded model from nothing: `make train-embedded` (35 minutes on two CPU cores with bfloat16).
 
 A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Three
 things make it learn to copy on a CPU: it starts with an induction head in place, kept alive by random token sequences
@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -58,7 +59,6 @@ class TrainConfig:
     prompt_weight: float = 0.1  # loss weight of a prompt token; an answer token counts 1
     muon_lr: float = 0.01
     adam_lr: float = 5e-4
-    compile: bool = True
 
 
 def train_tokenizer(config: TrainConfig) -> PreTrainedTokenizerFast:
@@ -278,6 +278,8 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
     first, seconds, checkpoint = 0, 0.0, output / "checkpoint.pt"
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
+        if state.get("config") != asdict(config):
+            raise SystemExit(f"error: {checkpoint} is of another configuration; remove it or give another folder")
         model.load_state_dict(state["model"])
         for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -285,7 +287,7 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
         print(f"resuming at step {first}", flush=True)
     test_rng = random.Random(7)
     held_out = [held_out_sample(test_rng) for _ in range(48)]
-    compute_loss = torch.compile(loss_of, dynamic=False) if config.compile else loss_of
+    compute_loss = torch.compile(loss_of, dynamic=False) if shutil.which("g++") else loss_of
     log = (output / "training_log.jsonl").open("a")
     for step in range(first, config.num_steps):
         started = time.perf_counter()
@@ -317,6 +319,7 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
                 "optimizers": [o.state_dict() for o in optimizers],
                 "step": step + 1,
                 "seconds": seconds,
+                "config": asdict(config),
             }
             torch.save(state, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)

@@ -3,10 +3,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from replay import TRACES, accept_lengths, recorded_turns
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
-from tests.replay import TRACES, accept_lengths, recorded_turns
 
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 BOTH: list[Callable[..., Drafter]] = [NgramTrieDrafter, ReleasedNgramTrieDrafter]
@@ -101,26 +101,27 @@ def mean_accept_length(drafter: Drafter, category: str) -> float:
     return float(np.mean(steps))
 
 
-# Expected is what was measured over all 80 questions of a category; of these, the 40 recorded ones here are harder in
-# summarization and easier in rag, by about 4% for every drafter. The last line alone is this half's own value: the 3.01
-# reported for depth-first ties at 8 nodes is met only where 8 whole paths are kept, deepest first, and their union (22
-# nodes on average) is drafted. With 8 nodes one long chain does not beat the breadth-first tree.
+# These are the held (odd) questions' own values, to three decimals: a replay is deterministic. Measured elsewhere over
+# all 80 questions of a category, the same drafters gave 3.08 and 1.76 (released, 64), 2.98 and 1.73 (32), 2.19 and 1.54
+# (8); 2.79 and 1.70 (shallow, 8), 3.14 and 1.79 (32), 3.22 and 1.81 (64), 3.25 and 2.08 (64, updated): the held half is
+# harder in summarization and easier in rag, by about 4% for every drafter. The 3.01 reported there for depth-first ties
+# at 8 nodes is met only where 8 whole paths are kept and their union, 22 nodes on average, is drafted.
 @needs_traces
 @pytest.mark.parametrize(
     ("drafter", "summarization", "rag"),
     [
-        (ReleasedNgramTrieDrafter(num_draft=64), 3.08, 1.76),
-        (ReleasedNgramTrieDrafter(num_draft=64, context="user"), 3.08, 1.76),
-        (ReleasedNgramTrieDrafter(num_draft=32), 2.98, 1.73),
-        (ReleasedNgramTrieDrafter(num_draft=8), 2.19, 1.54),
-        (NgramTrieDrafter(num_draft=8, ties="shallow"), 2.79, 1.70),
-        (NgramTrieDrafter(num_draft=32, ties="shallow"), 3.14, 1.79),
-        (NgramTrieDrafter(num_draft=64, ties="shallow"), 3.22, 1.81),
-        (NgramTrieDrafter(num_draft=64, ties="shallow", update_with_output=True), 3.25, 2.08),
-        (NgramTrieDrafter(num_draft=8, ties="deep"), 2.63, 1.72),
+        (ReleasedNgramTrieDrafter(num_draft=64), 2.958, 1.824),
+        (ReleasedNgramTrieDrafter(num_draft=64, context="user"), 2.938, 1.819),
+        (ReleasedNgramTrieDrafter(num_draft=32), 2.876, 1.790),
+        (ReleasedNgramTrieDrafter(num_draft=8), 2.142, 1.582),
+        (NgramTrieDrafter(num_draft=8, ties="shallow"), 2.704, 1.759),
+        (NgramTrieDrafter(num_draft=32, ties="shallow"), 3.023, 1.855),
+        (NgramTrieDrafter(num_draft=64, ties="shallow"), 3.083, 1.882),
+        (NgramTrieDrafter(num_draft=64, ties="shallow", update_with_output=True), 3.109, 1.996),
+        (NgramTrieDrafter(num_draft=8, ties="deep"), 2.635, 1.718),
     ],
 )
 def test_accept_lengths_of_recorded_answers(drafter: Drafter, summarization: float, rag: float) -> None:
     measured = mean_accept_length(drafter, "summarization"), mean_accept_length(drafter, "rag")
     print(f"{type(drafter).__name__} {drafter.__dict__.get('num_draft')}: {measured[0]:.3f} {measured[1]:.3f}")
-    assert measured == pytest.approx((summarization, rag), rel=0.06)
+    assert measured == pytest.approx((summarization, rag), abs=6e-4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -184,11 +185,8 @@ def test_lossless_in_words() -> None:
     assert metrics.lossless(verdicts("identical", "tie", "tie", "different")) == "1/4, 2 ties, 1 DIFFERENT"
     assert metrics.lossless(verdicts("identical", None)) == "1/1, 1 not compared"
     assert metrics.lossless(verdicts(None)) == "not compared"
-    assert metrics.lossless(verdicts("control", "control", kind="decoder")) == "control: 2/2"
-    differs = record("m", "9", kind="decoder", lossless=Lossless("control", position=3))
-    assert metrics.lossless(frame(differs, record("m", "8", kind="decoder", lossless=Lossless("control")))) == (
-        "control: 1/2"
-    )
+    assert metrics.lossless(verdicts("identical", "identical", kind="decoder")) == "control: 2/2"
+    assert metrics.lossless(verdicts("identical", "different", kind="decoder")) == "control: 1/2"
 
 
 def test_a_prompt_is_as_lossless_as_its_worst_repeat() -> None:
@@ -205,3 +203,16 @@ def test_published_means_hold_to_rounding_but_for_one() -> None:
     assert list(wrong.index) == [("llama-3-8b-instruct", "lookahead")]
     assert round(computed["llama-3-8b-instruct", "lookahead"], 2) == 1.35
     assert printed["llama-3-8b-instruct", "lookahead"] == 1.50
+
+
+def test_phases_are_shares_of_the_whole_clock() -> None:
+    ours = replace(record("m"), seconds=PhaseSeconds(10.0, prefill=2.0, draft=1.0, verify=6.0, commit=0.5))
+    outside = record("out", seconds=10.0, prefill=2.0, kind="decoder")
+    table = metrics.phases(frame(ours, outside)).set_index("method")
+    assert table.loc["m", ["prefill", "draft", "verify", "commit", "other"]].tolist() == pytest.approx(
+        [0.2, 0.1, 0.6, 0.05, 0.05]
+    )
+    assert table.loc["out", "prefill"] == pytest.approx(0.2)
+    assert math.isnan(table.loc["out", "verify"]) and math.isnan(table.loc["out", "other"])
+    steps = len(ours.accept_lengths)
+    assert table.loc["m", "milliseconds_per_step"] == pytest.approx(1e3 * 8.0 / steps)

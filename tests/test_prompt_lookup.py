@@ -3,11 +3,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llama_tokens import llama_tokenizer
+from replay import PLD_RECORDED, SHARED, accept_lengths, read_jsonl, recorded_turns
 
 from baselines.prompt_lookup import PromptLookup
 from ngram_trie.drafter import Prompt
-from tests.llama_tokens import llama_tokenizer
-from tests.replay import PLD_RECORDED, SHARED, accept_lengths, read_jsonl, recorded_turns
 
 needs_traces = pytest.mark.skipif(not PLD_RECORDED.exists(), reason="needs the recorded answers of ../shared/traces")
 BOS, EOS = 1, 2

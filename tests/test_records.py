@@ -31,22 +31,34 @@ def test_tokens_that_no_step_emitted_are_refused() -> None:
 
 def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
-    with RecordWriter(path) as writer:
+    with RecordWriter(path, "r") as writer:
         writer.write(record("q1"))
         writer.write(record("q2"))
     with path.open("a") as file:
         file.write(record("q3").to_json()[:40])  # killed while writing
     assert [r.question_id for r in read_records(path)] == ["q1", "q2"]
-    with RecordWriter(path) as writer:
+    with RecordWriter(path, "r") as writer:
         assert ("m", "d", "q2", 0, 0) in writer
         assert ("m", "d", "q3", 0, 0) not in writer
         writer.write(record("q3"))
     assert [r.question_id for r in read_records(path)] == ["q1", "q2", "q3"]
 
 
+def test_records_of_another_run_are_not_adopted(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "records.jsonl", "r") as writer:
+        writer.write(record())
+    with pytest.raises(FileExistsError, match="of run r, not of other"):
+        RecordWriter(tmp_path / "records.jsonl", "other")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"schema_version": 0}, "schema version 0"), ({"extra": 1}, "extra"), ({"output_ids": [1]}, "account for")],
+    [
+        ({"schema_version": 0}, "schema version 0"),
+        ({"extra": 1}, "extra"),
+        ({"output_ids": [1]}, "account for"),
+        ({"seconds": {"x": 1}}, "x"),
+    ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "records.jsonl"

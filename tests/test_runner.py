@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from conftest import tiny_target
 
 from baselines.hf_generate import HFGenerate
@@ -13,7 +15,8 @@ from ngram_trie import metrics, runner
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.records import RecordWriter, RunManifest, read_records
+from ngram_trie.records import RecordWriter, RunManifest, content_hash, read_records
+from ngram_trie.target import TargetModel
 
 METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
 
@@ -29,7 +32,7 @@ def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: 
 
 
 def measured(run: runner.Run, folder: Path) -> list:
-    with RecordWriter(folder / "records.jsonl") as writer:
+    with RecordWriter(folder / "records.jsonl", run.id) as writer:
         runner.measure(run, tiny_target("llama"), writer)
     return list(read_records(folder / "records.jsonl"))
 
@@ -58,15 +61,27 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
     assert [r.key for r in measured(make_run(), tmp_path)] == [r.key for r in full]  # nothing left to do
 
 
-def test_different_configs_never_share_a_folder(tmp_path: Path) -> None:
-    def manifest(run_id: str) -> RunManifest:
-        return runner.device_manifest(run_id, {}, tiny_target("llama").device)
+def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
+    def manifest(**config: int) -> RunManifest:
+        return runner.device_manifest(config, "model", "prompts", tiny_target("llama").device)
 
-    runner.open_run(tmp_path, "one", False, lambda: manifest("one"))
+    runner.open_run(tmp_path, manifest(n=1))
+    runner.open_run(tmp_path, manifest(n=1))
     with pytest.raises(FileExistsError, match="force=true"):
-        runner.open_run(tmp_path, "two", False, lambda: manifest("two"))
-    runner.open_run(tmp_path, "two", True, lambda: manifest("two"))
-    assert RunManifest.read(tmp_path / "manifest.json").run == "two"
+        runner.open_run(tmp_path, manifest(n=2))
+    for other in ({"commit": "other code"}, {"device": "other machine"}):
+        with pytest.raises(FileExistsError, match="other"):
+            runner.open_run(tmp_path, dataclasses.replace(manifest(n=1), **other))
+    runner.open_run(tmp_path, manifest(n=2), force=True)
+    assert RunManifest.read(tmp_path / "manifest.json").config == {"n": 2}
+
+
+def test_the_run_is_what_its_manifest_hashes() -> None:
+    device = tiny_target("llama").device
+    one = runner.device_manifest({"n": 1}, "model", "prompts", device)
+    assert one.run == content_hash({"config": {"n": 1}, "model": "model", "prompts": "prompts"})
+    assert runner.device_manifest({"n": 1}, "model", "others", device).run != one.run
+    assert runner.device_manifest({"n": 1}, "retrained", "prompts", device).run != one.run
 
 
 class Lying(SpeculativeDecoder):
@@ -137,3 +152,30 @@ def test_hf_generate_stops_at_eos_and_stop_strings() -> None:
         expected = vanilla.generate(prompt("q", 30), stop)
         result = decoder.generate(prompt("q", 30), stop)
         assert (result.output_ids, result.stop_reason) == (expected.output_ids, expected.stop_reason)
+
+
+def test_verdicts_in_half_precision() -> None:
+    """A difference is excused only where both tokens tie, and never when one answer just ends early."""
+    config = tiny_target("llama").model.config
+    model = type(tiny_target("llama").model)(config).to(torch.bfloat16)
+    with torch.no_grad():  # tokens 0 and 1 share their logits; the sign of token 2's is the opposite
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[:2] = torch.linspace(0.1, 1, config.hidden_size)
+        model.lm_head.weight[2] = -10 * model.lm_head.weight[0]
+    target = TargetModel(model, max_draft=4)
+    text = prompt("q")
+    truth = SpeculativeDecoder(target, NoDraft()).generate(text, Stop(6))
+    top = truth.output_ids[2]
+    rival = {0: 1, 1: 0}.get(top, 5)
+    other = 2 if top != 2 else 0
+
+    def verdict(*output: int) -> str:
+        result = dataclasses.replace(truth, output_ids=list(output))
+        return runner.compare(result, truth.output_ids, text, target).verdict
+
+    before, after = truth.output_ids[:2], truth.output_ids[3:]
+    assert verdict(*truth.output_ids) == "identical"
+    assert verdict(*before, other, *after) == "different"
+    assert verdict(*before) == "different"
+    if top in (0, 1):
+        assert verdict(*before, rival, *after) == "tie"

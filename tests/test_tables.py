@@ -31,7 +31,7 @@ def records(model: str = "toy", repeats: int = 1, datasets: tuple[str, ...] = ("
                     if (method, dataset, question) == ("fast", "rag", 1):
                         made.append(PromptRecord(**common, failure=Failure("prompt_too_long", "no room")))
                         continue
-                    verdict = "control" if method == "outside_loop" else "identical"
+                    verdict = "identical"
                     made.append(
                         PromptRecord(
                             **common,

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from conftest import tiny_target
+from safetensors.torch import load_file, save_file
 
-from ngram_trie.target import KVCache, TargetModel, fingerprint, load_model
+from ngram_trie.target import KVCache, PreallocatedLayer, TargetModel, choose_device, fingerprint, load_model
 from ngram_trie.tree import DraftTree
 
 
@@ -38,31 +39,50 @@ def test_every_node_sees_its_own_path_and_nothing_else(target: TargetModel) -> N
 
 def test_near_tie_excuses_nothing_in_single_precision() -> None:
     target = tiny_target("llama")
-    gap, is_tie = target.near_tie([1, 2, 3])
-    top = target.model(torch.tensor([[1, 2, 3]])).logits[0, -1].topk(2).values
-    assert gap == pytest.approx(float(top[0] - top[1]), abs=1e-5)
+    with torch.inference_mode():
+        top = target.model(torch.tensor([[1, 2, 3]])).logits[0, -1].topk(3)
+    gap, is_tie = target.near_tie([1, 2, 3], top.indices[[0, 2]].tolist())
+    assert gap == pytest.approx(float(top.values[0] - top.values[2]), abs=1e-5)
     assert not is_tie
 
 
-def test_half_precision_ties_are_told_apart() -> None:
-    model = tiny_target("llama").model
-    half = TargetModel(type(model)(model.config).to(torch.bfloat16), max_draft=4)
-    with torch.no_grad():
-        half.model.lm_head.weight[1] = half.model.lm_head.weight[0]  # tokens 0 and 1 always tie
-        half.model.lm_head.weight[2:] = 0
-        half.model.lm_head.weight[:2] *= 100
-    ties = [half.near_tie([5, token])[1] for token in range(10)]
-    assert any(ties)
+def test_memory_that_runs_out_leaves_the_layer_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = PreallocatedLayer(capacity=8)
+    rows = torch.zeros(1, 1, 2, 4)
+
+    def no_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("none left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.Tensor, "new_empty", no_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            layer.update(rows, rows)
+    keys, _ = layer.update(rows, rows)
+    assert keys.shape == (1, 1, 2, 4)
 
 
-def test_load_model_round_trip_and_missing(tmp_path: Path) -> None:
+def test_load_model_round_trip_and_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="cannot be loaded"):
         load_model(str(tmp_path / "nothing"))
     model = tiny_target("llama").model
     model.save_pretrained(tmp_path)
+    loaded = load_model(str(tmp_path), device="cpu")
+    assert torch.equal(loaded.lm_head.weight, model.lm_head.weight)
     first = fingerprint(str(tmp_path))
-    with torch.no_grad():
-        changed = type(model)(model.config)
-    changed.save_pretrained(tmp_path)
+    (tmp_path / "generation_config.json").write_text('{"eos_token_id": 7}')
     assert fingerprint(str(tmp_path)) != first
-    assert fingerprint("some/hub-id") == "some/hub-id"
+    assert fingerprint("some/hub-id", "abc") == "some/hub-id@abc"
+    weights = load_file(tmp_path / "model.safetensors")
+    save_file({k: v for k, v in weights.items() if "layers.1.mlp" not in k}, tmp_path / "model.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"missing keys: model\.layers\.1\.mlp"):
+        load_model(str(tmp_path), device="cpu")
+    (tmp_path / "model.safetensors").write_bytes(b"not weights at all")
+    with pytest.raises(FileNotFoundError, match="cannot be loaded"):
+        load_model(str(tmp_path), device="cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there() -> None:
+    assert choose_device("auto").type == "cpu"
+    with pytest.raises(ValueError, match="no GPU"):
+        choose_device("cuda")
