@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   ?= .venv
 OUTPUT ?= results/local/table1
 RUN    := $(VENV)/bin/python
-# PyTorch's index of CPU builds, for a machine without a GPU whose pip finds only the CUDA build.
-TORCH_INDEX ?=
+# Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
+# gigabytes larger.
+TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 report bench-drafting train-embedded prompts test lint format clean
@@ -14,12 +15,13 @@ help: ## Show this list
 
 setup: $(VENV)/.ready ## Make the virtual environment (done by every other target)
 
-# torch comes first and by itself: where pip finds a CPU build of this version it takes it, and the rest adds no other.
+# torch comes first and alone, so that only it is looked up in the other index; the rest finds it installed.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
 		|| { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); give another: make PYTHON=python3.11"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --constraint constraints.txt $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) torch
+	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
+		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 

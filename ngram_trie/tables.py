@@ -127,8 +127,8 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -
     if protocol == "released":
         notes.append(
             "The same answers, read as the paper's released code reads them: only the last question of each dataset, "
-            "the clock starting after prefill, prefill counted as a step of one token. One question has no interval; the "
-            "last column's is over the last questions of all datasets."
+            "the clock starting after prefill, prefill counted as a step of one token. One question has no "
+            "interval; the last column's is over the last questions of all datasets."
         )
     notes.append(
         "Cell: speedup over vanilla in tokens per second on the same prompts [95% interval, paired bootstrap over "

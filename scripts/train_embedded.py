@@ -47,7 +47,7 @@ class TrainConfig:
     num_heads: int = 4
     num_kv_heads: int = 2
     rope_theta: float = 500_000.0
-    num_steps: int = 1800
+    num_steps: int = 2100
     warmup_steps: int = 30
     decay_fraction: float = 0.35
     tokens_per_step: int = 12_288
