@@ -1,4 +1,4 @@
-"""Train the embedded model from nothing: `make train-embedded` (35 minutes on two CPU cores with bfloat16).
+"""Train the embedded model from nothing: `make train-embedded` (50 minutes on two busy CPU cores).
 
 A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Three
 things make it learn to copy on a CPU: it starts with an induction head in place, kept alive by random token sequences
