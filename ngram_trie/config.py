@@ -28,7 +28,8 @@ def check_names(overrides: Sequence[str]) -> None:
             which has its own.
     """
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    if any(override.startswith("experiment=") for override in overrides) and (both := keys & {"method", "dataset"}):
+    experiments = [override for override in overrides if override.startswith("experiment=")]
+    if set(experiments) - {"experiment=null"} and (both := keys & {"method", "dataset"}):
         name = both.pop()
         raise ConfigError(f"{name}: an experiment has its own {name}s; change them by {name}s.NAME.FIELD=VALUE")
     groups = {

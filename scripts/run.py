@@ -31,7 +31,7 @@ from ngram_trie.target import TargetModel, choose_device, fingerprint, load_mode
 DEFAULT_THREADS = torch.get_num_threads()
 
 
-@hydra.main(version_base="1.3", config_path="../configs", config_name="config")
+@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="config")
 def main(config: DictConfig) -> None:
     """Compose, check, run, report."""
     try:

@@ -39,7 +39,7 @@ def test_every_method_builds_and_names_itself(name: str) -> None:
 
 @pytest.mark.parametrize("name", GROUPS["dataset"])
 def test_every_dataset_builds(name: str) -> None:
-    dataset = configuration.build(composed(f"dataset={name}").dataset, name)
+    dataset = configuration.build(composed(f"dataset={name}").dataset, f"dataset {name}")
     assert dataset.questions
 
 
