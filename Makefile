@@ -25,7 +25,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-reproduce-table1: setup ## Table 1 on the embedded profile: measure, print, write to OUTPUT (7 to 11 minutes)
+reproduce-table1: setup ## Table 1 on the embedded profile: measure, print, write to OUTPUT (about 10 minutes)
 	$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT)
 
 report: setup ## Derive tables and figure again from the records in OUTPUT
