@@ -72,14 +72,10 @@ class Drafter(ABC):
 
 
 class TokenHistory:
-    """The tokens seen so far in one growing array: prompt first, then output.
-
-    Attributes:
-        num_prompt: how many of them are the prompt's.
-    """
+    """The tokens seen so far in one growing array: prompt first, then output."""
 
     def __init__(self, prompt_ids: IntArray) -> None:
-        self.num_prompt = self._size = len(prompt_ids)
+        self._size = len(prompt_ids)
         self._buffer = np.empty(2 * self._size + 256, np.int64)
         self._buffer[: self._size] = prompt_ids
 

@@ -62,7 +62,6 @@ class KVCache(Cache):
     """Keys and values of all layers for one text; rows of rejected drafts are dropped by `keep`."""
 
     def __init__(self, num_layers: int, capacity: int) -> None:
-        self.capacity = capacity
         super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(num_layers)])
 
     @property

@@ -104,10 +104,6 @@ class DraftTree:
         """(m, m) whether node j is node i itself or an ancestor of it: what node i may attend to in the tree."""
         return _ancestor_mask(self.parents)
 
-    @property
-    def is_chain(self) -> bool:
-        return bool((self.parents == np.arange(-1, len(self) - 1)).all())
-
     def path_to(self, node: int) -> list[int]:
         """Node indices from the root to `node`, both included."""
         path = [node]

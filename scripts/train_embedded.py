@@ -117,8 +117,8 @@ def build_model(config: TrainConfig, vocab_size: int) -> LlamaForCausalLM:
 @torch.no_grad()
 def plant_induction_head(model: LlamaForCausalLM) -> None:
     """Initialise the first heads of layers 0 and 1 as an induction circuit (Olsson et al. 2022): find where the current
-    token stood before, copy what came next. From random weights it takes a CPU hours to find it; planted, a random
-    sequence is copied with 30% accuracy before the first step and 90% after 45. Training is free to change it all.
+    token stood before, copy what came next. From random weights a CPU takes hours to find it; planted, random sequences
+    are copied almost at once. Training is free to change it all.
 
     The embedding gets one direction `u` that all tokens share, so that heads have a constant to build on, and the rest
     of the space is split by a random rotation: P and R read tokens, S carries the previous token.

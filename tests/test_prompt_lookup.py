@@ -17,7 +17,7 @@ def drafted(text: list[int], budget: int = 99, **settings: Any) -> list[int]:
     drafter = PromptLookup(**settings)
     drafter.start(Prompt(np.array(text, np.int64)))
     tree = drafter.propose(budget)
-    assert tree.is_chain and tree.tokens[0] == text[-1]
+    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == text[-1]
     return tree.tokens[1:].tolist()
 
 
