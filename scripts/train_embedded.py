@@ -47,9 +47,9 @@ class TrainConfig:
     num_heads: int = 4
     num_kv_heads: int = 2
     rope_theta: float = 500_000.0
-    num_steps: int = 2100
+    num_steps: int = 4500
     warmup_steps: int = 30
-    decay_fraction: float = 0.35
+    decay_fraction: float = 0.7
     tokens_per_step: int = 12_288
     row_length_short: int = 512
     row_length: int = 1024
