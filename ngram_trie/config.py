@@ -10,6 +10,8 @@ from typing import Any
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from ngram_trie.sweeps import grid_cells
+
 PROJECT = Path(__file__).parents[1]
 CONFIGS = PROJECT / "configs"
 
@@ -28,10 +30,6 @@ def check_names(overrides: Sequence[str]) -> None:
             which has its own.
     """
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    experiments = [override for override in overrides if override.startswith("experiment=")]
-    if set(experiments) - {"experiment=null"} and (both := keys & {"method", "dataset"}):
-        name = both.pop()
-        raise ConfigError(f"{name}: an experiment has its own {name}s; change them by {name}s.NAME.FIELD=VALUE")
     groups = {
         folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
         for folder in CONFIGS.iterdir()
@@ -44,6 +42,14 @@ def check_names(overrides: Sequence[str]) -> None:
             for name in filter(None, value.split(",")):
                 if name not in ("null", *groups[group]):
                     raise ConfigError(f"{group}={name}: {near(name, groups[group])}")
+                if group == "experiment" and name != "null":
+                    text = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+                    for single in keys & {"method", "dataset"}:
+                        if f"@{single}s." in text:
+                            raise ConfigError(
+                                f"{single}: experiment {name} has its own {single}s; "
+                                f"change them by {single}s.NAME.FIELD=VALUE"
+                            )
 
 
 def near(name: str, known: Sequence[str]) -> str:
@@ -54,16 +60,21 @@ def near(name: str, known: Sequence[str]) -> str:
 
 
 def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
-    """The configured methods or datasets by name: those of an experiment, else the single one."""
+    """The configured methods or datasets by name: those of an experiment, the cells of a grid, else the single one."""
     if config[several]:
         return dict(config[several].items())
+    if single == "method" and config.grid:
+        cells = grid_cells(config.method.name, OmegaConf.to_container(config.grid, resolve=True))  # type: ignore[arg-type]
+        return {name: OmegaConf.merge(config.method, fields, {"name": name}) for name, fields in cells.items()}
     return {config[single].name: config[single]}
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
-    """All configured members of `group` ("dataset" or "method") by name, built; vanilla is always among the methods."""
+    """All configured members of `group` ("dataset" or "method") by name, built; for a live run vanilla, the
+    denominator, is always among the methods.
+    """
     configs = named(config, group, f"{group}s")
-    if group == "method" and "vanilla" not in configs:
+    if group == "method" and "vanilla" not in configs and config.engine.name == "live":
         configs = {"vanilla": OmegaConf.load(CONFIGS / "method" / "vanilla.yaml")} | configs
     return {name: build(part, f"{group} {name}") for name, part in configs.items()}
 
@@ -74,7 +85,7 @@ def check_values(config: DictConfig) -> None:
     Raises:
         ConfigError: field, value and what is allowed.
     """
-    optional = ("engine.num_threads", "model.context_limit")
+    optional = ("engine.num_threads", "engine.num_jobs", "model.context_limit")
     for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft", *optional):
         value = OmegaConf.select(config, field)
         if not (value is None and field in optional) and (not isinstance(value, int) or value < 1):
@@ -82,11 +93,17 @@ def check_values(config: DictConfig) -> None:
     for field, allowed in (
         ("model.dtype", ("float32", "bfloat16", "float16")),
         ("model.attention", ("sdpa", "eager")),
-        ("engine.name", ("live",)),
+        ("engine.name", ("live", "replay")),
     ):
         value = OmegaConf.select(config, field)
         if value not in allowed:
             raise ConfigError(f"{field}={value}: must be one of {', '.join(allowed)}")
+    if config.engine.name == "replay" and not config.engine.traces:
+        raise ConfigError(
+            "engine.traces: give a file of recorded answers; a live run writes traces.jsonl to its folder"
+        )
+    if config.grid and config.methods:
+        raise ConfigError("grid: it varies the one method; an experiment with methods of its own has none")
 
 
 def build(config: DictConfig | ListConfig, where: str) -> Any:
@@ -96,8 +113,8 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
         ConfigError: a field is unknown or has a wrong value.
     """
     fields: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    if not where.startswith("dataset"):  # a dataset is told its name, a method has no use for it
-        fields.pop("name")
+    if not where.startswith("dataset"):  # a dataset is told its name, the others have no use for it
+        fields.pop("name", None)
     try:
         return instantiate(fields)
     except Exception as error:  # Hydra wraps whatever the class raised
@@ -107,19 +124,33 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
 
 def resolve(config: DictConfig) -> dict[str, Any]:
     """What decides the results: the resolved config without where they go; paths relative to the project."""
+    # A replay has neither a model nor data sets, and live seconds are measured, not derived from a cost curve.
+    unused = ("model", "dataset", "datasets", "measure") if config.engine.name == "replay" else ("cost",)
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "force"):
+    for name in ("output", "force", *unused):
         del resolved[name]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
-        if resolved[several]:
+        if resolved.get(several):
             del resolved[single]
-    path = Path(resolved["model"]["path"])
-    if path.is_relative_to(PROJECT):
-        resolved["model"]["path"] = str(path.relative_to(PROJECT))
-    return resolved
+    if "traces" in resolved["engine"]:  # what they are is said by their hash, not by where they lie
+        resolved["engine"]["traces"] = Path(resolved["engine"]["traces"]).name
+    return relative(resolved)
+
+
+def relative(value: Any) -> Any:
+    """The same configuration with paths inside the project made relative to it."""
+    if isinstance(value, dict):
+        return {key: relative(part) for key, part in value.items()}
+    if isinstance(value, str) and value.startswith("/") and Path(value).is_relative_to(PROJECT):
+        return str(Path(value).relative_to(PROJECT))
+    return value
 
 
 def default_folder(config: DictConfig, run_id: str) -> Path:
-    dataset = "+".join(named(config, "dataset", "datasets"))
-    method = "+".join(named(config, "method", "methods"))
-    return PROJECT / "results" / "local" / "runs" / f"{config.model.name}-{dataset}-{method}-{run_id[:8]}"
+    """Where a run goes that was not told: named after its model or traces, its data sets and methods."""
+    if config.engine.name == "replay":
+        about = ["replay", Path(config.engine.traces).stem]
+    else:
+        about = [config.model.name, "+".join(named(config, "dataset", "datasets"))]
+    method = config.method.name if config.grid else "+".join(named(config, "method", "methods"))
+    return PROJECT / "results" / "local" / "runs" / "-".join([*about, method, run_id[:8]])

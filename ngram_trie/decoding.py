@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -17,10 +17,15 @@ from ngram_trie.tree import DraftTree, IntArray
 
 
 class Target(Protocol):
-    """What the loop asks of a target model. `commit` is told how many tokens were cached before `verify`."""
+    """What the loop asks of a target model. `commit` is told how many tokens were cached before `verify`.
+
+    Attributes:
+        build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
+    """
 
     context_limit: int
     max_draft: int
+    build_seconds: float
 
     def prefill(self, prompt_ids: IntArray) -> int: ...
     def verify(self, tree: DraftTree) -> IntArray: ...
@@ -93,6 +98,7 @@ class GenerationResult:
     tree_sizes: list[int]
     seconds: PhaseSeconds
     stop_reason: str
+    draft_us: list[float] = field(default_factory=list)
 
 
 class Decoder(ABC):
@@ -151,8 +157,8 @@ class Stopwatch:
     """
 
     def __init__(self) -> None:
+        self.laps: dict[str, list[float]] = {phase: [] for phase in ("prefill", "index", "draft", "verify", "commit")}
         self.started = perf_counter()
-        self.seconds = dict.fromkeys(("prefill", "draft", "verify", "commit"), 0.0)
 
     def __call__(self, phase: str) -> Stopwatch:
         self._phase = phase
@@ -162,10 +168,12 @@ class Stopwatch:
         self._entered = perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        self.seconds[self._phase] += perf_counter() - self._entered
+        self.laps[self._phase].append(perf_counter() - self._entered)
 
-    def read(self) -> PhaseSeconds:
-        return PhaseSeconds(total=perf_counter() - self.started, **self.seconds)
+    def read(self, build: float) -> PhaseSeconds:
+        """The sums, of which `build` seconds of verify went into laying out trees."""
+        total = perf_counter() - self.started
+        return PhaseSeconds(total=total, build=build, **{phase: sum(laps) for phase, laps in self.laps.items()})
 
 
 class SpeculativeDecoder(Decoder):
@@ -196,7 +204,7 @@ class SpeculativeDecoder(Decoder):
 
         with watch("prefill"):
             emitted = [self.target.prefill(prompt.ids)]
-        with watch("draft"):
+        with watch("index"):
             self.drafter.start(prompt)
         while True:
             kept, reason = stop.trim(output, emitted, room)
@@ -210,11 +218,12 @@ class SpeculativeDecoder(Decoder):
             accept_lengths.append(len(emitted))
 
         self.target.synchronize()
-        seconds = watch.read()
+        seconds = watch.read(self.target.build_seconds)
         # The last step may have emitted more than was kept.
         if accept_lengths:
             accept_lengths[-1] = len(kept)
-        return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason)
+        draft_us = [round(1e6 * lap, 1) for lap in watch.laps["draft"]]
+        return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason, draft_us)
 
     def step(self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch) -> tuple[list[int], int]:
         """One decoding step.

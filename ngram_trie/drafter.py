@@ -52,11 +52,14 @@ class Drafter(ABC):
     """Proposes continuations from the tokens seen so far.
 
     The loop calls `start` once a prompt, then `observe` with every token as it is emitted (the first one comes from
-    prefill), and `propose` before each step. Drafters read tokens only, which is what makes replay exact.
+    prefill), and `propose` before each step. A drafter that reads tokens only can be replayed exactly.
     """
 
     #: What survives from one prompt to the next: nothing, earlier outputs, or a store that was built beforehand.
     state: ClassVar[State] = "cold"
+    #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
+    #: tokens only.
+    reads: ClassVar[str] = "tokens"
 
     @abstractmethod
     def start(self, prompt: Prompt) -> None:

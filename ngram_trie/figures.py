@@ -1,22 +1,25 @@
-"""Figures from the rows of Table 1. Functions take data and return a Figure; only `save_figure` writes a file.
+"""Figures from rows of data. Functions take a frame and return a Figure; only `save_figure` writes a file.
 
 Figures are built without pyplot, so they leave no global state behind and draw the same in a notebook, a test or a
-script. Nothing is told by colour alone.
+script. No metric is computed here. Nothing is told by colour alone. `case_study` draws one answer with its drafts.
 """
 
 from __future__ import annotations
 
+import math
 import textwrap
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
 TEXT_WIDTH = 6.9  # inches, both columns of a two-column paper
 STYLE: Any = {  # matplotlib types the keys as one long Literal
@@ -26,7 +29,10 @@ STYLE: Any = {  # matplotlib types the keys as one long Literal
     "xtick.labelsize": 7,
     "ytick.labelsize": 7.5,
     "legend.fontsize": 7,
+    "figure.titlesize": 7.5,
+    "figure.labelsize": 7.5,
     "axes.linewidth": 0.6,
+    "hatch.linewidth": 0.5,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "pdf.fonttype": 42,
@@ -96,6 +102,288 @@ def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, outside: np
     for line, value in enumerate(values):
         error = None if errors is None or np.isnan(errors[:, line]).any() else errors[:, [line]]
         axes.errorbar(value, line, xerr=error, elinewidth=1, capsize=2, **_marker(outside[line]))
+
+
+AXIS_LABELS = {
+    "n": "n-gram length $n$",
+    "prefix_len": "prefix length $L_p$",
+    "num_draft": "draft nodes per step (num_draft)",
+}
+_GREYS = LinearSegmentedColormap.from_list("print_greys", ["0.97", "0.40"])  # the darkest still shows a black frame
+# 7 markers and 4 line styles have no common factor: 28 lines before two look the same
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
+_LINE_COLOURS = (LOOP, OUTSIDE, "0.35")
+_HATCHES = (("0.80", ""), ("0.95", "/////"), ("0.60", ""), ("0.95", "....."), ("0.80", "\\\\\\\\\\"), ("0.95", "xxxxx"))
+
+
+def heatmap_figure(
+    frame: pd.DataFrame, value: str, label: str, best: Literal["highest", "lowest"] = "highest"
+) -> Figure:
+    """A grid n x L_p of numbers for each dataset, shaded by size; the best cell is bold and framed (all, if tied).
+
+    Shades are scaled panel by panel: tasks differ more than cells do.
+
+    Args:
+        frame: rows `dataset, n, prefix_len` and the column `value`, one a cell; datasets in the order they are to be
+            drawn. A cell that is missing or nan shows a dash.
+        value: column to draw.
+        label: what the numbers are, with the unit.
+        best: which end of the scale wins; "lowest" for times.
+
+    Raises:
+        ValueError: no rows, a missing column, or two rows for one cell (several models or methods).
+    """
+    _check(frame, "dataset", "n", "prefix_len", value, unique=["dataset", "n", "prefix_len"])
+    datasets = frame.dataset.unique()
+    lines, columns = _grid(len(datasets))
+    height = 0.62 + lines * (0.42 + 0.185 * frame.n.nunique())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), height), layout="constrained")
+        panels = list(figure.subplots(lines, columns, squeeze=False).flat)
+        for dataset, axes in zip(datasets, panels, strict=False):
+            part = frame[frame.dataset == dataset].pivot(index="n", columns="prefix_len", values=value)
+            _cells(axes, part.sort_index().sort_index(axis=1), best)
+            axes.set_title(_name(dataset, 24))
+        for axes in panels[len(datasets) :]:
+            axes.remove()
+        apart = ", each panel on its own scale" if len(datasets) > 1 else ""
+        header = f"{label}\ndarker is higher{apart}; {best} framed"
+        figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
+        figure.supxlabel(AXIS_LABELS["prefix_len"])
+        figure.supylabel(AXIS_LABELS["n"])
+    return figure
+
+
+def _cells(axes: Axes, grid: pd.DataFrame, best: str) -> None:
+    """The numbers of one grid, rows downwards, each on its shade."""
+    values = grid.to_numpy(float)
+    scale = Normalize(*_range(values))
+    axes.pcolormesh(
+        np.arange(values.shape[1] + 1) - 0.5,
+        np.arange(values.shape[0] + 1) - 0.5,
+        np.ma.masked_invalid(values),
+        cmap=_GREYS,
+        norm=scale,
+        edgecolors="white",
+        linewidth=0.8,
+    )
+    winner = _range(values)[best == "highest"]
+    for (row, column), number in np.ndenumerate(values):
+        wins = number == winner
+        if np.isnan(number):
+            text, colour = "–", "black"
+        else:
+            text = f"{number:.{1 if abs(number) >= 100 else 2}f}"
+            colour = "white" if _GREYS(scale(number))[0] < 0.46 else "black"  # either way at least 4.5:1
+        weight = "bold" if wins else "normal"
+        axes.text(column, row, text, ha="center", va="center_baseline", size=6.5, color=colour, weight=weight)
+        if wins:
+            frame = Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, ec="black", lw=1.2)
+            axes.add_patch(frame)
+    axes.set_xticks(range(len(grid.columns)), [f"{name:g}" for name in grid.columns])
+    axes.set_yticks(range(len(grid.index)), [f"{name:g}" for name in grid.index])
+    axes.invert_yaxis()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
+def _range(values: np.ndarray) -> tuple[float, float]:
+    """Lowest and highest number; nan where there is none."""
+    known = values[~np.isnan(values)]
+    return (known.min(), known.max()) if known.size else (math.nan, math.nan)
+
+
+def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool = True) -> Figure:
+    """`value` over `x`, one line for each dataset, a panel for each series on one scale.
+
+    Args:
+        frame: rows `dataset`, `x` and `value`, one a point; optional `<value>_low` and `<value>_high`, drawn as 95%
+            intervals where they are known; optional `series` (such as "this run" and "paper").
+        x: column of numbers along the axis; its ticks are the values that a panel holds.
+        value: column to draw.
+        label: what the numbers are, with the unit.
+        log2: whether `x` doubles from tick to tick.
+
+    Raises:
+        ValueError: no rows, a missing column, two rows for one point, or `x` not above 0 on the doubling axis.
+    """
+    has_series = "series" in frame
+    frame = frame if has_series else frame.assign(series="")
+    _check(frame, "dataset", x, value, unique=["series", "dataset", x])
+    if log2 and not (frame[x] > 0).all():
+        raise ValueError(f"{x} must be above 0 for an axis that doubles; pass log2=False")
+    series, datasets = frame.series.unique(), list(frame.dataset.unique())
+    width = TEXT_WIDTH * min(1, 0.1 + 0.45 * len(series))
+    legend_columns = max(1, min(len(datasets), int(width / (0.7 + 0.06 * max(map(len, datasets))))))
+    height = 2.1 + 0.15 * math.ceil(len(datasets) / legend_columns)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        panels = figure.subplots(1, len(series), sharey=True, squeeze=False)[0]
+        for name, axes in zip(series, panels, strict=True):
+            part = frame[frame.series == name]
+            if log2:
+                axes.set_xscale("log", base=2)
+            axes.grid(color="0.9", lw=0.5)
+            axes.set_axisbelow(True)
+            axes.tick_params(length=2, width=0.6)
+            for dataset, points in part.sort_values(x).groupby("dataset", sort=False):
+                axes.errorbar(
+                    points[x], points[value], yerr=_errors(points, value), label=_name(dataset),
+                    elinewidth=0.8, capsize=2, **_line(datasets.index(dataset)),
+                )  # fmt: skip
+            ticks = sorted(part[x].unique())
+            axes.xaxis.set_major_locator(FixedLocator(ticks))
+            axes.xaxis.set_minor_locator(NullLocator())
+            axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:g}")
+            axes.set_title(name)
+            axes.set_xlabel(AXIS_LABELS.get(x, x.replace("_", " ")))
+        lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
+        for axes in panels:
+            axes.set_xlim(min(lows), max(highs))
+        drawn = ", 95% interval" if _errors(frame, value) is not None else ""
+        panels[0].set_ylabel(textwrap.fill(label + drawn, 29))
+        handles = [Line2D([], [], label=_name(dataset), **_line(i)) for i, dataset in enumerate(datasets)]
+        figure.legend(
+            handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, handlelength=3.5
+        )
+    return figure
+
+
+def _line(index: int) -> dict[str, Any]:
+    colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
+    face = "white" if index % 2 else colour
+    return {"marker": _MARKERS[index % 7], "ls": _LINES[index % 4], "color": colour, "mfc": face, "ms": 4, "lw": 1.1}
+
+
+def _errors(points: pd.DataFrame, value: str) -> np.ndarray | None:
+    """(2, k) distances to the ends of the intervals, 0 where they are not known; None without such columns."""
+    ends = [f"{value}_low", f"{value}_high"]
+    if not set(ends) <= set(points):
+        return None
+    return np.nan_to_num(np.abs(points[ends].sub(points[value], axis=0)).to_numpy(float)).T
+
+
+def accept_length_figure(frame: pd.DataFrame) -> Figure:
+    """How often a verification step emits 1, 2, 3, ... tokens (the paper's Figure 4); all panels share their axes.
+
+    Args:
+        frame: rows `model, dataset, accept_length, share`: the share, from 0 to 1, of the steps that emit so many
+            tokens. Optional `num_steps`, the number of steps of the panel, shown in its title.
+
+    Raises:
+        ValueError: no rows, a missing column, two rows for one bar, or a share that is not from 0 to 1.
+    """
+    _check(frame, "model", "dataset", "accept_length", "share", unique=["model", "dataset", "accept_length"])
+    if not frame.share.between(0, 1).all():
+        raise ValueError("share must lie between 0 and 1, not in percent")
+    models, datasets = frame.model.unique(), frame.dataset.unique()
+    # several models: each starts a line of its own, so that tasks stand below each other
+    lines, columns = _grid(len(datasets)) if len(models) == 1 or len(datasets) > 4 else (1, len(datasets))
+    ticks = np.arange(frame.accept_length.min(), frame.accept_length.max() + 1)
+    with matplotlib.rc_context(STYLE):
+        size = (TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), 0.6 + 1.2 * lines * len(models))
+        figure = Figure(figsize=size, layout="constrained")
+        panels = figure.subplots(lines * len(models), columns, sharex=True, sharey=True, squeeze=False)
+        used = np.zeros(panels.shape, bool)
+        for (model, dataset), part in frame.groupby(["model", "dataset"], sort=False):
+            place = list(models).index(model) * lines * columns + list(datasets).index(dataset)
+            axes = panels.flat[place]
+            used.flat[place] = True
+            axes.bar(part.accept_length, 100 * part.share, width=0.75, color="0.55", ec="0.2", lw=0.6)
+            axes.grid(axis="y", color="0.9", lw=0.5)
+            axes.set_axisbelow(True)
+            axes.tick_params(length=2, width=0.6)
+            steps = f"\n({part.num_steps.max():,.0f} steps)" if "num_steps" in part else ""
+            axes.set_title(_name(dataset, 24) + steps)
+        panels[0, 0].set_xticks(ticks[:: math.ceil(len(ticks) * columns / 36)])
+        panels[0, 0].set_xlim(ticks[0] - 0.6, ticks[-1] + 0.6)
+        panels[0, 0].yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+        for (line, column), axes in np.ndenumerate(panels):
+            if not used[line, column]:
+                axes.remove()
+                continue
+            if not used[line + 1 :, column].any():
+                axes.tick_params(labelbottom=True)  # nothing below it carries the numbers of its shared axis
+            if len(models) > 1 and not used[line, :column].any():
+                axes.set_ylabel(textwrap.fill(models[line // lines], 18), weight="bold")
+        if len(models) == 1:
+            figure.suptitle(models[0], weight="bold")
+        figure.supxlabel("accept length (tokens emitted per verification step)")
+        figure.supylabel("share of steps (%)")
+    return figure
+
+
+def time_split_figure(frame: pd.DataFrame) -> Figure:
+    """What a step's drafting time is spent on (the paper's Figure 5): a bar for each dataset, its total at the end.
+
+    Args:
+        frame: rows `dataset, part, microseconds` per step, parts in the order they are to be stacked; a dataset without
+            a part spent nothing on it.
+
+    Raises:
+        ValueError: no rows, a missing column, two rows for one part, or a time that is unknown or below 0.
+    """
+    _check(frame, "dataset", "part", "microseconds", unique=["dataset", "part"])
+    if not (frame.microseconds >= 0).all():
+        raise ValueError("microseconds must be known and not below 0")
+    datasets, parts = frame.dataset.unique(), frame.part.unique()
+    grid = frame.pivot(index="dataset", columns="part", values="microseconds").reindex(datasets)[parts].fillna(0)
+    totals = grid.sum(axis=1)
+    shares = 100 * grid.div(totals.where(totals > 0, 1), axis=0)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(TEXT_WIDTH, 0.75 + 0.27 * len(datasets)), layout="constrained")
+        axes = figure.subplots()
+        ends = np.zeros(len(datasets))
+        for index, part in enumerate(parts):
+            grey, hatch = _HATCHES[index % len(_HATCHES)]
+            share = shares[part].to_numpy()
+            axes.barh(
+                range(len(datasets)), share, left=ends, height=0.68, label=part, fc=grey, hatch=hatch, ec="0.25", lw=0.6
+            )
+            for row, (end, size) in enumerate(zip(ends, share, strict=True)):
+                if size >= 5:  # else narrower than its own number
+                    patch = {"fc": grey, "ec": "none", "pad": 1}  # no hatches behind the number
+                    x = end + size / 2
+                    axes.text(x, row, f"{size:.0f}%", ha="center", va="center_baseline", size=7, bbox=patch)
+            ends += share
+        for row, total in enumerate(totals):
+            number = f"{total:,.0f}" if total >= 100 else f"{total:.1f}"
+            axes.text(101, row, f"{number} µs per step", va="center_baseline")
+        axes.set_yticks(range(len(datasets)), [_name(dataset) for dataset in datasets])
+        axes.set_xlim(0, 100)
+        axes.set_ylim(len(datasets) - 0.5, -0.5)
+        axes.tick_params(length=2, width=0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.set_xlabel("share of the drafting time (%)")
+        figure.legend(loc="outside upper center", ncols=min(5, len(parts)), frameon=False, handlelength=2.5)
+    return figure
+
+
+def _check(frame: pd.DataFrame, *columns: str, unique: list[str]) -> None:
+    """Raise ValueError unless `frame` has rows, all `columns`, and one row for each value of `unique`."""
+    missing = [column for column in columns if column not in frame]
+    if missing:
+        raise ValueError(f"no column {', '.join(missing)}; the frame has {', '.join(map(str, frame.columns))}")
+    if frame.empty:
+        raise ValueError("no rows to draw")
+    again = frame.duplicated(unique)
+    if again.any():
+        cell = ", ".join(f"{name}={frame.loc[again, name].iloc[0]}" for name in unique)
+        raise ValueError(f"two rows for {cell}; a figure shows one model and method")
+
+
+def _grid(count: int) -> tuple[int, int]:
+    """Lines and columns of `count` panels: one line of up to 3, then two, then as many as 4 abreast need."""
+    lines = 1 if count <= 3 else max(2, math.ceil(count / 4))
+    return lines, math.ceil(count / lines)
+
+
+def _name(dataset: str, width: int | None = None) -> str:
+    """A dataset's name to be read, wrapped at `width` characters."""
+    name = dataset.replace("_", " ")
+    return name if width is None else textwrap.fill(name, width)
 
 
 def save_figure(figure: Figure, path: Path) -> Path:

@@ -21,11 +21,12 @@ from ngram_trie.records import PromptRecord
 
 PROMPT = ["dataset", "question_id", "turn"]
 PROTOCOLS = ("corrected", "released")
+PHASES = ("prefill", "index", "draft", "verify", "commit")
 
 COLUMNS = [
     "method", "model", *PROMPT, "repeat", "kind", "state", "num_tokens", "num_emitted", "num_steps",
-    "seconds", "prefill_seconds", "decode_seconds", "draft_seconds", "verify_seconds", "commit_seconds",
-    "verdict", "failure",
+    "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds", "verify_seconds",
+    "commit_seconds", "build_seconds", "verdict", "failure",
 ]  # fmt: skip
 
 
@@ -35,10 +36,13 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
     Columns beside the record's own names:
         num_tokens: output tokens, the one from prefill included.
         num_emitted, num_steps: tokens emitted by verification steps, and how many steps there were.
+        num_nodes: drafted nodes, over all steps.
+        draft_us: list of the drafter's microseconds in each step.
         seconds: the throughput clock, from before prefill to the last token.
         prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
         decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
-        draft_seconds, verify_seconds, commit_seconds: the phases of decoding; nan for a loop that is not ours.
+        index_seconds, draft_seconds, verify_seconds, commit_seconds, build_seconds: the phases after prefill, as in
+            `PhaseSeconds`; nan for a loop that is not ours.
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
     """
@@ -62,12 +66,14 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
         "num_steps": len(record.accept_lengths),
+        "num_nodes": sum(record.tree_sizes),
+        "draft_us": record.draft_us,
         "seconds": total,
         "prefill_seconds": prefill,
         "decode_seconds": total - prefill if prefill > 0 else np.nan,
-        "draft_seconds": seconds.draft if ours and seconds else np.nan,
-        "verify_seconds": seconds.verify if ours and seconds else np.nan,
-        "commit_seconds": seconds.commit if ours and seconds else np.nan,
+        **{
+            f"{name}_seconds": getattr(seconds, name) if ours and seconds else np.nan for name in (*PHASES[1:], "build")
+        },
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
     }
@@ -133,14 +139,12 @@ def decode_tokens_per_second(frame: pd.DataFrame) -> float:
     return _ratio((answers.num_tokens - 1).sum(), answers.decode_seconds.sum(skipna=False))
 
 
-PHASES = ("prefill", "draft", "verify", "commit")
-
-
 def phases(frame: pd.DataFrame) -> pd.DataFrame:
     """Where the time of each method goes, over all its answers.
 
-    Columns: method; `prefill`, `draft`, `verify`, `commit`, `other`: shares of the whole clock, nan where a loop does
-    not tell them apart; `decode_tokens_per_second`; `milliseconds_per_step`: decoding time over verification steps.
+    Columns: method; `prefill`, `index`, `draft`, `verify`, `commit`, `other`: shares of the whole clock, nan where a
+    loop does not tell them apart; `decode_tokens_per_second`; `milliseconds_per_step`: decoding time over verification
+    steps.
     """
     rows = []
     for method, part in answered(frame).groupby("method", sort=False):
@@ -155,6 +159,55 @@ def phases(frame: pd.DataFrame) -> pd.DataFrame:
             | {"milliseconds_per_step": 1e3 * _ratio(decoding, part.num_steps.sum())}
         )
     return pd.DataFrame(rows)
+
+
+def num_steps(frame: pd.DataFrame) -> int:
+    """Verification steps, over all answers."""
+    return int(answered(frame).num_steps.sum())
+
+
+def draft_nodes(frame: pd.DataFrame) -> float:
+    """Drafted nodes per verification step, the root not counted."""
+    answers = answered(frame)
+    return _ratio(answers.num_nodes.sum(), answers.num_steps.sum())
+
+
+def propose_us(frame: pd.DataFrame, quantile: float) -> float:
+    """A quantile, over all steps, of the drafter's microseconds in a step."""
+    laps = [lap for answer in answered(frame).draft_us for lap in answer]
+    return float(np.quantile(laps, quantile)) if laps else float("nan")
+
+
+def index_ms(frame: pd.DataFrame) -> float:
+    """Milliseconds that the drafter takes to read a prompt, median over answers."""
+    return 1e3 * float(answered(frame).index_seconds.median())
+
+
+def milliseconds_per_step(frame: pd.DataFrame, phases: Iterable[str]) -> float:
+    """Milliseconds spent in `phases` (of PHASES, or "build") per verification step."""
+    answers = answered(frame)
+    seconds = sum(answers[f"{phase}_seconds"].sum(skipna=False) for phase in phases)
+    return 1e3 * _ratio(seconds, answers.num_steps.sum())
+
+
+def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
+    """How often a step emits how many tokens: rows `method, model, dataset, accept_length, share, num_steps`, the share
+    of the steps of that method, model and data set, and how many those are (the paper's Figure 4).
+    """
+    lengths = pd.DataFrame(
+        [
+            (r.method, r.model, r.dataset, length)
+            for r in records
+            if not r.failure and r.repeat == 0
+            for length in r.accept_lengths
+        ],
+        columns=["method", "model", "dataset", "accept_length"],
+    )
+    keys = ["method", "model", "dataset"]
+    groups = lengths.groupby(keys, sort=False).accept_length
+    shares = groups.value_counts(normalize=True).rename("share").reset_index().sort_values("accept_length")
+    sizes = groups.size().rename("num_steps").reset_index()
+    return sizes[keys].merge(shares, on=keys).merge(sizes, on=keys)
 
 
 def num_prompts(frame: pd.DataFrame) -> int:

@@ -14,7 +14,9 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-SCHEMA_VERSION = 1
+from ngram_trie.drafter import Prompt
+
+SCHEMA_VERSION = 2
 
 
 def content_hash(value: Any) -> str:
@@ -27,13 +29,21 @@ class PhaseSeconds:
     """Wall-clock of one answer, seconds. `total` runs from before prefill to the last token, tokenising excluded; what
     the named phases leave over is the loop's own bookkeeping. A Decoder that owns its loop reports only `total`
     (and `prefill` where it can be told apart).
+
+    Attributes:
+        index: the drafter reads the prompt (builds its trie).
+        draft: it observes what was emitted and proposes, over all steps.
+        verify: the target's forwards; `build` is the part of it that lays out mask and positions of the trees.
+        commit: the accepted rows of the cache are kept.
     """
 
     total: float
     prefill: float = 0.0
+    index: float = 0.0
     draft: float = 0.0
     verify: float = 0.0
     commit: float = 0.0
+    build: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -74,6 +84,7 @@ class PromptRecord:
         accept_lengths: tokens emitted by each step; prefill emits the first token and is no step, so
             `sum(accept_lengths) + 1 == len(output_ids)`.
         tree_sizes: drafted nodes verified in each step (the root not counted).
+        draft_us: microseconds that the drafter took in each step.
         seconds: wall-clock by phase.
         stop_reason: "eos", "stop_string", "max_new_tokens" or "context_limit".
         state: "cold", "warm" or "preloaded": what the drafter knew before the prompt.
@@ -96,6 +107,7 @@ class PromptRecord:
     output_ids: list[int] = field(default_factory=list)
     accept_lengths: list[int] = field(default_factory=list)
     tree_sizes: list[int] = field(default_factory=list)
+    draft_us: list[float] = field(default_factory=list)
     seconds: PhaseSeconds | None = None
     stop_reason: str | None = None
     lossless: Lossless | None = None
@@ -108,6 +120,25 @@ class PromptRecord:
                 f"{self.method} on {self.question_id}: {len(self.output_ids)} tokens, but its steps and prefill "
                 f"account for {sum(self.accept_lengths) + 1}"
             )
+
+    @classmethod
+    def about(
+        cls, prompt: Prompt, *, run: str, method: str, model: str, repeat: int, state: str, kind: str
+    ) -> dict[str, Any]:
+        """The fields that say which answer it is."""
+        return {
+            "run": run,
+            "method": method,
+            "model": model,
+            "dataset": prompt.dataset,
+            "question_id": prompt.question_id,
+            "turn": prompt.turn,
+            "repeat": repeat,
+            "prompt_hash": content_hash(prompt.ids.tolist()),
+            "num_prompt_tokens": len(prompt.ids),
+            "state": state,
+            "kind": kind,
+        }
 
     @property
     def key(self) -> tuple[str, str, str, int, int]:

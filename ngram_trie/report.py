@@ -1,38 +1,160 @@
-"""From a run's records to what is shown: table (CSV, Markdown, LaTeX, text), phases and figure."""
+"""From a run's records to what is shown: tables (CSV, Markdown, LaTeX, text), phases, predictions and figures."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from omegaconf import OmegaConf
 
-from ngram_trie import figures, metrics, tables
-from ngram_trie.records import RunManifest, read_records
+from ngram_trie import cost, figures, markup, metrics, sweeps, tables
+from ngram_trie.config import PROJECT, build
+from ngram_trie.cost import CostCurve
+from ngram_trie.records import PromptRecord, RunManifest, read_records
+
+#: Where curves of this machine are looked for: what the user measured, then what the project ships.
+CALIBRATIONS = (PROJECT / "results" / "local" / "calibration", PROJECT / "results" / "embedded" / "calibration")
 
 
 def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
-    """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the table as text.
+    """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the tables as text.
 
     Args:
         methods, datasets: order of rows and columns; that of the records unless given.
 
     Raises:
         FileNotFoundError: the folder holds no records.
+        ValueError: they are none of this version's.
     """
     path = folder / "records.jsonl"
     if not path.exists():
         raise FileNotFoundError(f"{path}: no records; `python -m scripts.run` or `make reproduce-table1` writes them")
-    if not (records := list(read_records(path))):
+    records, manifest = list(read_records(path)), RunManifest.read(folder / "manifest.json")
+    if not records and manifest.config["engine"]["name"] == "live":
         raise ValueError(f"{path} is empty: nothing has been measured yet")
-    manifest = RunManifest.read(folder / "manifest.json")
+    live = manifest.config["engine"]["name"] == "live"
+    curve = curve_for(manifest)
+    if records:
+        distribution = metrics.accept_length_distribution(records)
+        save_csv(distribution, folder / "accept_lengths.csv")
+    if manifest.config["grid"]:
+        return _write_grid(folder, records, manifest, curve, datasets)
+    if not live:
+        return _write_replay(folder, records, manifest, curve, methods, datasets)
+    return _write_live(folder, records, manifest, curve, methods, datasets)
+
+
+def curve_for(manifest: RunManifest) -> CostCurve | None:
+    """What steps cost on the run's device: of a replay the curve it was given, of a live run one measured there."""
+    if "cost" in manifest.config:
+        given = manifest.config["cost"]
+        if "folder" in given:  # the manifest has it relative to the project
+            given = given | {"folder": str(PROJECT / given["folder"])}
+        curve: CostCurve = build(OmegaConf.create(given), "cost")
+        return curve
+    return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, manifest)), None)
+
+
+def _write_live(
+    folder: Path,
+    records: list[PromptRecord],
+    manifest: RunManifest,
+    curve: CostCurve | None,
+    methods: list[str] | None,
+    datasets: list[str] | None,
+) -> str:
+    """Table 1: speedups under both protocols, where the time goes, and how far the cost model is right."""
     repeats = max(record.repeat for record in records) + 1
     frame = pd.concat([
         tables.table1(records, protocol, records[0].model, manifest.device, methods, datasets)
         for protocol in metrics.PROTOCOLS
     ])  # fmt: skip
-    paper = tables.PAPER if manifest.config.get("paper_block") else None
-    tables.write_table(frame, folder, repeats, paper)
-    phases = metrics.phases(metrics.to_frame(records))
-    phases.to_csv(folder / "phases.csv", index=False, float_format="%.4g", lineterminator="\n")
+    published = list(tables.paper_blocks()) if 1 in manifest.config["paper_tables"] else []
+    text = markup.write(folder, frame, list(tables.measured_blocks(frame, repeats)), published)
+    save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
-    return tables.text_table(frame, repeats, paper)
+    if curve:
+        predicted = cost.predicted_and_measured(records, curve)
+        save_csv(predicted, folder / "predicted.csv")
+        text += f"\nPredicted from accept lengths and the cost curve ({curve.name}), and measured:\n"
+        text += predicted.round(3).to_string(index=False) + "\n"
+    return text
+
+
+def _write_replay(
+    folder: Path,
+    records: list[PromptRecord],
+    manifest: RunManifest,
+    curve: CostCurve | None,
+    methods: list[str] | None,
+    datasets: list[str] | None,
+) -> str:
+    """One row for each method and category."""
+    frame = sweeps.cell_table(records, curve, live=False, methods=methods, datasets=datasets)
+    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=_notes(manifest, curve, records))
+    return markup.write(folder, frame, blocks)
+
+
+def _write_grid(
+    folder: Path,
+    records: list[PromptRecord],
+    manifest: RunManifest,
+    curve: CostCurve | None,
+    datasets: list[str] | None,
+) -> str:
+    """A table for each of the paper's that this sweep answers, and a figure of every measured value."""
+    method, grid = manifest.config["method"]["name"], manifest.config["grid"]
+    live, fields = manifest.config["engine"]["name"] == "live", list(grid)
+    cells = sweeps.grid_cells(method, grid)
+    frame = sweeps.cell_table(records, curve, live, list(cells), datasets, cells)
+    values = ["accept_length", "speedup" if live else "predicted_speedup"]
+    notes = [*_notes(manifest, curve, records), *(sweeps.best_cells(frame, fields, value) for value in values)]
+    model = records[0].model if records else "no traces"
+    title = f"{model}, {method}"
+    if "predicted_speedup" in frame and frame.predicted_speedup.notna().any() and fields == ["num_draft"]:
+        best = sweeps.best_cells(frame[frame.dataset != tables.ALL], fields, "predicted_speedup")
+        notes.append(f"Recommended for this device by its cost curve. {best}")
+    texts = []
+    for number in manifest.config["paper_tables"]:
+        if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes)):
+            part = folder / f"table{number}"
+            texts.append(markup.write(part, frame, blocks, sweeps.paper_blocks(number)))
+    own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes)
+    text = markup.write(folder, frame, own)
+    for value in values:
+        label = (
+            "accept length (tokens per step)" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
+        )
+        if fields == ["n", "prefix_len"]:
+            figure = figures.heatmap_figure(frame, value, label)
+        elif len(fields) == 1:
+            figure = figures.line_figure(frame[frame.dataset != tables.ALL], fields[0], value, label)
+        else:
+            continue
+        figures.save_figure(figure, folder / f"{value}.png")
+    return "\n".join(texts) or text
+
+
+def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[PromptRecord]) -> list[str]:
+    """What a reader must know of a sweep or a replay."""
+    turns = {(r.dataset, r.question_id, r.turn) for r in records if not r.failure}
+    counts: dict[str, int] = {}
+    for dataset, *_ in turns:
+        counts[dataset] = counts.get(dataset, 0) + 1
+    prompts = f"Prompts: {', '.join(f'{name} {count}' for name, count in sorted(counts.items())) or 'none'}."
+    failures = sum(1 for record in records if record.failure)
+    failed = f" Failed and left out: {failures}." if failures else ""
+    if manifest.config["engine"]["name"] == "live":
+        kind = f"Cell: speedup over vanilla [95% interval] (accept length), measured on {manifest.device}."
+    else:
+        kind = (
+            f"Cell: predicted speedup (accept length). Replay of {manifest.config['engine']['traces']}: accept lengths "
+            f"are exact, speed is predicted for {curve.name if curve else 'no device'}; drafting times measured on "
+            f"{manifest.device}."
+        )
+    return [kind, prompts + failed]
+
+
+def save_csv(frame: pd.DataFrame, path: Path) -> None:
+    frame.to_csv(path, index=False, float_format="%.5g", lineterminator="\n")

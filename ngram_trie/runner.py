@@ -14,8 +14,9 @@ from transformers import PreTrainedModel
 from ngram_trie import provenance
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, content_hash, read_records
+from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, read_records
 from ngram_trie.target import TargetModel
+from ngram_trie.traces import Trace, TraceWriter
 
 BASELINE = "vanilla"
 
@@ -71,8 +72,10 @@ def bind_methods(methods: Mapping[str, Any], target: TargetModel) -> dict[str, D
     return decoders
 
 
-def measure(run: Run, target: TargetModel, writer: RecordWriter) -> None:
-    """Answer every prompt with every method and write a record of each; answers already recorded are skipped."""
+def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWriter | None = None) -> None:
+    """Answer every prompt with every method and write a record of each, and to `traces` vanilla's first answer to each
+    prompt; what is recorded already is skipped.
+    """
     total = sum(len(prompts) for prompts in run.prompts.values()) * run.repeats * len(run.methods)
     done = len(writer.records)
     with tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
@@ -89,6 +92,16 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter) -> None:
                         if (method, dataset, prompt.question_id, prompt.turn, repeat) not in writer:
                             writer.write(answer(run, method, prompt, repeat, target, writer))
                             progress.update()
+                        if traces and method == BASELINE and repeat == 0:
+                            reference = writer.records[method, dataset, prompt.question_id, prompt.turn, repeat]
+                            if not reference.failure:
+                                traces.write(to_trace(run, prompt, reference, target))
+
+
+def to_trace(run: Run, prompt: Prompt, reference: PromptRecord, target: TargetModel) -> Trace:
+    """Vanilla's answer as a trace, to be replayed elsewhere."""
+    room = min(run.stop.max_new_tokens, target.context_limit - len(prompt.ids))
+    return Trace(run.model, prompt, reference.output_ids, room, reference.stop_reason or "")
 
 
 def check_lossless(records: Iterable[PromptRecord]) -> None:
@@ -116,19 +129,9 @@ def answer(
 ) -> PromptRecord:
     """One record: the answer of `method` to `prompt`, or why there is none."""
     decoder = run.methods[method]
-    about: dict[str, Any] = {
-        "run": run.id,
-        "method": method,
-        "model": run.model,
-        "dataset": prompt.dataset,
-        "question_id": prompt.question_id,
-        "turn": prompt.turn,
-        "repeat": repeat,
-        "prompt_hash": content_hash(prompt.ids.tolist()),
-        "num_prompt_tokens": len(prompt.ids),
-        "state": decoder.state,
-        "kind": decoder.kind,
-    }
+    about = PromptRecord.about(
+        prompt, run=run.id, method=method, model=run.model, repeat=repeat, state=decoder.state, kind=decoder.kind
+    )
     try:
         result = decoder.generate(prompt, run.stop)
     except PromptTooLong as error:
@@ -182,8 +185,8 @@ def open_run(folder: Path, manifest: RunManifest, force: bool = False) -> Record
     folder.mkdir(parents=True, exist_ok=True)
     path, records = folder / "manifest.json", folder / "records.jsonl"
     if force:
-        path.unlink(missing_ok=True)
-        records.unlink(missing_ok=True)
+        for name in (path, records, folder / "traces.jsonl"):
+            name.unlink(missing_ok=True)
     if path.exists():
         found = RunManifest.read(path)
         changed = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -103,11 +104,13 @@ class TargetModel:
         )
         self.max_draft = max_draft
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
+        self.build_seconds = 0.0
 
     @torch.inference_mode()
     def prefill(self, prompt_ids: IntArray) -> int:
         """Read the prompt (l,) into an empty cache; returns the first output token."""
         self.cache.truncate(0)
+        self.build_seconds = 0.0
         logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
         return int(logits[-1].argmax())
 
@@ -117,19 +120,21 @@ class TargetModel:
 
         The nodes' keys and values stay behind the cached text until `commit` says which of them were accepted.
         """
-        if tree.num_draft == 0:  # a plain step: no mask needed
-            logits = self._forward(torch.from_numpy(tree.tokens)[None])
-        else:
-            past, nodes = self.cache.length, len(tree)
-            mask = torch.zeros(1, 1, nodes, past + nodes, dtype=self.model.dtype)
-            hidden = ~torch.from_numpy(tree.ancestor_mask)
-            mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(self.model.dtype).min)
-            logits = self._forward(
-                torch.from_numpy(tree.tokens)[None],
-                attention_mask=mask.to(self.device),
-                position_ids=(torch.from_numpy(tree.depths) + past)[None].to(self.device),
-            )
+        started = perf_counter()
+        # A plain step needs no mask.
+        layout = self._layout(tree) if tree.num_draft else {}
+        self.build_seconds += perf_counter() - started
+        logits = self._forward(torch.from_numpy(tree.tokens)[None], **layout)
         return logits.argmax(-1).cpu().numpy()
+
+    def _layout(self, tree: DraftTree) -> dict[str, torch.Tensor]:
+        """Mask (1, 1, m, p + m) and position ids (1, m) of a tree behind the cached text."""
+        past, nodes = self.cache.length, len(tree)
+        mask = torch.zeros(1, 1, nodes, past + nodes, dtype=self.model.dtype)
+        hidden = ~torch.from_numpy(tree.ancestor_mask)
+        mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(self.model.dtype).min)
+        positions = torch.from_numpy(tree.depths) + past
+        return {"attention_mask": mask.to(self.device), "position_ids": positions[None].to(self.device)}
 
     @torch.inference_mode()
     def commit(self, past: int, path: list[int]) -> None:

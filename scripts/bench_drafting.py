@@ -123,7 +123,8 @@ def bench_tree(num_nodes: int = 32) -> float:
     return float(np.median(seconds)) * 1e6
 
 
-def main(output: Path | None) -> None:
+def drafting_costs() -> pd.DataFrame:
+    """One row for each text and method: the columns of `bench`."""
     rng = np.random.default_rng(0)
     texts = {"900 tokens": synthetic_text(900, rng), "8,000 tokens": synthetic_text(8000, rng)}
     cases = {name: (text, synthetic_text(NUM_STEPS, rng, text).tolist()) for name, text in texts.items()}
@@ -135,6 +136,11 @@ def main(output: Path | None) -> None:
     }
     table = pd.DataFrame.from_dict(rows, orient="index")
     table.index.names = ["text", "method"]
+    return table
+
+
+def main(output: Path | None) -> None:
+    table = drafting_costs()
     print(f"{cpu_name()}; Python {platform.python_version()}, numpy {np.__version__}")
     print(f"propose: median and 99th percentile of {NUM_STEPS} steps, index: median of {NUM_INDEX}\n")
     print(table.round(2).to_string())

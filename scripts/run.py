@@ -1,8 +1,9 @@
-"""Measure methods on datasets with a live model, and write records, tables and a figure.
+"""Measure methods on datasets with a live model, or replay them over recorded answers; write records, tables, figures.
 
   python -m scripts.run dataset=rag method=ngram_trie method.n=13      one cell, vanilla beside it
   python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
   python -m scripts.run experiment=table1                              Table 1 (make reproduce-table1)
+  python -m scripts.run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
 
 An interrupted run goes on where it stopped when the same command is given again.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,11 +24,12 @@ from transformers import PreTrainedModel
 
 from data.prompts import build_prompt
 from ngram_trie import config as configuration
-from ngram_trie import report, runner
+from ngram_trie import replay, report, runner
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.records import content_hash, read_records
 from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model, load_tokenizer
+from ngram_trie.traces import TraceWriter, read_traces, select
 
 DEFAULT_THREADS = torch.get_num_threads()
 
@@ -44,8 +47,13 @@ def main(config: DictConfig) -> None:
 
 def measure(config: DictConfig) -> Path:
     """Everything one resolved config asks for; returns the output folder."""
-    # Names and values are checked by building everything cheap before any weights load.
     configuration.check_values(config)
+    return {"live": measure_live, "replay": measure_replay}[config.engine.name](config)
+
+
+def measure_live(config: DictConfig) -> Path:
+    """Run the target model."""
+    # Names and values are checked by building everything cheap before any weights load.
     config.model.device = str(choose_device(config.model.device))
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
@@ -67,7 +75,10 @@ def measure(config: DictConfig) -> Path:
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     num_answers = sum(map(len, prompts.values())) * len(methods) * config.measure.repeats
     if config.force or not runner.is_complete(folder, manifest.run, num_answers):
-        with runner.open_run(folder, manifest, config.force) as writer:
+        with (
+            runner.open_run(folder, manifest, config.force) as writer,
+            TraceWriter(folder / "traces.jsonl") as traces,
+        ):
             model = cached_model(
                 **{name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
             )
@@ -81,9 +92,34 @@ def measure(config: DictConfig) -> Path:
                 stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(model)),
                 repeats=config.measure.repeats,
             )
-            runner.measure(run, target, writer)
+            runner.measure(run, target, writer, traces)
     print(report.write(folder, list(methods), list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
+    return folder
+
+
+def measure_replay(config: DictConfig) -> Path:
+    """Run the decoding loop over recorded answers."""
+    methods = configuration.build_all(config, "method")
+    replay.check_replayable(methods)
+    configuration.build(config.cost, "cost")
+    path = Path(config.engine.traces)
+    categories = select(read_traces(path), config.engine.categories)
+    if not any(categories.values()):
+        print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
+    if config.engine.draft_in_prefill:
+        categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
+    for trace in next(filter(None, categories.values()), [])[:1]:
+        for method in methods.values():
+            method.start(trace.prompt)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    manifest = runner.device_manifest(configuration.resolve(config), "replay", digest, torch.device("cpu"))
+    folder = Path(config.output or configuration.default_folder(config, manifest.run))
+    num_answers = sum(map(len, categories.values())) * len(methods)
+    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+        with runner.open_run(folder, manifest, config.force) as writer:
+            replay.measure(manifest.run, methods, categories, writer, config.engine.max_draft, config.engine.num_jobs)
+    print(report.write(folder, list(methods), list(categories)))
     return folder
 
 

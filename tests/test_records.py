@@ -17,7 +17,10 @@ def record(question: str = "q1", **fields: object) -> PromptRecord:
 
 def test_round_trip() -> None:
     original = record(
-        lossless=Lossless("tie", 3, 0.01), seconds=PhaseSeconds(1.0, 0.1, 0.2, 0.3, 0.4), stop_reason="eos"
+        lossless=Lossless("tie", 3, 0.01),
+        seconds=PhaseSeconds(1.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
+        draft_us=[3.5],
+        stop_reason="eos",
     )
     assert PromptRecord.from_json(original.to_json()) == original
     failed = record(output_ids=[], accept_lengths=[], failure=Failure("prompt_too_long", "9 tokens"))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from ngram_trie import tables
+from ngram_trie import markup, tables
 from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord
 
 METHODS = ["vanilla", "slow", "fast", "outside_loop"]
@@ -49,6 +50,10 @@ def both(**kwargs: object) -> pd.DataFrame:
     return pd.concat([tables.table1(made, p, "toy", "toy_cpu, 2 cores", METHODS) for p in ("corrected", "released")])
 
 
+def rendered(render: Callable[..., str], frame: pd.DataFrame, num_repeats: int = 1) -> str:
+    return render(list(tables.measured_blocks(frame, num_repeats)), list(tables.paper_blocks()))
+
+
 def test_columns_and_order_of_rows() -> None:
     frame = tables.table1(records(), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
     assert list(frame.columns) == [
@@ -86,11 +91,11 @@ def test_a_method_without_records_gets_an_empty_row() -> None:
     frame = tables.table1(records(), "corrected", "toy", "cpu", ["vanilla", "missing"])
     row = frame[frame.method == "missing"].iloc[-1]
     assert pd.isna(row.speedup) and row.num_prompts == 0
-    assert "| missing | - |" in tables.markdown_table(frame)
+    assert "| missing | - |" in rendered(markup.markdown, frame)
 
 
 def test_markdown_cells_marks_and_notes() -> None:
-    text = tables.markdown_table(both(repeats=3), num_repeats=3)
+    text = rendered(markup.markdown, both(repeats=3), num_repeats=3)
     assert "| fast | **2.00x** [2.00, 2.00] (**4.00**) | **2.00x** (**4.00**) |" in text  # one prompt: no interval
     assert "| outside_loop† | *1.25x* [1.25, 1.25] (*2.00*) |" in text
     assert "| slow (preloaded) | 0.50x [0.50, 0.50] (1.33) |" in text
@@ -101,29 +106,32 @@ def test_markdown_cells_marks_and_notes() -> None:
 
 def test_measured_and_published_stay_apart(tmp_path: Path) -> None:
     frame = both()
-    for text in (tables.markdown_table(frame), tables.latex_table(frame), tables.text_table(frame)):
-        before, after = text.split(tables.PAPER_HEADING, 1)
+    for text in (rendered(markup.markdown, frame), rendered(markup.latex, frame), rendered(markup.plain_text, frame)):
+        before, after = text.split(markup.PAPER_HEADING, 1)
         assert before.index("corrected protocol") < before.index("released protocol")
         assert "vicuna" not in before and "llama" not in before
         assert "toy" not in after and "outside" not in after
         assert "not comparable line by line" in " ".join(after.split())
         assert after.index("vicuna-7b") < after.index("llama-2-7b") < after.index("llama-3-8b")
         assert "cells average 1.35x, the paper prints 1.50x" in " ".join(after.split())
-    written = tables.write_table(frame, tmp_path / "new")
-    assert [path.name for path in written] == ["table.csv", "table.md", "table.tex"]
-    read = pd.read_csv(written[0])
+    blocks = list(tables.measured_blocks(frame, 1))
+    assert "corrected protocol" in markup.write(tmp_path / "new", frame, blocks)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["table.csv", "table.md", "table.tex"]
+    read = pd.read_csv(tmp_path / "new" / "table.csv")
     assert list(read.columns) == tables.COLUMNS
     assert set(read.model) == {"toy"} and list(read.protocol.unique()) == ["corrected", "released"]
 
 
-def test_tables_can_be_drawn_again_from_the_csv(tmp_path: Path) -> None:
-    frame = both()
-    csv, markdown, _ = tables.write_table(frame, tmp_path)
-    assert tables.markdown_table(pd.read_csv(csv)) == markdown.read_text(encoding="utf-8")
+@pytest.mark.parametrize("methods", [METHODS, ["vanilla", "missing"]])
+def test_tables_can_be_drawn_again_from_the_csv(tmp_path: Path, methods: list[str]) -> None:
+    frame = tables.table1(records(), "corrected", "toy", "cpu", methods)
+    markup.write(tmp_path, frame, list(tables.measured_blocks(frame, 1)), list(tables.paper_blocks()))
+    again = rendered(markup.markdown, pd.read_csv(tmp_path / "table.csv"))
+    assert again == (tmp_path / "table.md").read_text(encoding="utf-8")
 
 
 def test_latex_is_booktabs_and_escaped() -> None:
-    text = tables.latex_table(both())
+    text = rendered(markup.latex, both())
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 5
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 5
     assert r"\textbf{2.00$\times$} {\scriptsize [2.00, 2.00]} (\textbf{4.00})" in text
@@ -135,19 +143,12 @@ def test_latex_is_booktabs_and_escaped() -> None:
 
 @pytest.mark.parametrize("datasets", [("qa",), tuple(f"spec_bench_summarization_{i}" for i in range(12))])
 def test_text_fits_the_terminal_and_keeps_every_column(datasets: tuple[str, ...]) -> None:
-    text = tables.text_table(both(datasets=datasets))
+    text = rendered(markup.plain_text, both(datasets=datasets))
     assert max(map(len, text.splitlines())) <= 120
     measured = text.split("released protocol")[0]
     assert measured.count("0.50x") == len(datasets) + 1
 
 
 def test_equal_numbers_rank_equal_and_a_lone_number_is_not_best() -> None:
-    assert tables._ranks(pd.Series([1.001, 2.0, 2.001, float("nan"), 0.5])) == [2, 1, 1, 0, 0]
-    assert tables._ranks(pd.Series([1.0, 1.0])) == [0, 0]
-
-
-def test_a_method_without_records_survives_the_csv(tmp_path: Path) -> None:
-    csv, markdown, _ = tables.write_table(
-        tables.table1(records(), "corrected", "toy", "cpu", ["vanilla", "missing"]), tmp_path
-    )
-    assert tables.markdown_table(pd.read_csv(csv)) == markdown.read_text(encoding="utf-8")
+    assert markup.ranks(pd.Series([1.001, 2.0, 2.001, float("nan"), 0.5])) == [2, 1, 1, 0, 0]
+    assert markup.ranks(pd.Series([1.0, 1.0])) == [0, 0]

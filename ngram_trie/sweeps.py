@@ -1,0 +1,226 @@
+"""Sweeps: one method at every combination of some of its fields, and the paper's Tables 2, 3, 5 and 6 made of them.
+
+A grid is measured as one run with a method for each cell, so that live cells are interleaved prompt by prompt like the
+methods of Table 1, and share one vanilla.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ngram_trie import cost, metrics
+from ngram_trie.cost import CostCurve
+from ngram_trie.markup import Block, Cell, ranks
+from ngram_trie.records import PromptRecord
+from ngram_trie.tables import ALL, PAPER
+
+REPLAY_COLUMNS = [
+    "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
+    "propose_us_median", "propose_us_p99", "index_ms_median", "predicted_speedup",
+]  # fmt: skip
+LIVE_COLUMNS = ["speedup", "speedup_low", "speedup_high", "tokens_per_second", "trie_ms", "inference_ms"]
+
+
+def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    """Name of each cell, "ngram_trie[n=8,prefix_len=2]", and the values of its fields; the last field turns fastest.
+
+    Raises:
+        ValueError: a field without values, or with a value twice.
+    """
+    for field, values in grid.items():
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            raise ValueError(f"grid.{field}={values}: must be a list of values")
+        if len(set(values)) < len(values):
+            raise ValueError(f"grid.{field}={list(values)}: a value is there twice")
+    combinations = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
+    return {f"{method}[{','.join(f'{k}={v}' for k, v in cell.items())}]": cell for cell in combinations}
+
+
+def cell_table(
+    records: Sequence[PromptRecord],
+    curve: CostCurve | None,
+    live: bool,
+    methods: Sequence[str] | None = None,
+    datasets: Sequence[str] | None = None,
+    cells: Mapping[str, Mapping[str, Any]] | None = None,
+) -> pd.DataFrame:
+    """One row for each method and dataset and one with dataset "all", REPLAY_COLUMNS; a dataset without records keeps
+    its row, of nan and num_prompts 0.
+
+    Args:
+        records: of one run.
+        curve: what steps cost; without one `predicted_speedup` is nan.
+        live: also LIVE_COLUMNS: the measured speedup over vanilla, and milliseconds a step of drafting and laying out
+            the tree (trie_ms) and of forward and cache (inference_ms).
+        methods, datasets: which, and in which order; those of the records unless given.
+        cells: method -> fields of its cell; the fields become columns.
+    """
+    frame = metrics.to_frame(records)
+    predicted = cost.predict(records, curve) if curve else None
+    rows = []
+    for method in methods or list(frame.method.unique()):
+        for dataset in [*(datasets or frame.dataset.unique()), ALL]:
+            part = frame if dataset == ALL else frame[frame.dataset == dataset]
+            ours = part[part.method == method]
+            row = {"method": method, "dataset": dataset, **{n: f(ours) for n, f in _CELL_METRICS.items()}}
+            if predicted is not None:
+                chosen = predicted[predicted.method == method]
+                chosen = chosen if dataset == ALL else chosen[chosen.dataset == dataset]
+                row |= {"predicted_speedup": cost.explain(chosen)["predicted_speedup"]}
+            if live:
+                ratio, low, high = metrics.speedup(part, method)
+                row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
+                row |= {name: function(ours) for name, function in _LIVE_METRICS.items()}
+            rows.append(row | dict((cells or {}).get(method, {})))
+    axes = list(next(iter(cells.values()))) if cells else []
+    return pd.DataFrame(rows).reindex(columns=REPLAY_COLUMNS + (LIVE_COLUMNS if live else []) + axes)
+
+
+_CELL_METRICS = {
+    "accept_length": metrics.accept_length,
+    "accept_length_macro": metrics.accept_length_macro,
+    "num_prompts": metrics.num_prompts,
+    "num_steps": metrics.num_steps,
+    "draft_nodes": metrics.draft_nodes,
+    "propose_us_median": lambda frame: metrics.propose_us(frame, 0.5),
+    "propose_us_p99": lambda frame: metrics.propose_us(frame, 0.99),
+    "index_ms_median": metrics.index_ms,
+}
+_LIVE_METRICS = {
+    "tokens_per_second": metrics.tokens_per_second,
+    "trie_ms": lambda frame: metrics.milliseconds_per_step(frame, ("draft", "build")),
+    "inference_ms": lambda frame: (
+        metrics.milliseconds_per_step(frame, ("verify", "commit")) - metrics.milliseconds_per_step(frame, ("build",))
+    ),
+}
+
+
+@dataclass(frozen=True)
+class PaperTable:
+    """One of the paper's sweeps: which fields span it, what it prints, on which data sets.
+
+    Attributes:
+        fields: rows, and columns if there are two; with one field the data sets are the columns.
+        datasets: of ours; None for all.
+        measured: columns of `cell_table` to print, the first one that has values; or all of them (`every`).
+        printed: columns of the paper's CSV and their units.
+    """
+
+    fields: tuple[str, ...]
+    datasets: tuple[str, ...] | None
+    measured: dict[str, str]
+    printed: dict[str, str]
+    note: str
+    every: bool = False
+
+
+_SPEED = {"speedup": "x", "predicted_speedup": "x"}
+_THROUGHPUT = {"tokens_per_second": ""}
+_TIMES = {"trie_ms": "", "inference_ms": ""}
+PAPER_TABLES = {
+    2: PaperTable(("n", "prefix_len"), ("rag",), _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
+    3: PaperTable(("num_draft",), ("summarization", "rag"), _SPEED, {"speedup": "x"}, "The paper prints speedups."),
+    5: PaperTable(("n", "prefix_len"), None, _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
+    6: PaperTable(
+        ("n", "prefix_len"), ("summarization",), _TIMES, _TIMES,
+        "The paper prints averages in milliseconds and does not say of what; here they are per verification step.",
+        every=True,
+    ),
+}  # fmt: skip
+_TITLES = {
+    "speedup": "speedup",
+    "predicted_speedup": "predicted speedup",
+    "accept_length": "accept length",
+    "trie_ms": "milliseconds a step of drafting and laying out the tree",
+    "inference_ms": "milliseconds a step of forward and cache",
+    "tokens_per_second": "tokens per second",
+}
+_CORNERS = {("n", "prefix_len"): "n \\ L_p"}
+
+
+def grid_blocks(
+    frame: pd.DataFrame, fields: Sequence[str], value: str, unit: str = "x", title: str = "", notes: Iterable[str] = ()
+) -> list[Block]:
+    """Blocks of the column `value`, with its interval and the accept length where `frame` has them.
+
+    Two fields: one block for each data set, the first field down, the second across. One field: one block, the field
+    down, the data sets across. More fields: all but the last one down.
+
+    Args:
+        frame: rows with `dataset`, the fields and `value`.
+    """
+    frame = frame.reindex(
+        columns=list(dict.fromkeys(["dataset", *fields, value, f"{value}_low", f"{value}_high", "accept_length"]))
+    )
+    across = fields[-1] if len(fields) > 1 else "dataset"
+    down = list(fields[:-1]) if len(fields) > 1 else list(fields)
+    parts = frame.groupby("dataset", sort=False) if len(fields) > 1 else [("", frame)]
+    blocks = []
+    for dataset, part in parts:
+        keys = list(dict.fromkeys(part[down].itertuples(index=False, name=None)))
+        columns = list(dict.fromkeys(part[across]))
+        # The best of the whole block is what a sweep is read for.
+        value_ranks = dict(zip(part.index, ranks(part[value]), strict=True))
+        rows: dict[str, list[Cell]] = {}
+        for key in keys:
+            line = part[(part[down] == list(key)).all(axis=1)].set_index(across, drop=False)
+            cells = []
+            for column in columns:
+                if column not in line.index:
+                    cells.append(Cell())
+                    continue
+                at = line.loc[column]
+                index = part.index[(part[down] == list(key)).all(axis=1) & (part[across] == column)][0]
+                accept = at.accept_length if value != "accept_length" else float("nan")
+                rank = value_ranks[index] if len(fields) > 1 else 0
+                cells.append(Cell(at[value], at[f"{value}_low"], at[f"{value}_high"], accept, rank))
+            rows[", ".join(map(str, key))] = cells
+        heading = ", ".join(filter(None, [title, str(dataset), _TITLES.get(value, value)]))
+        corner = _CORNERS.get(tuple(fields), " \\ ".join([", ".join(down), *([across] if len(fields) > 1 else [])]))
+        blocks.append(Block(heading, [str(column) for column in columns], rows, list(notes), corner, unit))
+    return blocks
+
+
+def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterable[str] = ()) -> list[Block]:
+    """The counterpart of the paper's Table `number` from rows of `cell_table`; empty where the sweep is another one."""
+    table = PAPER_TABLES[number]
+    if not set(table.fields) <= set(frame.columns):
+        return []
+    rows = frame[frame.dataset != ALL]
+    if table.datasets and set(table.datasets) & set(rows.dataset):
+        rows = rows[rows.dataset.isin(table.datasets)]
+    values = [v for v in table.measured if v in rows and rows[v].notna().any()]
+    blocks = []
+    for value in values if table.every else values[:1]:
+        shown = rows.drop(columns="accept_length") if table.every else rows
+        blocks += grid_blocks(shown, table.fields, value, table.measured[value], f"{title}, Table {number}", notes)
+    return blocks
+
+
+def paper_blocks(number: int, folder: Path = PAPER) -> list[Block]:
+    """The paper's Table `number` as it is printed."""
+    table, rows = PAPER_TABLES[number], pd.read_csv(folder / f"table{number}.csv")
+    blocks = []
+    for model, part in rows.groupby("model", sort=False):
+        for value, unit in table.printed.items():
+            blocks += grid_blocks(part, table.fields, value, unit, f"Table {number}, {model}", [table.note])
+    return blocks
+
+
+def best_cells(frame: pd.DataFrame, fields: Sequence[str], value: str) -> str:
+    """In words, for each data set the cell with the largest `value`."""
+    rows = frame[frame[value].notna()]
+    if rows.empty:
+        return ""
+    best = rows.loc[rows.groupby("dataset", sort=False)[value].idxmax()]
+    listed = "; ".join(
+        f"{row['dataset']} {', '.join(f'{f}={row[f]}' for f in fields)} ({row[value]:.2f})"
+        for _, row in best.iterrows()
+    )
+    return f"Largest {_TITLES.get(value, value)}: {listed}."
