@@ -227,11 +227,11 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
             axes.grid(color="0.9", lw=0.5)
             axes.set_axisbelow(True)
             axes.tick_params(length=2, width=0.6)
-            for dataset, points in part.sort_values(x).groupby("dataset", sort=False):
-                axes.errorbar(
-                    points[x], points[value], yerr=_errors(points, value), label=_name(dataset),
-                    elinewidth=0.8, capsize=2, **_line(datasets.index(dataset)),
-                )  # fmt: skip
+            for index, dataset in enumerate(datasets):
+                points = part[part.dataset == dataset].sort_values(x)
+                if not points.empty:
+                    errors = _errors(points, value)
+                    axes.errorbar(points[x], points[value], yerr=errors, elinewidth=0.8, capsize=2, **_line(index))
             ticks = sorted(part[x].unique())
             axes.xaxis.set_major_locator(FixedLocator(ticks))
             axes.xaxis.set_minor_locator(NullLocator())
@@ -241,7 +241,7 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
         lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
         for axes in panels:
             axes.set_xlim(min(lows), max(highs))
-        drawn = ", 95% interval" if _errors(frame, value) is not None else ""
+        drawn = ", 95%\N{NO-BREAK SPACE}interval" if _errors(frame, value) is not None else ""
         panels[0].set_ylabel(textwrap.fill(label + drawn, 29))
         handles = [Line2D([], [], label=_name(dataset), **_line(i)) for i, dataset in enumerate(datasets)]
         figure.legend(

@@ -1,4 +1,4 @@
-"""The figure draws what the table holds, without warnings, and saves to the same bytes."""
+"""The figures draw what the rows hold, without warnings, and save to the same bytes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,26 @@ import warnings
 from itertools import product
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.text import Text
 
 from ngram_trie import tables
-from ngram_trie.figures import save_figure, speedup_figure
+from ngram_trie.figures import (
+    TEXT_WIDTH,
+    accept_length_figure,
+    heatmap_figure,
+    line_figure,
+    save_figure,
+    speedup_figure,
+    time_split_figure,
+)
 
 VALUES = {"vanilla": (1.0, 1.0), "fast": (2.0, 2.5), "hf_prompt_lookup": (1.5, 1.8), "failed": (math.nan, math.nan)}
 
@@ -69,3 +84,234 @@ def test_one_model_a_figure() -> None:
         speedup_figure(pd.concat([rows("a"), rows("b")]))
     with pytest.raises(ValueError, match="0 models"):
         speedup_figure(rows(), "official")
+
+
+def grid_rows(datasets: tuple[str, ...] = ("qa", "spec_bench_rag"), size: float = 2.0) -> pd.DataFrame:
+    """n 8 and 10, L_p 2 to 4; the highest of each dataset is (10, 2), the lowest (8, 4)."""
+    cells = [(d, n, p, size + n / 10 - p / 100) for d, n, p in product(datasets, (10, 8), (4, 2, 3))]  # not in order
+    return pd.DataFrame(cells, columns=["dataset", "n", "prefix_len", "accept_length"])
+
+
+def line_rows() -> pd.DataFrame:
+    made = [
+        {"series": series, "dataset": dataset, "num_draft": nodes, "speedup": 1 + nodes / 100}
+        for series, dataset in product(("this run", "paper"), ("qa", "spec_bench_rag"))
+        for nodes in ((8, 32, 24) if series == "this run" else (8, 64))
+    ]
+    frame = pd.DataFrame(made)
+    known = frame.series == "this run"
+    low, high = (frame.speedup.mul(factor).where(known) for factor in (0.9, 1.2))
+    return frame.assign(speedup_low=low, speedup_high=high)
+
+
+def accept_rows(models: tuple[str, ...] = ("toy",), datasets: tuple[str, ...] = ("qa", "rag")) -> pd.DataFrame:
+    made = [
+        {"model": model, "dataset": dataset, "accept_length": length, "share": share, "num_steps": 1200}
+        for model, dataset in product(models, datasets)
+        for length, share in ((1, 0.5), (2, 0.3), (5, 0.2))
+    ]
+    return pd.DataFrame(made)
+
+
+def time_rows() -> pd.DataFrame:
+    made = [("qa", "search", 30.0), ("qa", "processing", 10.0), ("rag", "search", 1500.0), ("rag", "attention", 30.0)]
+    return pd.DataFrame(made, columns=["dataset", "part", "microseconds"])
+
+
+FIGURES = {
+    "heatmap": lambda: heatmap_figure(grid_rows(tuple("abcde")), "accept_length", "accept length (tokens per step)"),
+    "lines": lambda: line_figure(line_rows(), "num_draft", "speedup", "speedup over vanilla (ratio)"),
+    "accept": lambda: accept_length_figure(accept_rows(("toy", "other"))),
+    "time": lambda: time_split_figure(time_rows()),
+}
+
+
+def words(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def title(axes: Axes) -> str:
+    return axes.get_title().replace("\n", " ")
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_draws_cleanly_within_the_text_width_and_saves_the_same_bytes(tmp_path: Path, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first, second = (save_figure(FIGURES[name](), tmp_path / f"{i}.png") for i in range(2))
+        figure = FIGURES[name]()
+        FigureCanvasAgg(figure).draw()
+    assert first.read_bytes() == second.read_bytes()
+    assert figure.get_figwidth() <= TEXT_WIDTH
+    for text in figure.findobj(Text):
+        if text.get_text() and text.get_visible():
+            box = text.get_window_extent()
+            assert figure.bbox.padded(1).containsx(box.x0) and figure.bbox.padded(1).containsx(box.x1), text
+
+
+def boxed(axes: Axes) -> list[tuple[float, float]]:
+    """(column, row) of the cells that are framed."""
+    frames = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    return [(round(f.get_x() + f.get_width() / 2), round(f.get_y() + f.get_height() / 2)) for f in frames]
+
+
+def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> None:
+    figure = heatmap_figure(grid_rows(), "accept_length", "accept length (tokens per step)")
+    assert [title(axes) for axes in figure.axes] == ["qa", "spec bench rag"]
+    axes = figure.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["8", "10"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "3", "4"]
+    assert axes.yaxis_inverted()
+    assert words(axes) == ["2.78", "2.77", "2.76", "2.98", "2.97", "2.96"]
+    positions = [text.get_position() for text in axes.texts]
+    assert positions == [(column, row) for row in (0, 1) for column in (0, 1, 2)]
+    assert figure.get_suptitle().startswith("accept length (tokens per step)")
+    assert "L_p" in figure.get_supxlabel() and "$n$" in figure.get_supylabel()
+
+
+@pytest.mark.parametrize(("best", "cell"), [("highest", (0, 1)), ("lowest", (2, 0))])
+def test_heatmap_marks_the_best_cell_of_each_panel(best, cell) -> None:
+    for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes:
+        assert boxed(axes) == [cell]
+        assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == [cell]
+
+
+def test_heatmap_of_ties_of_gaps_and_of_large_numbers() -> None:
+    frame = grid_rows(("qa",), size=100)
+    frame.loc[frame.n == 8, "accept_length"] = [math.nan, 99.5, 250.0]
+    frame.loc[(frame.n == 10) & (frame.prefix_len == 2), "accept_length"] = 250.0
+    axes = heatmap_figure(frame, "accept_length", "tokens/s").axes[0]
+    assert words(axes) == ["99.50", "250.0", "–", "250.0", "101.0", "101.0"]
+    assert sorted(boxed(axes)) == [(0, 1), (1, 0)]
+
+
+def test_heatmap_numbers_stand_out_from_their_shade() -> None:
+    frame = pd.DataFrame({"dataset": "qa", "n": range(40), "prefix_len": 2, "v": np.linspace(0, 1, 40)})
+    axes = heatmap_figure(frame, "v", "v").axes[0]
+    shades = axes.collections[0].to_rgba(axes.collections[0].get_array().ravel())[:, 0]
+    assert shades[0] > shades[-1] + 0.4  # darker is higher
+
+    def luminance(grey: float) -> float:  # WCAG 2, of a grey above the linear part
+        return ((grey + 0.055) / 1.055) ** 2.4 if grey > 0.04 else 0.0
+
+    for text, shade in zip(axes.texts, shades, strict=True):
+        dark, light = sorted([luminance(shade), luminance(to_rgb(text.get_color())[0])])
+        assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def lines_of_panels(figure: Figure) -> int:
+    return len({axes.get_subplotspec().rowspan.start for axes in figure.axes})
+
+
+def test_panels_wrap_when_there_are_more_than_three() -> None:
+    for count, lines in ((3, 1), (4, 2), (7, 2), (13, 4)):
+        figure = heatmap_figure(grid_rows(tuple("abcdefghijklm"[:count])), "accept_length", "accept length")
+        assert (len(figure.axes), lines_of_panels(figure)) == (count, lines)
+
+
+def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> None:
+    figure = line_figure(line_rows(), "num_draft", "speedup", "speedup (ratio)")
+    run, paper = figure.axes
+    assert [title(axes) for axes in figure.axes] == ["this run", "paper"]
+    for axes, ticks in ((run, [8, 24, 32]), (paper, [8, 64])):
+        assert list(axes.get_xticks()) == ticks and not len(axes.get_xticks(minor=True))
+        assert [label.get_text() for label in axes.get_xticklabels()] == [str(tick) for tick in ticks]
+        assert axes.get_xscale() == "log" and axes.get_xlabel() == "draft nodes per step (num_draft)"
+        assert list(axes.containers[0].lines[0].get_xdata()) == ticks
+    assert run.get_ylim() == paper.get_ylim() and run.get_xlim() == paper.get_xlim()
+    assert " ".join(run.get_ylabel().split()) == "speedup (ratio), 95% interval"
+
+
+def test_lines_differ_by_more_than_colour_and_are_named() -> None:
+    frame = pd.DataFrame([{"dataset": f"d_{i}", "n": n, "v": n + i} for i in range(13) for n in (8, 9)])
+    figure = line_figure(frame, "n", "v", "v", log2=False)
+    lines = [container.lines[0] for container in figure.axes[0].containers]
+    assert len({(line.get_marker(), str(line._dash_pattern)) for line in lines}) == 13
+    legend = figure.legends[0]
+    assert [text.get_text() for text in legend.get_texts()] == [f"d {i}" for i in range(13)]
+    assert [h.get_marker() for h in legend.legend_handles] == [line.get_marker() for line in lines]
+    assert figure.axes[0].get_xscale() == "linear"
+    assert figure.axes[0].get_ylabel() == "v"
+
+
+def test_lines_carry_intervals_where_they_are_known() -> None:
+    run, paper = line_figure(line_rows(), "num_draft", "speedup", "speedup").axes
+    ends = np.array([segment[:, 1] for segment in run.containers[0].lines[2][0].get_segments()])
+    assert ends == pytest.approx(np.outer([1.08, 1.24, 1.32], [0.9, 1.2]))
+    assert all(np.ptp(segment[:, 1]) == 0 for segment in paper.containers[0].lines[2][0].get_segments())
+
+
+def test_accept_lengths_are_bars_in_percent_on_shared_axes() -> None:
+    figure = accept_length_figure(accept_rows())
+    assert [title(axes) for axes in figure.axes] == ["qa (1,200 steps)", "rag (1,200 steps)"]
+    assert figure.get_suptitle() == "toy"
+    bars = figure.axes[0].patches
+    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
+    assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
+    assert list(figure.axes[0].get_xticks()) == [1, 2, 3, 4, 5]
+    first, second = figure.axes
+    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
+    assert "%" in figure.get_supylabel() and "tokens emitted per verification step" in figure.get_supxlabel()
+    assert title(accept_length_figure(accept_rows().drop(columns="num_steps")).axes[0]) == "qa"
+
+
+def test_accept_lengths_of_several_models_stand_below_each_other() -> None:
+    frame = accept_rows(("toy", "other"))
+    frame = frame[~((frame.model == "other") & (frame.dataset == "qa"))]
+    figure = accept_length_figure(frame)
+    places = [(axes.get_subplotspec().rowspan.start, axes.get_subplotspec().colspan.start) for axes in figure.axes]
+    assert places == [(0, 0), (0, 1), (1, 1)]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["toy", "", "other"]
+    # the panel above the gap shows the numbers of its axis itself
+    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes] == [True, False, True]
+    assert len(accept_length_figure(accept_rows(("toy", "other"), tuple("abcde"))).axes) == 10
+
+
+def test_time_split_stacks_to_the_whole_and_names_the_total() -> None:
+    figure = time_split_figure(time_rows())
+    (axes,) = figure.axes
+    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
+    assert widths["search"] == pytest.approx([75, 100 * 1500 / 1530])
+    assert widths["processing"] == pytest.approx([25, 0])
+    assert widths["attention"] == pytest.approx([0, 100 * 30 / 1530])
+    assert [bar.get_x() for bar in axes.containers[1]] == pytest.approx(widths["search"])  # stacked
+    # 2% is too narrow for its number
+    assert words(axes) == ["75%", "98%", "25%", "40.0 µs per step", "1,530 µs per step"]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["qa", "rag"] and axes.yaxis_inverted()
+    looks = {(bars[0].get_facecolor(), bars[0].get_hatch()) for bars in axes.containers}
+    assert len(looks) == 3 and len({bars[0].get_hatch() for bars in axes.containers[:2]}) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["search", "processing", "attention"]
+
+
+def test_no_drafting_time_at_all() -> None:
+    axes = time_split_figure(time_rows().assign(microseconds=0.0)).axes[0]
+    assert words(axes) == ["0.0 µs per step"] * 2
+
+
+@pytest.mark.parametrize(
+    ("draw", "frame", "message"),
+    [
+        (lambda f: heatmap_figure(f, "accept_length", ""), grid_rows(), "dataset=qa, n=10, prefix_len=4"),
+        (lambda f: line_figure(f, "num_draft", "speedup", ""), line_rows(), "series=this run, dataset=qa, num_draft=8"),
+        (accept_length_figure, accept_rows(), "model=toy, dataset=qa, accept_length=1"),
+        (time_split_figure, time_rows(), "dataset=qa, part=search"),
+    ],
+    ids=["heatmap", "lines", "accept", "time"],
+)
+def test_bad_rows_are_named(draw, frame: pd.DataFrame, message: str) -> None:
+    with pytest.raises(ValueError, match="no rows"):
+        draw(frame.iloc[:0])
+    with pytest.raises(ValueError, match="no column dataset"):
+        draw(frame.drop(columns="dataset"))
+    with pytest.raises(ValueError, match=f"two rows for {message}"):
+        draw(pd.concat([frame, frame]))
+
+
+def test_values_out_of_range() -> None:
+    with pytest.raises(ValueError, match="not in percent"):
+        accept_length_figure(accept_rows().assign(share=50))
+    with pytest.raises(ValueError, match="num_draft must be above 0"):
+        line_figure(line_rows().replace({"num_draft": {8: 0}}), "num_draft", "speedup", "")
+    for wrong in (-1.0, math.nan):
+        with pytest.raises(ValueError, match="microseconds"):
+            time_split_figure(time_rows().assign(microseconds=wrong))

@@ -1,0 +1,220 @@
+"""One answer with its drafts: who made which token, as a page and as a picture."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ngram_trie.case_study import DRAFTED, CaseStudy, case_figure, case_html, text_pieces
+from ngram_trie.figures import TEXT_WIDTH, save_figure
+
+# prefill "The", then " quick <b>" + " &" by drafts of two and one, " fox" alone, and a drafted line break
+CASE = CaseStudy(
+    "Trie & <toy>", ["The", " quick", " <b>", " jumps", " &", " runs", " fox", "\n", "End $x_1$"], [3, 2, 1, 2]
+)
+DRAFTED_TEXTS = [" quick <b>", " &", "\n"]
+
+
+class Page(HTMLParser):
+    """The text of the answer, the text of each mark in it, and the titles of its steps."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[tuple[str, str | None]] = []
+        self.answer, self.marks, self.titles, self.tags = "", [], [], set()
+        self.links: list[str] = []
+        self.feed(html)
+        assert not self.open, "a tag was left open"
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        given_attributes = dict(attributes)
+        self.tags.add(tag)
+        self.links += [name for name in given_attributes if name in ("src", "href")]
+        if tag == "meta":
+            return
+        self.open.append((tag, given_attributes.get("class")))
+        if "title" in given_attributes:
+            self.titles.append(given_attributes["title"])
+        if tag == "mark" and self.inside:
+            self.marks.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop()[0] == tag
+
+    @property
+    def inside(self) -> bool:
+        return ("div", "answer") in self.open
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.answer += data
+            if ("mark", None) in self.open:
+                self.marks[-1] += data
+
+
+def test_steps_and_summary() -> None:
+    assert list(CASE.steps()) == [
+        ("", "The"), (" quick <b>", " jumps"), (" &", " runs"), ("", " fox"), ("\n", "End $x_1$"),
+    ]  # fmt: skip
+    assert CASE.summary() == "9 tokens, 4 steps, accept length 2.00, 44% of the tokens drafted"
+    assert CaseStudy("", ["one"], []).summary() == "1 token, 0 steps, 0% of the tokens drafted"
+
+
+def test_lengths_that_do_not_add_up() -> None:
+    with pytest.raises(ValueError, match="add up to 3, plus 1 of prefill, for 3 tokens"):
+        CaseStudy("", ["a", "b", "c"], [1, 2])
+    with pytest.raises(ValueError, match="at least one token"):
+        CaseStudy("", [], [])
+    with pytest.raises(ValueError, match="a step emits"):
+        CaseStudy("", ["a", "b"], [0, 1])
+
+
+def test_page_holds_the_answer_and_marks_what_was_drafted() -> None:
+    html = case_html(CASE)
+    page = Page(html)
+    assert page.answer == "".join(CASE.pieces)
+    assert page.marks == DRAFTED_TEXTS
+    assert page.titles == [
+        "prefill: the first token",
+        "step 1: 3 tokens, 2 drafted",
+        "step 2: 2 tokens, 1 drafted",
+        "step 3: 1 token, 0 drafted",
+        "step 4: 2 tokens, 1 drafted",
+    ]
+    assert "<title>Trie &amp; &lt;toy&gt;</title>" in html and CASE.summary() in html
+    style = re.search(r"mark \{(.*?)\}", html, re.S)
+    assert style and DRAFTED in style[1] and "underline" in style[1] and "print-color-adjust: exact" in style[1]
+
+
+def test_page_stands_alone_and_runs_nothing() -> None:
+    evil = '<script>alert(1)</script><img src="http://x/y.png" onerror=z>'
+    page = Page(case_html(CaseStudy(evil, [evil, evil, evil], [2])))
+    assert page.answer == evil * 3
+    assert not page.links and not page.tags & {"script", "img", "link", "b"}
+    assert not re.search(r"url\(|@import|https?:", case_html(CASE))
+    assert 'name="viewport"' in case_html(CASE)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=12), st.data())
+def test_page_holds_any_answer(pieces: list[str], data: st.DataObject) -> None:
+    left, lengths = len(pieces) - 1, []
+    while left:
+        lengths.append(data.draw(st.integers(1, left)))
+        left -= lengths[-1]
+    assert Page(case_html(CaseStudy("", pieces, lengths))).answer == "".join(pieces)
+
+
+def drawn(figure: Figure) -> str:
+    return " ".join(text.get_text() for text in figure.axes[0].texts)
+
+
+def highlights(figure: Figure) -> list[tuple[float, float, float, float]]:
+    """(left, right, top, bottom) in points of each background, the legend's first."""
+    patches = [patch for patch in figure.axes[0].patches if isinstance(patch, Rectangle)]
+    return [(p.get_x(), p.get_x() + p.get_width(), p.get_y(), p.get_y() + p.get_height()) for p in patches]
+
+
+def test_picture_shows_title_summary_answer_and_drafts() -> None:
+    figure = case_figure(CASE)
+    text = drawn(figure)
+    assert text.startswith("Trie & <toy> " + CASE.summary())
+    assert text.endswith("The quick <b> jumps & runs fox ↵ End $x_1$")
+    assert not any(text.get_parse_math() for text in figure.axes[0].texts)
+    boxes = highlights(figure)
+    assert len(boxes) == 1 + len(DRAFTED_TEXTS)
+    marked = []
+    for left, right, top, bottom in boxes:
+        spots = [(t.get_text(), *t.get_position()) for t in figure.axes[0].texts]
+        marked.append("".join(word for word, x, y in spots if left <= x < right and top < y < bottom))
+        lines = [line for line in figure.axes[0].lines if list(line.get_xdata()) == [left, right]]
+        assert any(top < line.get_ydata()[0] < bottom for line in lines)  # the underline
+    assert marked == ["draftedandaccepted", "quick<b>", "&", "↵"]
+    ticks = [line for line in figure.axes[0].lines if len(set(line.get_xdata())) == 1]
+    assert len(ticks) == 1 + len(CASE.accept_lengths)
+
+
+ODD = "你\t\r\u2028\x07\U0001f600 $"
+LONG = CaseStudy(
+    "A long title " * 20,
+    [" word", *[" several", " words", " inter", "woven"] * 60, "\n\n    indented\n", "x" * 400, ODD],
+    [4] * 60 + [3],
+)
+
+
+def test_wrapped_text_stays_in_the_picture_and_in_order(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a glyph that is missing, a layout that does not fit
+        figure = case_figure(LONG)
+        canvas = FigureCanvasAgg(figure)
+        canvas.draw()
+        first, second = (save_figure(case_figure(LONG), tmp_path / f"{i}.png") for i in range(2))
+    assert first.read_bytes() == second.read_bytes()
+    assert figure.get_figwidth() == TEXT_WIDTH
+    for artist in [*figure.axes[0].texts, *figure.axes[0].patches]:
+        box = artist.get_window_extent(canvas.get_renderer())
+        assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= figure.bbox.x1 and box.y1 <= figure.bbox.y1, artist
+    words = [text.get_text() for text in figure.axes[0].texts]
+    assert [words.count(word) for word in ("several", "words", "inter", "woven")] == [60] * 4  # none broken by a line
+    shown = re.sub(r"\s", "", drawn(figure))
+    assert "x" * 400 + "□□" in shown and "severalwordsinterwoven" * 60 in shown
+    texts = figure.axes[0].texts
+    places = [(text.get_position()[1], text.get_position()[0]) for text in texts]
+    assert places == sorted(places)
+    apart = texts[-1].get_position()[1] - texts[0].get_position()[1]
+    assert apart > 20 * 9  # wrapped to more than 20 lines, not drawn over each other
+
+
+def test_words_do_not_overlap_and_indentation_is_kept() -> None:
+    figure = case_figure(CaseStudy("t", ["if AVAVA To", "ward:\n", "    return", " fi", "ll"], [2, 2]))
+    canvas = FigureCanvasAgg(figure)
+    answer = [
+        text for text in figure.axes[0].texts if text.get_text() in ("AVAVA", "To", "ward:", "return", "fi", "ll")
+    ]
+    assert [text.get_text() for text in answer] == ["AVAVA", "To", "ward:", "return", "fi", "ll"]
+    boxes = [text.get_window_extent(canvas.get_renderer()) for text in answer]
+    for before, after in pairwise(boxes[:3]):
+        assert after.x0 >= before.x1 - 1
+    assert boxes[2].x0 - boxes[1].x1 < 3  # one word of two owners is not torn apart
+    assert answer[3].get_position()[0] > 10 + 4 * 2  # four blanks from the margin
+    assert answer[3].get_position()[1] > answer[2].get_position()[1]
+
+
+def decode_bytes(ids: list[int]) -> str:
+    return bytes(ids).decode(errors="replace")
+
+
+def test_pieces_of_characters_that_span_tokens() -> None:
+    pieces = text_pieces(list("aé😀!".encode()), decode_bytes)
+    assert pieces == ["a", "", "é", "", "", "", "😀", "!"]
+    assert text_pieces([], decode_bytes) == []
+
+
+def test_pieces_of_an_answer_cut_within_a_character() -> None:
+    ids = list("a😀".encode())[:-1]
+    assert "".join(text_pieces(ids, decode_bytes)) == decode_bytes(ids) == "a\ufffd"
+
+
+def test_pieces_of_a_tokenizer_that_cleans_up_blanks() -> None:
+    vocabulary = ["do", " n", "'t", " go"]
+
+    def decode(ids: list[int]) -> str:
+        return "".join(vocabulary[i] for i in ids).replace(" n't", "n't")
+
+    assert text_pieces([0, 1, 2, 3], decode) == ["do", "", "n't", " go"]
+
+
+@given(st.binary(max_size=40))
+def test_pieces_join_to_the_text(data: bytes) -> None:
+    pieces = text_pieces(list(data), decode_bytes)
+    assert len(pieces) == len(data) and "".join(pieces) == decode_bytes(list(data))
