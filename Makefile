@@ -2,16 +2,25 @@
 PYTHON ?= python3
 VENV   ?= .venv
 OUTPUT ?= results/local/table1
+# Tables 2 to 6 and the figures: TRACES=FILE replays recorded answers instead of running the embedded model, TOKENIZER=
+# is theirs (for Figure 3).
+TRACES ?=
+TOKENIZER ?=
+LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
+ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
+engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
 RUN    := $(VENV)/bin/python
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
 # gigabytes larger.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce-table1 report bench-drafting train-embedded prompts test lint format clean
+.PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
+	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-all figures-run calibrate \
+	report bench-drafting train-embedded prompts test lint format clean
 
 help: ## Show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-18s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Make the virtual environment (done by every other target)
 
@@ -25,10 +34,35 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-reproduce-table1: setup ## Table 1 on the embedded profile: measure, print, write to OUTPUT (about 10 minutes)
+reproduce-table1: setup ## Table 1 on the embedded profile: measure, print, write to OUTPUT (under 10 minutes)
 	$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT)
 
-report: setup ## Derive tables and figure again from the records in OUTPUT
+reproduce-table2 reproduce-table5 reproduce-table6: setup ## Speed and trie time over n x L_p, with heatmaps
+	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(TRACES),method.num_draft=64)
+
+reproduce-table3: setup ## Speed over num_draft
+	$(RUN) -m scripts.run experiment=num_draft $(call engine,num_draft)
+
+reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted
+	$(RUN) -m scripts.case_study $(ANSWERS) $(LOCAL)/figure3 $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
+
+reproduce-figure4: figures-run ## How often a step emits how many tokens
+	@echo "written: $(LOCAL)/figures/accept_lengths.csv and .png"
+
+reproduce-figure5: figures-run ## What a step's drafting time is spent on
+	$(RUN) -m scripts.time_split $(ANSWERS) $(LOCAL)/figure5
+
+reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
+
+# The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
+figures-run: setup
+	$(RUN) -m scripts.run experiment=figures $(call engine,figures)
+
+calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
+	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
+	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.report $(OUTPUT)
+
+report: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
 	$(RUN) -m scripts.report $(OUTPUT)
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie

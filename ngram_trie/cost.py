@@ -38,7 +38,7 @@ class CostCurve:
         prefill_lengths, prefill_seconds: (c,) each.
 
     Raises:
-        ValueError: shapes that do not fit, or a curve that does not begin at 0 nodes.
+        ValueError: shapes that do not fit, sizes that do not increase, or a curve that does not begin at 0 nodes.
     """
 
     name: str
@@ -53,17 +53,20 @@ class CostCurve:
             raise ValueError("a cost curve needs one time for each number of nodes, 0 first, and each context length")
         if len(self.prefill_lengths) != len(self.prefill_seconds):
             raise ValueError("a cost curve needs one prefill time for each prompt length")
+        for name, least in (("nodes", 2), ("contexts", 1), ("prefill_lengths", 1)):
+            sizes = list(getattr(self, name))
+            if len(sizes) < least or sizes != sorted(set(sizes)):
+                raise ValueError(f"{name}={sizes}: a cost curve needs at least {least}, increasing")
 
     def step(self, nodes: Iterable[int], contexts: Iterable[int]) -> FloatArray:
         """(k,) seconds of steps over `nodes` drafted nodes at `contexts` cached tokens; linear between and beyond what
         was measured.
         """
         points = np.column_stack([np.asarray(list(nodes), float), np.asarray(list(contexts), float)])
-        if len(self.contexts) == 1:
-            return np.interp(points[:, 0], self.nodes, np.ravel(self.step_seconds))
-        curve = RegularGridInterpolator(
-            (self.nodes, self.contexts), np.array(self.step_seconds), bounds_error=False, fill_value=None
-        )
+        measured_at, seconds = list(self.contexts), np.array(self.step_seconds, float)
+        if len(measured_at) == 1:  # the same at every context
+            measured_at, seconds = [measured_at[0], measured_at[0] + 1], np.repeat(seconds, 2, axis=1)
+        curve = RegularGridInterpolator((self.nodes, measured_at), seconds, bounds_error=False, fill_value=None)
         return np.asarray(curve(points), float)
 
     def prefill(self, length: int) -> float:

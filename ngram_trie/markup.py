@@ -36,6 +36,7 @@ class Block:
     Attributes:
         corner: what the rows are, the header of the first column.
         unit: what follows a value: "x" for a speedup.
+        ranked_in: what the marked cells are the best of: a "column" or the whole "table".
     """
 
     title: str
@@ -44,6 +45,7 @@ class Block:
     notes: list[str] = field(default_factory=list)
     corner: str = "method"
     unit: str = "x"
+    ranked_in: str = "column"
 
 
 def ranks(values: pd.Series) -> list[int]:
@@ -106,7 +108,7 @@ def _ranking(block: Block, best: str, second: str) -> list[str]:
     if not any(cell.value_rank or cell.accept_rank for cell in cells):
         return []
     apart = ", value and accept length apart" if any(cell.accept_rank for cell in cells) else ""
-    return [f"Best of a column {best}, second best {second}{apart}."]
+    return [f"Best of {'a column' if block.ranked_in == 'column' else 'the table'} {best}, second best {second}{apart}."]
 
 
 _LATEX = str.maketrans({

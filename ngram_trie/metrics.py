@@ -25,8 +25,8 @@ PHASES = ("prefill", "index", "draft", "verify", "commit")
 
 COLUMNS = [
     "method", "model", *PROMPT, "repeat", "kind", "state", "num_tokens", "num_emitted", "num_steps",
-    "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds", "verify_seconds",
-    "commit_seconds", "build_seconds", "verdict", "failure",
+    "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
+    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure",
 ]  # fmt: skip
 
 

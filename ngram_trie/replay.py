@@ -82,7 +82,8 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256) -> GenerationRe
     """What `drafter` would have drafted, and had accepted, while the model gave this answer. The seconds are the
     drafter's own; prefill and verify cost nothing here.
     """
-    stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=trace.stop_reason)
+    reason = trace.stop_reason or "recorded_end"  # an empty reason would never end it
+    stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
     return SpeculativeDecoder(TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
 
 
@@ -116,10 +117,10 @@ def measure(
     jobs = []
     for name, drafter in methods.items():
         left = [t for t in iter_turns(categories) if (name, *t.key, 0) not in writer]
-        # A drafter that remembers earlier prompts must meet them all, in order.
-        size = TURNS_PER_JOB if drafter.state != "warm" else max(len(left), 1)
-        if drafter.state == "warm" and left:
+        size = TURNS_PER_JOB
+        if drafter.state == "warm" and left:  # one that remembers earlier prompts must meet them all, in order
             left = list(iter_turns(categories))
+            size = len(left)
         jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
     num_jobs = min(num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
     total = len(methods) * sum(map(len, categories.values()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 from omegaconf import OmegaConf
@@ -38,6 +39,9 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     if records:
         distribution = metrics.accept_length_distribution(records)
         save_csv(distribution, folder / "accept_lengths.csv")
+        tries = distribution[distribution.method == "ngram_trie"]
+        if len(tries):
+            figures.save_figure(figures.accept_length_figure(tries), folder / "accept_lengths.png")
     if manifest.config["grid"]:
         return _write_grid(folder, records, manifest, curve, datasets)
     if not live:
@@ -103,37 +107,76 @@ def _write_grid(
     curve: CostCurve | None,
     datasets: list[str] | None,
 ) -> str:
-    """A table for each of the paper's that this sweep answers, and a figure of every measured value."""
-    method, grid = manifest.config["method"]["name"], manifest.config["grid"]
-    live, fields = manifest.config["engine"]["name"] == "live", list(grid)
-    cells = sweeps.grid_cells(method, grid)
+    """A sweep that was measured as one run."""
+    live = manifest.config["engine"]["name"] == "live"
+    cells = sweeps.grid_cells(manifest.config["method"]["name"], manifest.config["grid"])
     frame = sweeps.cell_table(records, curve, live, list(cells), datasets, cells)
-    values = ["accept_length", "speedup" if live else "predicted_speedup"]
-    notes = [*_notes(manifest, curve, records), *(sweeps.best_cells(frame, fields, value) for value in values)]
-    model = records[0].model if records else "no traces"
-    title = f"{model}, {method}"
-    if "predicted_speedup" in frame and frame.predicted_speedup.notna().any() and fields == ["num_draft"]:
-        best = sweeps.best_cells(frame[frame.dataset != tables.ALL], fields, "predicted_speedup")
-        notes.append(f"Recommended for this device by its cost curve. {best}")
-    texts = []
-    for number in manifest.config["paper_tables"]:
+    title = f"{records[0].model if records else 'no traces'}, {manifest.config['method']['name']}"
+    notes = _notes(manifest, curve, records)
+    return _write_sweep(folder, frame, list(manifest.config["grid"]), title, notes, manifest.config["paper_tables"])
+
+
+def gather(folder: Path) -> str:
+    """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun: what they
+    were told differently becomes the rows and columns.
+
+    Raises:
+        FileNotFoundError: there are no runs.
+        ValueError: the runs do not differ in anything that a table could be spanned by.
+    """
+    shards = {path.parent: RunManifest.read(path) for path in sorted(folder.rglob("manifest.json"))}
+    shards = {path: manifest for path, manifest in shards.items() if (path / "records.jsonl").exists()}
+    if not shards:
+        raise FileNotFoundError(f"{folder}: no runs in it or below it")
+    settings = [flatten(manifest.config["method"]) for manifest in shards.values() if "method" in manifest.config]
+    fields = (
+        [name for name in settings[0] if len({str(setting.get(name)) for setting in settings}) > 1] if settings else []
+    )
+    if len(settings) < len(shards) or not fields:
+        raise ValueError(f"{folder}: its {len(shards)} runs are not a sweep over fields of one method")
+    frames, all_records = [], []
+    for (path, manifest), setting in zip(shards.items(), settings, strict=True):
+        records, live = list(read_records(path / "records.jsonl")), manifest.config["engine"]["name"] == "live"
+        frame = sweeps.cell_table(records, curve_for(manifest), live, [setting["name"]])
+        frames.append(frame.assign(**{name: setting[name] for name in fields}))
+        all_records += records
+    devices = sorted({manifest.device for manifest in shards.values()})
+    notes = [*_notes(manifest, curve_for(manifest), all_records), f"{len(shards)} runs on {'; '.join(devices)}."]
+    frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
+    title = f"{all_records[0].model if all_records else 'no traces'}, {settings[0]['name']}"
+    numbers = sorted({number for manifest in shards.values() for number in manifest.config["paper_tables"]})
+    return _write_sweep(folder, frame, fields, title, notes, numbers)
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one mapping with dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
+
+
+def _write_sweep(
+    folder: Path, frame: pd.DataFrame, fields: list[str], title: str, notes: list[str], paper_tables: Sequence[int]
+) -> str:
+    """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value."""
+    values = ["accept_length", "speedup" if "speedup" in frame else "predicted_speedup"]
+    parts = frame[frame.dataset != tables.ALL]
+    notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]
+    if fields == ["num_draft"] and (best := sweeps.best_cells(parts, fields, "predicted_speedup")):
+        notes.append(f"What the cost curve recommends for this device: {best}")
+    texts = [markup.write(folder, frame, sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes))]
+    for number in paper_tables:
         if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes)):
-            part = folder / f"table{number}"
-            texts.append(markup.write(part, frame, blocks, sweeps.paper_blocks(number)))
-    own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes)
-    text = markup.write(folder, frame, own)
+            published = sweeps.paper_blocks(number)
+            texts.append(markup.write(folder / f"table{number}", frame, blocks, published))
     for value in values:
-        label = (
-            "accept length (tokens per step)" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
-        )
+        label = "accept length" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
         if fields == ["n", "prefix_len"]:
-            figure = figures.heatmap_figure(frame, value, label)
+            figures.save_figure(figures.heatmap_figure(parts, value, label), folder / f"{value}.png")
         elif len(fields) == 1:
-            figure = figures.line_figure(frame[frame.dataset != tables.ALL], fields[0], value, label)
-        else:
-            continue
-        figures.save_figure(figure, folder / f"{value}.png")
-    return "\n".join(texts) or text
+            figures.save_figure(figures.line_figure(parts, fields[0], value, label), folder / f"{value}.png")
+    return "\n".join(texts[1:] or texts)
 
 
 def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[PromptRecord]) -> list[str]:

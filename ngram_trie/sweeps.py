@@ -141,7 +141,7 @@ _TITLES = {
     "inference_ms": "milliseconds a step of forward and cache",
     "tokens_per_second": "tokens per second",
 }
-_CORNERS = {("n", "prefix_len"): "n \\ L_p"}
+_CORNERS: dict[tuple[str, ...], str] = {("n", "prefix_len"): "n \\ L_p"}
 
 
 def grid_blocks(
@@ -165,8 +165,9 @@ def grid_blocks(
     for dataset, part in parts:
         keys = list(dict.fromkeys(part[down].itertuples(index=False, name=None)))
         columns = list(dict.fromkeys(part[across]))
-        # The best of the whole block is what a sweep is read for.
-        value_ranks = dict(zip(part.index, ranks(part[value]), strict=True))
+        # The best of the whole block is what a sweep is read for; of times the shortest.
+        best_first = -part[value] if value.endswith("_ms") else part[value]
+        value_ranks = dict(zip(part.index, ranks(best_first), strict=True))
         rows: dict[str, list[Cell]] = {}
         for key in keys:
             line = part[(part[down] == list(key)).all(axis=1)].set_index(across, drop=False)
@@ -183,7 +184,7 @@ def grid_blocks(
             rows[", ".join(map(str, key))] = cells
         heading = ", ".join(filter(None, [title, str(dataset), _TITLES.get(value, value)]))
         corner = _CORNERS.get(tuple(fields), " \\ ".join([", ".join(down), *([across] if len(fields) > 1 else [])]))
-        blocks.append(Block(heading, [str(column) for column in columns], rows, list(notes), corner, unit))
+        blocks.append(Block(heading, [str(column) for column in columns], rows, list(notes), corner, unit, "table"))
     return blocks
 
 

@@ -86,6 +86,18 @@ class KVCache(Cache):
         self.truncate(past + len(path))
 
 
+def tree_attention(
+    tree: DraftTree, past: int, dtype: torch.dtype, device: torch.device | str
+) -> dict[str, torch.Tensor]:
+    """Additive mask (1, 1, m, p + m) and position ids (1, m) of a tree behind `past` cached tokens (equation 6)."""
+    nodes = len(tree)
+    mask = torch.zeros(1, 1, nodes, past + nodes, dtype=dtype)
+    hidden = ~torch.from_numpy(tree.ancestor_mask)
+    mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(dtype).min)
+    positions = torch.from_numpy(tree.depths) + past
+    return {"attention_mask": mask.to(device), "position_ids": positions[None].to(device)}
+
+
 class TargetModel:
     """Greedy next tokens of a causal language model, for prompts and for draft trees.
 
@@ -122,19 +134,10 @@ class TargetModel:
         """
         started = perf_counter()
         # A plain step needs no mask.
-        layout = self._layout(tree) if tree.num_draft else {}
+        layout = tree_attention(tree, self.cache.length, self.model.dtype, self.device) if tree.num_draft else {}
         self.build_seconds += perf_counter() - started
         logits = self._forward(torch.from_numpy(tree.tokens)[None], **layout)
         return logits.argmax(-1).cpu().numpy()
-
-    def _layout(self, tree: DraftTree) -> dict[str, torch.Tensor]:
-        """Mask (1, 1, m, p + m) and position ids (1, m) of a tree behind the cached text."""
-        past, nodes = self.cache.length, len(tree)
-        mask = torch.zeros(1, 1, nodes, past + nodes, dtype=self.model.dtype)
-        hidden = ~torch.from_numpy(tree.ancestor_mask)
-        mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(self.model.dtype).min)
-        positions = torch.from_numpy(tree.depths) + past
-        return {"attention_mask": mask.to(self.device), "position_ids": positions[None].to(self.device)}
 
     @torch.inference_mode()
     def commit(self, past: int, path: list[int]) -> None:

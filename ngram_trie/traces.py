@@ -48,7 +48,9 @@ class Trace:
         """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
         prompt lookup does: prefill ends one token early, and what it did is the first step.
         """
-        prompt = replace(self.prompt, ids=self.prompt.ids[:-1])
+        ids = self.prompt.ids[:-1]
+        spans = {name: (min(start, len(ids)), min(end, len(ids))) for name, (start, end) in self.prompt.spans.items()}
+        prompt = replace(self.prompt, ids=ids, spans=spans)
         output = [int(self.prompt.ids[-1]), *self.output_ids]
         return replace(self, prompt=prompt, output_ids=output, max_output_tokens=self.max_output_tokens + 1)
 
@@ -85,10 +87,10 @@ def parse_trace(line: str) -> Trace | None:
     dataset = row.get("dataset", row.get("category"))
     if not isinstance(dataset, str):
         raise ValueError("neither `dataset` nor `category` names what the question belongs to")
-    if "question_id" not in row:
+    if row.get("question_id") is None:
         raise ValueError("question_id is missing")
     turn, room = row.get("turn", 0), row.get("max_output_tokens", UNLIMITED)
-    if not isinstance(turn, int) or not isinstance(room, int) or room < len(output_ids):
+    if type(turn) is not int or type(room) is not int or room < len(output_ids):
         raise ValueError("turn and max_output_tokens must be integers, the second no less than the output's length")
     spans = row.get("spans") or vicuna_spans(prompt_ids)
     if not isinstance(spans, dict) or not all(_is_span(span, len(prompt_ids)) for span in spans.values()):
@@ -100,7 +102,7 @@ def parse_trace(line: str) -> Trace | None:
         str(row["question_id"]),
         turn,
     )
-    model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason", "recorded_end"))
+    model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
     return Trace(model, prompt, output_ids, room, reason)
 
 
@@ -112,7 +114,8 @@ def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _is_span(span: Any, length: int) -> bool:
-    return isinstance(span, list | tuple) and len(span) == 2 and 0 <= span[0] <= span[1] <= length
+    is_pair = isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)
+    return is_pair and 0 <= span[0] <= span[1] <= length
 
 
 # The Vicuna template in the Llama tokenizer: " ASSISTANT:" at the end, and "USER:" after a space or after "</s>".
@@ -142,12 +145,12 @@ def read_traces(path: Path) -> list[Trace]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
     traces: dict[tuple[str, str, int], Trace] = {}
-    with path.open(encoding="utf-8") as lines:
+    with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
             try:
-                trace = parse_trace(line)
+                trace = parse_trace(line.decode("utf-8"))
                 if trace and trace.key in traces:
                     raise ValueError(f"turn {trace.key} was there before")
             except ValueError as error:
@@ -184,8 +187,9 @@ class TraceWriter:
             self._file.flush()
 
 
-def select(traces: list[Trace], categories: list[str] | None) -> dict[str, list[Trace]]:
+def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str, list[Trace]]:
     """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty."""
+    categories = [categories] if isinstance(categories, str) else categories
     groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
         if categories is None or trace.prompt.dataset in groups:

@@ -165,9 +165,8 @@ def _count_windows(
 
 
 @njit(cache=True)
-def _draft(
-    text: IntArray, nodes: Rows, table: Rows, prefix_len: int, num_draft: int, deep: bool
-) -> tuple[IntArray, IntArray]:
+def _match(text: IntArray, nodes: Rows, table: Rows, prefix_len: int) -> int:
+    """The node of the longest suffix of `text`, of at most L_p tokens, that goes on; 0 if there is none."""
     end = len(text)
     for length in range(min(prefix_len, end), 0, -1):
         node = 0
@@ -176,8 +175,18 @@ def _draft(
             if node == 0:
                 break
         if node != 0 and nodes[node, FIRST_CHILD] != 0:
-            return _prune(nodes, node, num_draft, deep, text[end - 1])
-    return text[end - 1 :].copy(), np.full(1, -1, np.int64)
+            return node
+    return 0
+
+
+@njit(cache=True)
+def _draft(
+    text: IntArray, nodes: Rows, table: Rows, prefix_len: int, num_draft: int, deep: bool
+) -> tuple[IntArray, IntArray]:
+    node = _match(text, nodes, table, prefix_len)
+    if node == 0:
+        return text[-1:].copy(), np.full(1, -1, np.int64)
+    return _prune(nodes, node, num_draft, deep, text[-1])
 
 
 class NgramTrie(_Trie):
@@ -218,6 +227,10 @@ class NgramTrie(_Trie):
             ids, self._position, self._reached, self._nodes, self._table, self._size, self.prefix_len
         )
         self._position += len(ids)
+
+    def match(self, text: IntArray) -> int:
+        """The node that the end of `text`, (k,) with k >= 1, matches: the first half of `draft`; 0 if there is none."""
+        return int(_match(text, self._nodes, self._table, self.prefix_len))
 
     def draft(self, text: IntArray, num_draft: int, ties: Ties = "shallow") -> DraftTree:
         """Match the end of `text` and prune what follows (section 3.2).

@@ -1,4 +1,8 @@
-"""Derive tables and figure again from the records of a run: python -m scripts.report results/local/table1"""
+"""Derive tables and figures again from records: python -m scripts.report FOLDER (make report OUTPUT=FOLDER)
+
+FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own (what
+the jobs of `python -m scripts.run -m ... hydra/launcher=joblib` leave): they are gathered into one table.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,10 @@ from ngram_trie import report
 
 def main(arguments: list[str]) -> None:
     if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.exit(f"{__doc__}\nThe one argument is the folder that holds records.jsonl and manifest.json.")
+        sys.exit(f"{__doc__}")
+    folder = Path(arguments[0])
     try:
-        print(report.write(Path(arguments[0])))
+        print(report.write(folder) if (folder / "records.jsonl").exists() else report.gather(folder))
     except (FileNotFoundError, ValueError) as error:
         sys.exit(f"error: {error}")
 

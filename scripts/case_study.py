@@ -1,0 +1,76 @@
+"""One answer with its drafted tokens highlighted, as a web page and as a picture: Figure 3 (make reproduce-figure3).
+
+TRACES is the traces.jsonl of a live run, or any other file that engine=replay reads. Unless a question is named, the
+one whose accept length is the median of its data set is shown: neither the best nor the worst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from ngram_trie import config as configuration
+from ngram_trie.case_study import CaseStudy, case_figure, case_html, text_pieces
+from ngram_trie.drafter import Drafter
+from ngram_trie.figures import save_figure
+from ngram_trie.replay import check_replayable, replay
+from ngram_trie.target import load_tokenizer
+from ngram_trie.traces import Trace, read_traces
+
+EMBEDDED = configuration.PROJECT / "data" / "embedded" / "model"
+
+
+def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:
+    """The trace of a question, or the one with the median accept length.
+
+    Raises:
+        ValueError: there is none.
+    """
+    chosen = [t for t in traces if len(t.output_ids) > 1 and question_id in (None, t.prompt.question_id)]
+    dataset = dataset or ("summarization" if any(t.prompt.dataset == "summarization" for t in chosen) else None)
+    chosen = [t for t in chosen if dataset in (None, t.prompt.dataset)]
+    if not chosen:
+        known = sorted({t.prompt.dataset for t in traces})
+        raise ValueError(f"no answer to question {question_id or 'any'} of {dataset or 'any'}; data sets: {known}")
+    means = {trace.key: statistics.fmean(replay(drafter, trace).accept_lengths) for trace in chosen}
+    return sorted(chosen, key=lambda trace: means[trace.key])[len(chosen) // 2]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path)
+    parser.add_argument("output", type=Path, help="folder for case_study.html and case_study.png")
+    parser.add_argument("--dataset", help="summarization, if there is any")
+    parser.add_argument("--question", metavar="ID")
+    parser.add_argument("--method", default="ngram_trie", help="a name of configs/method (default: %(default)s)")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the method"
+    )
+    parser.add_argument("--tokenizer", default=str(EMBEDDED), help="folder or hub id (default: the embedded model's)")
+    options = parser.parse_args(arguments)
+    try:
+        configuration.check_names([f"method={options.method}"])
+        method = OmegaConf.load(configuration.CONFIGS / "method" / f"{options.method}.yaml")
+        drafter = configuration.build(OmegaConf.merge(method, OmegaConf.from_dotlist(options.set)), "method")
+        check_replayable({options.method: drafter})
+        trace = choose(read_traces(options.traces), drafter, options.dataset, options.question)
+        tokenizer = load_tokenizer(options.tokenizer)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    pieces = text_pieces(trace.output_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
+    title = f"{options.method} on {trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}"
+    case = CaseStudy(title, pieces, replay(drafter, trace).accept_lengths)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "case_study.html").write_text(case_html(case), encoding="utf-8")
+    save_figure(case_figure(case), options.output / "case_study.png")
+    print(f"{title}: {case.summary()}")
+    print(f"written: {options.output / 'case_study.html'} and .png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""Sweeps through Hydra's launchers: each job its own folder, the report gathers them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ngram_trie import report
+from ngram_trie.config import PROJECT
+from ngram_trie.drafter import Prompt
+from ngram_trie.traces import Trace
+
+
+@pytest.fixture(scope="module")
+def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Answers that copy from their prompts: the longer the window, the longer the copies that are drafted."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("traces") / "made.jsonl"
+    lines = []
+    for number in range(4):
+        prompt = rng.permutation(200)
+        answer = [*prompt[20:60].tolist(), *prompt[100:130].tolist()]
+        about = Prompt(prompt, {}, "copying" if number % 2 else "more", f"q{number}")
+        lines.append(Trace("made", about, answer).to_json())
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def sweep(traces: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "scripts.run", "-m", "engine=replay", f"engine.traces={traces}"]
+    command += [
+        "engine.num_jobs=1",
+        "method=ngram_trie",
+        "method.num_draft=32",
+        "method.n=4,8",
+        "method.prefix_len=2,3",
+    ]
+    command += [f"output='{folder}/n${{method.n}}-${{method.prefix_len}}'", *arguments]
+    return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2"),
+        ("hydra/launcher=submitit_local", "hydra.launcher.timeout_min=5"),
+    ],
+    ids=["joblib", "submitit_local"],
+)
+def test_jobs_write_their_own_shards_and_the_report_gathers_them(
+    traces: Path, tmp_path: Path, launcher: tuple[str, ...]
+) -> None:
+    shards = tmp_path / "shards"
+    done = sweep(traces, shards, *launcher, f"hydra.sweep.dir={tmp_path / 'hydra'}")
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in shards.iterdir()) == ["n4-2", "n4-3", "n8-2", "n8-3"]
+    report.gather(shards)
+    table = pd.read_csv(shards / "table.csv")
+    assert list(table.columns[-2:]) == ["n", "prefix_len"]
+    assert len(table) == 4 * 3  # two categories and all of them
+    by_cell = table[table.dataset == "all"].set_index(["n", "prefix_len"]).accept_length
+    assert by_cell[8, 2] > by_cell[4, 2]
+    assert (shards / "accept_length.png").exists()
+
+
+def test_what_is_no_sweep_is_said(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no runs"):
+        report.gather(tmp_path)
