@@ -17,7 +17,7 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-all figures-run calibrate \
-	report bench-drafting train-embedded prompts test lint format clean
+	notebooks report bench-drafting train-embedded prompts test lint format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ figures-run: setup
 calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
 	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.report $(OUTPUT)
+
+notebooks: setup ## Run the notebooks over results/ and keep their outputs
+	$(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
 
 report: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
 	$(RUN) -m scripts.report $(OUTPUT)

@@ -105,8 +105,8 @@ def assumed_curve(
     """A curve that nobody measured, in the shape of a GPU's: up to `q0` nodes ride along free of charge, since weights
     must be read anyway; each node beyond adds `price` of a plain step.
     """
-    nodes = [0, q0, q0 + 1024]
-    relative = [1.0, 1.0, 1.0 + price * 1024]
+    nodes = sorted({0, q0, q0 + 1024})
+    relative = [1.0 + price * max(0, count - q0) for count in nodes]
     return CostCurve(
         f"an assumed device: 1 + {price:g} x max(0, nodes - {q0}) of a plain step of {plain_step_ms:g} ms, prefill "
         f"{prefill_ms_per_token:g} ms a token",

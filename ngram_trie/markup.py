@@ -108,7 +108,9 @@ def _ranking(block: Block, best: str, second: str) -> list[str]:
     if not any(cell.value_rank or cell.accept_rank for cell in cells):
         return []
     apart = ", value and accept length apart" if any(cell.accept_rank for cell in cells) else ""
-    return [f"Best of {'a column' if block.ranked_in == 'column' else 'the table'} {best}, second best {second}{apart}."]
+    return [
+        f"Best of {'a column' if block.ranked_in == 'column' else 'the table'} {best}, second best {second}{apart}."
+    ]
 
 
 _LATEX = str.maketrans({

@@ -171,7 +171,9 @@ def _write_sweep(
             published = sweeps.paper_blocks(number)
             texts.append(markup.write(folder / f"table{number}", frame, blocks, published))
     for value in values:
-        label = "accept length" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
+        label = (
+            "accept length (tokens per step)" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
+        )
         if fields == ["n", "prefix_len"]:
             figures.save_figure(figures.heatmap_figure(parts, value, label), folder / f"{value}.png")
         elif len(fields) == 1:

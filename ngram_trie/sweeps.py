@@ -107,13 +107,13 @@ class PaperTable:
 
     Attributes:
         fields: rows, and columns if there are two; with one field the data sets are the columns.
-        datasets: of ours; None for all.
+        datasets: of ours, those that there are; without any of them all that there are.
         measured: columns of `cell_table` to print, the first one that has values; or all of them (`every`).
         printed: columns of the paper's CSV and their units.
     """
 
     fields: tuple[str, ...]
-    datasets: tuple[str, ...] | None
+    datasets: tuple[str, ...]
     measured: dict[str, str]
     printed: dict[str, str]
     note: str
@@ -121,12 +121,13 @@ class PaperTable:
 
 
 _SPEED = {"speedup": "x", "predicted_speedup": "x"}
+_TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 _THROUGHPUT = {"tokens_per_second": ""}
 _TIMES = {"trie_ms": "", "inference_ms": ""}
 PAPER_TABLES = {
     2: PaperTable(("n", "prefix_len"), ("rag",), _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
     3: PaperTable(("num_draft",), ("summarization", "rag"), _SPEED, {"speedup": "x"}, "The paper prints speedups."),
-    5: PaperTable(("n", "prefix_len"), None, _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
+    5: PaperTable(("n", "prefix_len"), _TASKS, _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
     6: PaperTable(
         ("n", "prefix_len"), ("summarization",), _TIMES, _TIMES,
         "The paper prints averages in milliseconds and does not say of what; here they are per verification step.",
@@ -194,7 +195,7 @@ def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterabl
     if not set(table.fields) <= set(frame.columns):
         return []
     rows = frame[frame.dataset != ALL]
-    if table.datasets and set(table.datasets) & set(rows.dataset):
+    if set(table.datasets) & set(rows.dataset):
         rows = rows[rows.dataset.isin(table.datasets)]
     values = [v for v in table.measured if v in rows and rows[v].notna().any()]
     blocks = []

@@ -114,7 +114,7 @@ def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
 
 
 def _is_span(span: Any, length: int) -> bool:
-    is_pair = isinstance(span, list) and len(span) == 2 and all(type(end) is int for end in span)
+    is_pair = isinstance(span, list | tuple) and len(span) == 2 and all(type(end) is int for end in span)
     return is_pair and 0 <= span[0] <= span[1] <= length
 
 

@@ -139,4 +139,7 @@ def cli() -> None:
 
 
 if __name__ == "__main__":
-    cli()
+    # Launchers pickle the function they run; other processes find it only under its module's name.
+    from scripts import run
+
+    run.cli()
