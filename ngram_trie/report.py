@@ -156,6 +156,14 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+_LABELS = {
+    "accept_length": "accept length (tokens per step)",
+    "speedup": "speedup over vanilla (ratio of tokens/s)",
+    "predicted_speedup": "predicted speedup over vanilla (ratio of tokens/s)",
+    "trie_ms": "drafting and laying out the tree (ms per step)",
+}
+
+
 def _write_sweep(
     folder: Path, frame: pd.DataFrame, fields: list[str], title: str, notes: list[str], paper_tables: Sequence[int]
 ) -> str:
@@ -170,12 +178,13 @@ def _write_sweep(
         if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes)):
             published = sweeps.paper_blocks(number)
             texts.append(markup.write(folder / f"table{number}", frame, blocks, published))
-    for value in values:
-        label = (
-            "accept length (tokens per step)" if value == "accept_length" else f"{value.replace('_', ' ')} over vanilla"
-        )
+    for value in values + [value for value in ("trie_ms",) if value in frame]:
+        label = _LABELS[value]
         if fields == ["n", "prefix_len"]:
-            figures.save_figure(figures.heatmap_figure(parts, value, label), folder / f"{value}.png")
+            figures.save_figure(
+                figures.heatmap_figure(parts, value, label, "lowest" if value == "trie_ms" else "highest"),
+                folder / f"{value}.png",
+            )
         elif len(fields) == 1:
             figures.save_figure(figures.line_figure(parts, fields[0], value, label), folder / f"{value}.png")
     return "\n".join(texts[1:] or texts)

@@ -266,15 +266,68 @@ _THEN = -1
 
 
 @njit(cache=True)
-def _store_windows(text: IntArray, n: int, prefix_len: int, nodes: Rows, table: Rows, size: int) -> int:
-    for start in range(len(text) - n + 1):
-        key = 0
-        for position in range(start + prefix_len - 1, start - 1, -1):
-            key, size = _add(nodes, table, size, key, text[position], 1)
-            node, size = _add(nodes, table, size, key, _THEN, 1)
-            for follower in range(start + prefix_len, start + n):
-                node, size = _add(nodes, table, size, node, text[follower], 1)
+def _store_windows(
+    text: IntArray,
+    start: int,
+    n: int,
+    prefix_len: int,
+    nodes: Rows,
+    table: Rows,
+    size: int,
+    waiting: Rows,
+    later: Rows,
+) -> int:
+    """Chain every window from `start` on to its prefixes. An entry of the chains is window x L_p + length of the
+    prefix; 0 ends a chain."""
+    for window in range(start, len(text) - n + 1):
+        prefix = 0
+        for length in range(1, prefix_len + 1):
+            prefix, size = _add(nodes, table, size, prefix, text[window + prefix_len - length], 1)
+            entry = window * prefix_len + length
+            later[entry] = 0
+            if waiting[prefix, 0] == 0:
+                waiting[prefix, 0] = entry
+            else:
+                later[waiting[prefix, 1]] = entry
+            waiting[prefix, 1] = entry
     return size
+
+
+@njit(cache=True)
+def _insert_followers(
+    prefix: int,
+    text: IntArray,
+    n: int,
+    prefix_len: int,
+    nodes: Rows,
+    table: Rows,
+    size: int,
+    waiting: Rows,
+    later: Rows,
+) -> int:
+    """Insert what followed in the windows that wait at `prefix`, in the order of the text."""
+    entry = int(waiting[prefix, 0])
+    while entry != 0:
+        window = (entry - 1) // prefix_len
+        node, size = _add(nodes, table, size, prefix, _THEN, 1)
+        for follower in range(window + prefix_len, window + n):
+            node, size = _add(nodes, table, size, node, text[follower], 1)
+        entry = int(later[entry])
+    waiting[prefix, 0] = 0
+    return size
+
+
+@njit(cache=True)
+def _longest_prefix(text: IntArray, nodes: Rows, table: Rows, prefix_len: int) -> int:
+    """The node of the longest stored prefix that `text` ends with; 0 if there is none."""
+    prefix = 0
+    last = len(text) - 1
+    for position in range(last, max(last - prefix_len, -1), -1):
+        longer = int(table[_slot(nodes, table, prefix, text[position])])
+        if longer == 0:
+            break
+        prefix = longer
+    return prefix
 
 
 @njit(cache=True)
@@ -299,19 +352,10 @@ def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[
 
 @njit(cache=True)
 def _released_draft(
-    text: IntArray, nodes: Rows, table: Rows, n: int, prefix_len: int, num_draft: int, no_match_id: int
+    prefix: int, root_token: int, nodes: Rows, table: Rows, n: int, prefix_len: int, num_draft: int
 ) -> tuple[IntArray, IntArray]:
-    last = len(text) - 1
-    key = 0
-    for position in range(last, max(last - prefix_len, -1), -1):
-        longer = int(table[_slot(nodes, table, key, text[position])])
-        if longer == 0:
-            break
-        key = longer
-    if key == 0:
-        return np.array([text[last], no_match_id]), np.array([-1, 0])
-    top = int(table[_slot(nodes, table, key, _THEN)])
-    tokens, parents = _prune(nodes, top, num_draft, True, text[last])
+    top = int(table[_slot(nodes, table, prefix, _THEN)])
+    tokens, parents = _prune(nodes, top, num_draft, True, root_token)
     if nodes[top, COUNT] * (n - prefix_len) > num_draft:
         return _drop_longest(tokens, parents, num_draft)
     return tokens, parents
@@ -326,6 +370,9 @@ class ReleasedTrie(_Trie):
     prefix. Where matches x (n - L_p) > num_draft, the num_draft most frequent of all prefixes of what followed are
     kept, and then whole paths are dropped, longest first, until the path lengths (nested prefixes counted each) add
     up to at most num_draft: far fewer nodes than allowed. With no match the single token `no_match_id` is drafted.
+
+    Followers are inserted when their prefix is matched for the first time: most prefixes never are, and the draft is the
+    same.
 
     What is known of that code leaves open: whether equal followers count as one match (here: each window is one), which
     of equally frequent prefixes are kept (here: first in the depth-first traversal, which over recorded answers comes
@@ -343,8 +390,11 @@ class ReleasedTrie(_Trie):
     def __init__(
         self, text: Sequence[int] | IntArray = (), *, n: int, prefix_len: int, eos_id: int = 2, no_match_id: int = 100
     ) -> None:
-        super().__init__(len(text) * prefix_len * (n - prefix_len + 2))
+        self._waiting = np.zeros((0, 2), np.int32)  # of a prefix: first and last entry of its chain of windows
+        super().__init__((len(text) + 2 * n) * prefix_len)
         self.n, self.prefix_len, self.eos_id, self.no_match_id = n, prefix_len, eos_id, no_match_id
+        self._text = np.empty(0, np.int64)
+        self._later = np.zeros(1, np.int32)  # of an entry: the next one of its chain
         self.begin_text()
         self.extend(text)
         self._store(np.append(self._tail, np.full(n - prefix_len, eos_id)))
@@ -361,14 +411,33 @@ class ReleasedTrie(_Trie):
         self._tail = text[max(len(text) - self.n + 1, 0) :]
 
     def _store(self, text: IntArray) -> None:
-        num_windows = max(len(text) - self.n + 1, 0)
-        self._reserve(num_windows * self.prefix_len * (self.n - self.prefix_len + 2))
-        self._size = _store_windows(text, self.n, self.prefix_len, self._nodes, self._table, self._size)
+        if len(text) < self.n:
+            return
+        start = len(self._text)
+        self._text = np.append(self._text, text)
+        self._later = np.append(self._later, np.zeros(len(text) * self.prefix_len, np.int32))
+        self._reserve(len(text) * self.prefix_len)
+        self._size = _store_windows(self._text, start, self.n, self.prefix_len, *self._storage())
+
+    def _reserve(self, num_new: int) -> None:
+        super()._reserve(num_new)
+        if len(self._waiting) < len(self._nodes):
+            grown = np.zeros((len(self._nodes), 2), np.int32)
+            grown[: len(self._waiting)] = self._waiting
+            self._waiting = grown
+
+    def _storage(self) -> tuple[Rows, Rows, int, Rows, Rows]:
+        return self._nodes, self._table, self._size, self._waiting, self._later
 
     def draft(self, text: IntArray, num_draft: int) -> DraftTree:
         """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class."""
+        root = int(text[-1])
         if num_draft < 1:
-            return DraftTree.root_only(int(text[-1]))
-        return DraftTree(
-            *_released_draft(text, self._nodes, self._table, self.n, self.prefix_len, num_draft, self.no_match_id)
-        )
+            return DraftTree.root_only(root)
+        prefix = _longest_prefix(text, self._nodes, self._table, self.prefix_len)
+        if prefix == 0:
+            return DraftTree.chain(root, [self.no_match_id])
+        if self._waiting[prefix, 0]:
+            self._reserve(int(self._nodes[prefix, COUNT]) * (self.n - self.prefix_len + 1))
+            self._size = _insert_followers(prefix, self._text, self.n, self.prefix_len, *self._storage())
+        return DraftTree(*_released_draft(prefix, root, self._nodes, self._table, self.n, self.prefix_len, num_draft))

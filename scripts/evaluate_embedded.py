@@ -1,4 +1,6 @@
-"""How well the embedded model does its tasks: python -m scripts.evaluate_embedded (a minute; writes quality.json)
+"""How well the embedded model does its tasks: python -m scripts.evaluate_embedded [MODEL [OUTPUT]] (a minute)
+
+Writes quality.json and a manifest to OUTPUT, results/local/quality unless given.
 
 Greedy answers to the bundled test prompts are compared with the references: the share of key facts that the answer
 contains word for word, the share of answers that equal the reference from end to end, and how far the answers copy
@@ -17,8 +19,8 @@ from data.prompts import build_prompt
 from data.world import TASKS
 from ngram_trie.config import PROJECT
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.provenance import git
-from ngram_trie.runner import eos_ids
+from ngram_trie.records import content_hash
+from ngram_trie.runner import device_manifest, eos_ids
 from ngram_trie.target import TargetModel, fingerprint, load_model, load_tokenizer
 
 
@@ -26,9 +28,12 @@ def main(model_folder: str, output: Path) -> None:
     model, tokenizer = load_model(model_folder), load_tokenizer(model_folder)
     decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
     stop = Stop(256, eos_ids(model))
-    quality: dict[str, object] = {"model": fingerprint(model_folder), "commit": git("rev-parse", "HEAD")}
-    for task in TASKS:
-        questions = BundledDataset(task).questions
+    datasets = {task: BundledDataset(task).questions for task in TASKS}
+    prompts = {task: [build_prompt(q, tokenizer).ids.tolist() for q in qs] for task, qs in datasets.items()}
+    config = {"max_new_tokens": stop.max_new_tokens, "method": "pld"}
+    manifest = device_manifest(config, fingerprint(model_folder), content_hash(prompts), model.device)
+    quality: dict[str, object] = {}
+    for task, questions in datasets.items():
         facts = right_facts = right_answers = tokens = steps = 0
         for question in questions:
             result = decoder.generate(build_prompt(question, tokenizer), stop)
@@ -46,10 +51,12 @@ def main(model_folder: str, output: Path) -> None:
             "mean_answer_tokens": round(tokens / len(questions) + 1, 1),
         }
         print(task, quality[task], flush=True)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_text(json.dumps(quality, indent=1) + "\n", encoding="utf-8")
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "quality.json").write_text(json.dumps(quality, indent=1) + "\n", encoding="utf-8")
+    manifest.write(output / "manifest.json")
 
 
 if __name__ == "__main__":
-    folder = sys.argv[1] if len(sys.argv) > 1 else str(PROJECT / "data" / "embedded" / "model")
-    main(folder, PROJECT / "results" / "embedded" / "quality.json")
+    given = dict(enumerate(sys.argv[1:]))
+    folder = given.get(0, str(PROJECT / "data" / "embedded" / "model"))
+    main(folder, Path(given.get(1, PROJECT / "results" / "local" / "quality")))
