@@ -57,6 +57,7 @@ class TrainConfig:
     grow_steps: int = 800  # contexts reach full size here
     copy_steps: int = 300  # the copy task fades out until here
     prompt_weight: float = 0.1  # loss weight of a prompt token; an answer token counts 1
+    prompt_steps: int = 2600  # prompt tokens count until here; then their chance would drown what answers still lack
     muon_lr: float = 0.01
     adam_lr: float = 5e-4
 
@@ -215,6 +216,8 @@ class Batches:
                 end += room
                 if length - end < 150:
                     break
+        if step >= self.config.prompt_steps:
+            weights[weights < 1] = 0
         next_weights = torch.cat([weights[:, 1:], torch.zeros(len(ids), 1)], dim=1).flatten()
         noise = torch.rand(len(next_weights), generator=torch.Generator().manual_seed(step))
         order = (next_weights * 10 + noise * (next_weights > 0)).argsort(descending=True)
