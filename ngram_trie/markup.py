@@ -36,6 +36,7 @@ class Block:
     Attributes:
         corner: what the rows are, the header of the first column.
         unit: what follows a value: "x" for a speedup.
+        best_of: among what the ranks were given.
         ranked_in: what the marked cells are the best of: a "column" or the whole "table".
     """
 
@@ -45,6 +46,7 @@ class Block:
     notes: list[str] = field(default_factory=list)
     corner: str = "method"
     unit: str = "x"
+    best_of: str = "a column"
     ranked_in: str = "column"
 
 

@@ -133,7 +133,7 @@ def measure(
                     progress.update()
 
 
-_WARM: set[str] = set()
+_COMPILED: set[str] = set()
 
 
 def _replay_job(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> list[PromptRecord]:
@@ -141,9 +141,9 @@ def _replay_job(run: str, name: str, drafter: Drafter, traces: list[Trace], max_
 
 
 def _records(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> Iterator[PromptRecord]:
-    if drafter.state != "warm" and type(drafter).__name__ not in _WARM and traces and traces[0].output_ids:
+    if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
-        _WARM.add(type(drafter).__name__)
+        _COMPILED.add(type(drafter).__name__)
     for trace in traces:
         about = PromptRecord.about(
             trace.prompt, run=run, method=name, model=trace.model, repeat=0, state=drafter.state, kind="drafter"

@@ -7,8 +7,9 @@ methods of Table 1, and share one vanilla.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ PAPER_TABLES = {
     5: PaperTable(("n", "prefix_len"), _TASKS, _SPEED, _THROUGHPUT, "The paper prints tokens per second."),
     6: PaperTable(
         ("n", "prefix_len"), ("summarization",), _TIMES, _TIMES,
-        "The paper prints averages in milliseconds and does not say of what; here they are per verification step.",
+        "The paper does not say of what these are averages; what is measured here is per verification step.",
         every=True,
     ),
 }  # fmt: skip
@@ -142,6 +143,7 @@ _TITLES = {
     "inference_ms": "milliseconds a step of forward and cache",
     "tokens_per_second": "tokens per second",
 }
+_PRINTED = {"trie_ms": "average trie time (ms)", "inference_ms": "average inference time (ms)"}
 _CORNERS: dict[tuple[str, ...], str] = {("n", "prefix_len"): "n \\ L_p"}
 
 
@@ -156,36 +158,23 @@ def grid_blocks(
     Args:
         frame: rows with `dataset`, the fields and `value`.
     """
-    frame = frame.reindex(
-        columns=list(dict.fromkeys(["dataset", *fields, value, f"{value}_low", f"{value}_high", "accept_length"]))
-    )
-    across = fields[-1] if len(fields) > 1 else "dataset"
-    down = list(fields[:-1]) if len(fields) > 1 else list(fields)
-    parts = frame.groupby("dataset", sort=False) if len(fields) > 1 else [("", frame)]
+    two = len(fields) > 1
+    down, across = (list(fields[:-1]), fields[-1]) if two else (list(fields), "dataset")
+    corner = _CORNERS.get(tuple(fields), " \\ ".join([", ".join(down), across]) if two else ", ".join(down))
     blocks = []
-    for dataset, part in parts:
-        keys = list(dict.fromkeys(part[down].itertuples(index=False, name=None)))
-        columns = list(dict.fromkeys(part[across]))
-        # The best of the whole block is what a sweep is read for; of times the shortest.
-        best_first = -part[value] if value.endswith("_ms") else part[value]
-        value_ranks = dict(zip(part.index, ranks(best_first), strict=True))
-        rows: dict[str, list[Cell]] = {}
-        for key in keys:
-            line = part[(part[down] == list(key)).all(axis=1)].set_index(across, drop=False)
-            cells = []
-            for column in columns:
-                if column not in line.index:
-                    cells.append(Cell())
-                    continue
-                at = line.loc[column]
-                index = part.index[(part[down] == list(key)).all(axis=1) & (part[across] == column)][0]
-                accept = at.accept_length if value != "accept_length" else float("nan")
-                rank = value_ranks[index] if len(fields) > 1 else 0
-                cells.append(Cell(at[value], at[f"{value}_low"], at[f"{value}_high"], accept, rank))
-            rows[", ".join(map(str, key))] = cells
+    for dataset, part in frame.groupby("dataset", sort=False) if two else [("", frame)]:
+        # The best cell of the whole block is what a sweep over two fields is read for; of a time it is the smallest.
+        marks = ranks(-part[value] if value.endswith("_ms") else part[value]) if two else [0] * len(part)
+        cells: dict[tuple[str, str], Cell] = {}
+        for row, mark in zip(part.to_dict("records"), marks, strict=True):
+            name = ", ".join(str(row[field]) for field in down)
+            accept = row.get("accept_length", math.nan) if value != "accept_length" else math.nan
+            low, high = row.get(f"{value}_low", math.nan), row.get(f"{value}_high", math.nan)
+            cells[name, str(row[across])] = Cell(row[value], low, high, accept, mark)
+        columns = list(dict.fromkeys(column for _, column in cells))
+        rows = {name: [cells.get((name, column), Cell()) for column in columns] for name, _ in cells}
         heading = ", ".join(filter(None, [title, str(dataset), _TITLES.get(value, value)]))
-        corner = _CORNERS.get(tuple(fields), " \\ ".join([", ".join(down), *([across] if len(fields) > 1 else [])]))
-        blocks.append(Block(heading, [str(column) for column in columns], rows, list(notes), corner, unit, "table"))
+        blocks.append(Block(heading, columns, rows, list(notes), corner, unit, best_of="the table"))
     return blocks
 
 
@@ -211,7 +200,11 @@ def paper_blocks(number: int, folder: Path = PAPER) -> list[Block]:
     blocks = []
     for model, part in rows.groupby("model", sort=False):
         for value, unit in table.printed.items():
-            blocks += grid_blocks(part, table.fields, value, unit, f"Table {number}, {model}", [table.note])
+            part_blocks = grid_blocks(part, table.fields, value, unit, f"Table {number}, {model}", [table.note])
+            blocks += [
+                replace(b, title=b.title.replace(_TITLES[value], _PRINTED.get(value, _TITLES[value])))
+                for b in part_blocks
+            ]
     return blocks
 
 

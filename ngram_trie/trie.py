@@ -371,8 +371,8 @@ class ReleasedTrie(_Trie):
     kept, and then whole paths are dropped, longest first, until the path lengths (nested prefixes counted each) add
     up to at most num_draft: far fewer nodes than allowed. With no match the single token `no_match_id` is drafted.
 
-    Followers are inserted when their prefix is matched for the first time: most prefixes never are, and the draft is the
-    same.
+    Followers are inserted when their prefix is matched for the first time: most prefixes never are, and the draft is
+    the same.
 
     What is known of that code leaves open: whether equal followers count as one match (here: each window is one), which
     of equally frequent prefixes are kept (here: first in the depth-first traversal, which over recorded answers comes
