@@ -36,8 +36,7 @@ class Block:
     Attributes:
         corner: what the rows are, the header of the first column.
         unit: what follows a value: "x" for a speedup.
-        best_of: among what the ranks were given.
-        ranked_in: what the marked cells are the best of: a "column" or the whole "table".
+        best_of: what the marked cells are the best of.
     """
 
     title: str
@@ -47,7 +46,6 @@ class Block:
     corner: str = "method"
     unit: str = "x"
     best_of: str = "a column"
-    ranked_in: str = "column"
 
 
 def ranks(values: pd.Series) -> list[int]:
@@ -110,9 +108,7 @@ def _ranking(block: Block, best: str, second: str) -> list[str]:
     if not any(cell.value_rank or cell.accept_rank for cell in cells):
         return []
     apart = ", value and accept length apart" if any(cell.accept_rank for cell in cells) else ""
-    return [
-        f"Best of {'a column' if block.ranked_in == 'column' else 'the table'} {best}, second best {second}{apart}."
-    ]
+    return [f"Best of {block.best_of} {best}, second best {second}{apart}."]
 
 
 _LATEX = str.maketrans({
