@@ -1,0 +1,206 @@
+"""The n-gram predictor with backoff (akunu, "Speculative Decoding with N-grams"): frequency tables of the text so far,
+asked for one token after another, the longest context first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+Ties = Literal["recent", "earlier"]
+
+FNV_OFFSET = np.uint64(14695981039346656037)
+FNV_PRIME = np.uint64(1099511628211)
+_HALF = np.uint64(32)
+
+
+def expected_accepted(alpha: float, num_draft: int) -> float:
+    """Expected number of accepted tokens of a chain of D = `num_draft` drafts that are each right with probability
+    `alpha` (section "Speedup Analysis"): sum_{i=1..D} alpha^i, which is the chapter's sum over the number accepted,
+    sum_{k=0..D} k alpha^k (1 - alpha) + D alpha^D, where its first sum ends at D - 1. The chapter's own 2.05 and 3.28
+    for D = 4 and alpha = 0.7 and 0.9 follow from neither way to end it.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 <= alpha <= 1:
+        raise ValueError(f"alpha={alpha!r}: must be a probability from 0 to 1")
+    check_int("num_draft", num_draft, 0)
+    return float(sum(alpha**i for i in range(1, num_draft + 1)))
+
+
+class _Tables(NamedTuple):
+    """Open-addressed hash tables, one row for each length of context (row c - 1: contexts of c tokens); c = capacity, a
+    power of two, o = orders. A count of 0 marks a free slot."""
+
+    contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context
+    best_tokens: IntArray  # (o, c) its most frequent continuation
+    best_counts: IntArray  # (o, c) how often that was seen
+    pair_contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context, once for each of its continuations
+    pair_tokens: IntArray  # (o, c) that continuation
+    pair_counts: IntArray  # (o, c) how often it was seen
+
+
+@njit(cache=True)
+def _fnv(key: np.uint64, token: int) -> np.uint64:
+    """One round of FNV-1a over whole tokens, as the chapter's `context_hash` does it."""
+    return (key ^ np.uint64(token)) * FNV_PRIME
+
+
+@njit(cache=True)
+def context_hash(tokens: IntArray) -> np.uint64:
+    """The chapter's key of a context: 64-bit FNV-1a over its tokens."""
+    key = FNV_OFFSET
+    for token in tokens:
+        key = _fnv(key, token)
+    return key
+
+
+@njit(cache=True)
+def _first_slot(key: np.uint64, capacity: int) -> np.int64:
+    # The low bits of an FNV key depend on the low bits of the tokens only.
+    return np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
+
+
+@njit(cache=True)
+def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
+    """The slot of a context, or the free one where it belongs."""
+    capacity = tables.contexts.shape[1]
+    slot = _first_slot(key, capacity)
+    while tables.best_counts[row, slot] and tables.contexts[row, slot] != key:
+        slot = (slot + 1) & (capacity - 1)
+    return slot
+
+
+@njit(cache=True)
+def _count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> None:
+    """Count text[begin:], each token after all its contexts within `text`."""
+    num_rows, capacity = tables.contexts.shape
+    for at in range(begin, len(text)):
+        token = text[at]
+        for length in range(1, min(num_rows, at) + 1):
+            row = length - 1
+            key = context_hash(text[at - length : at])
+            pair = _first_slot(_fnv(key, token), capacity)
+            while tables.pair_counts[row, pair] and (
+                tables.pair_contexts[row, pair] != key or tables.pair_tokens[row, pair] != token
+            ):
+                pair = (pair + 1) & (capacity - 1)
+            tables.pair_contexts[row, pair] = key
+            tables.pair_tokens[row, pair] = token
+            tables.pair_counts[row, pair] += 1
+            count = tables.pair_counts[row, pair]
+            slot = _context_slot(tables, row, key)
+            if count > tables.best_counts[row, slot] or (ties_recent and count == tables.best_counts[row, slot]):
+                tables.contexts[row, slot] = key
+                tables.best_tokens[row, slot] = token
+                tables.best_counts[row, slot] = count
+
+
+@njit(cache=True)
+def _predict(tables: _Tables, text: IntArray, num_draft: int) -> IntArray:
+    """(at most num_draft,) the drafts that continue `text`, each appended to the context of the next."""
+    num_rows = tables.contexts.shape[0]
+    known = min(num_rows, len(text))
+    context = np.empty(known + num_draft, np.int64)
+    context[:known] = text[len(text) - known :]
+    end = known
+    while end < len(context):
+        found = False
+        for length in range(min(num_rows, end), 0, -1):
+            slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
+            if tables.best_counts[length - 1, slot]:
+                context[end] = tables.best_tokens[length - 1, slot]
+                found = True
+                break
+        if not found:
+            break
+        end += 1
+    return context[known:end]
+
+
+class BackoffTables:
+    """Counts of what followed each context of 1 to `max_order` - 1 tokens.
+
+    Args:
+        max_order: longest n-gram counted.
+        ties: see `NgramPredictor`.
+        room: tokens that can be counted.
+    """
+
+    def __init__(self, max_order: int, ties: Ties, room: int) -> None:
+        self.room = room
+        self._ties_recent = ties == "recent"
+        # At most one slot in two is taken: every token counted takes at most one of each row.
+        shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
+        keys, numbers = (lambda: np.zeros(shape, np.uint64)), (lambda: np.zeros(shape, np.int64))
+        self._tables = _Tables(keys(), numbers(), numbers(), keys(), numbers(), numbers())
+
+    def count(self, text: IntArray, begin: int = 0) -> None:
+        """Count the tokens text[begin:], each after what precedes it in `text`; `room` of them in all, no more."""
+        _count(self._tables, text, begin, self._ties_recent)
+
+    def predict(self, text: IntArray, num_draft: int) -> IntArray:
+        """(at most num_draft,) tokens that continue `text`."""
+        return _predict(self._tables, text, num_draft)
+
+
+class NgramPredictor(Drafter):
+    """The n-gram predictor: tables of orders 2 to `max_order` over prompt and output, updated with every token; a draft
+    is the most frequent continuation of the longest context that was seen before (sections "Update", "Prediction").
+
+    Nothing is drafted where not even the last token was seen before: a plain step ("No-draft fallback"). As in the
+    chapter the tables keep what has left the history ("The Predictor's Sliding Window"), so that the history bounds
+    only how long a context can be: 512 is never felt, and values below `max_order` - 1 lower the order.
+
+    What the chapter leaves open:
+    - which of equally frequent continuations is drafted: see `ties`;
+    - what a new request starts with: empty tables, here;
+    - two contexts with the same 64-bit key share their counts, there as here.
+
+    Args:
+        max_order: longest n-gram, MAX_ORDER.
+        num_draft: longest chain of drafts, DRAFT_COUNT; `propose` takes its budget where that is smaller.
+        history: the sliding window of recent tokens, MAX_HISTORY.
+        ties: of equally frequent continuations, the one that reached the count last ("recent", the default because the
+            chapter wants "recency bias") or first ("earlier").
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(self, *, max_order: int = 4, num_draft: int = 4, history: int = 512, ties: Ties = "recent") -> None:
+        check_int("max_order", max_order, 2)
+        check_int("num_draft", num_draft, 1)
+        check_int("history", history, 1)
+        if ties not in get_args(Ties):
+            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        self.max_order, self.num_draft, self.history = max_order, num_draft, history
+        self.ties: Ties = ties
+
+    def _count_all(self, room: int) -> None:
+        self._tables = BackoffTables(min(self.max_order, self.history + 1), self.ties, room)
+        self._tables.count(self._text.ids)
+
+    def start(self, prompt: Prompt) -> None:
+        self._text = TokenHistory(prompt.ids)
+        self._count_all(len(self._text) + 512)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        begin = len(self._text)
+        self._text.append(new_ids)
+        if len(self._text) > self._tables.room:
+            self._count_all(2 * len(self._text))  # seldom, as the room doubles
+        else:
+            self._tables.count(self._text.ids, begin)
+
+    def propose(self, budget: int) -> DraftTree:
+        text = self._text.ids
+        return DraftTree.chain(int(text[-1]), self._tables.predict(text, max(0, min(self.num_draft, budget))))
