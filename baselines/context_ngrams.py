@@ -1,0 +1,122 @@
+"""The context-derived N-grams of N-Grammys (section 4.2, appendix B.2): whatever followed the last tokens before, the
+most frequent first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numba import njit
+
+from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+_FNV_OFFSET = np.uint64(14695981039346656037)
+_FNV_PRIME = np.uint64(1099511628211)
+_HALF = np.uint64(32)
+
+
+@njit(cache=True)
+def _followers(text: IntArray, q: int, w: int) -> IntArray:
+    """(f,) positions behind the occurrences of the last q tokens that at least w tokens follow, the latest first."""
+    end = len(text)
+    positions = np.empty(max(end, 0), np.int64)
+    size = 0
+    for start in range(end - q - w, -1, -1):
+        same = 0
+        while same < q and text[start + same] == text[end - q + same]:
+            same += 1
+        if same == q:
+            positions[size] = start + q
+            size += 1
+    return positions[:size]
+
+
+@njit(cache=True)
+def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray]:
+    """What followed the last `q` tokens of `text` before: the `k` most frequent continuations of `w` tokens, those of
+    equal count by their latest occurrence (section 4.2). An occurrence that fewer than w tokens follow does not count
+    (`unfold` in appendix B.2).
+
+    Returns:
+        (r, w) the continuations and (r,) their counts, r at most k, best first.
+    """
+    positions = _followers(text, q, w)
+    capacity = 4
+    while capacity < 2 * len(positions):
+        capacity *= 2
+    slots = np.full(capacity, -1, np.int64)  # hash table: the number of a continuation
+    starts = np.empty(len(positions), np.int64)  # of each distinct continuation, in the order of latest occurrence
+    counts = np.zeros(len(positions), np.int64)
+    size = 0
+    for start in positions:
+        key = _FNV_OFFSET
+        for at in range(start, start + w):
+            key = (key ^ np.uint64(text[at])) * _FNV_PRIME
+        slot = np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
+        while slots[slot] >= 0:
+            same = 0
+            while same < w and text[starts[slots[slot]] + same] == text[start + same]:
+                same += 1
+            if same == w:
+                break
+            slot = (slot + 1) & (capacity - 1)
+        if slots[slot] < 0:
+            slots[slot] = size
+            starts[size] = start
+            size += 1
+        counts[slots[slot]] += 1
+    rows = np.empty((min(k, size), w), np.int64)
+    row_counts = np.empty(len(rows), np.int64)
+    for rank in range(len(rows)):
+        best = 0
+        for number in range(1, size):
+            if counts[number] > counts[best]:  # the first of equals occurred last
+                best = number
+        rows[rank] = text[starts[best] : starts[best] + w]
+        row_counts[rank] = counts[best]
+        counts[best] = 0
+    return rows, row_counts
+
+
+class ContextNgrams(Drafter):
+    """N-Grammys' context n-grams: k rows of the w tokens that followed the last q tokens before, in prompt or output.
+
+    The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
+    the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
+    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency.
+
+    Args:
+        k: most rows.
+        w: tokens of a row.
+        q: query length, the tokens that have to match.
+        num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
+            budget where that is smaller.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None) -> None:
+        check_int("k", k, 1)
+        check_int("w", w, 1)
+        check_int("q", q, 1)
+        if num_draft is not None:
+            check_int("num_draft", num_draft, 1)
+        self.k, self.w, self.q, self.num_draft = k, w, q, num_draft
+
+    def start(self, prompt: Prompt) -> None:
+        self._history = TokenHistory(prompt.ids)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._history.append(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        text = self._history.ids
+        root = int(text[-1])
+        most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
+        if most < 1:
+            return DraftTree.root_only(root)
+        rows, _ = context_ngrams(text, self.q, self.w, self.k)
+        return DraftTree.from_paths(root, rows.tolist()).pruned(most, self.w)
