@@ -1,0 +1,260 @@
+"""SAM-Decoding (Hu et al. 2024, arXiv 2411.10666): copy what followed the longest suffix of the text that occurred
+before, found in a suffix automaton.
+
+The automaton is three flat arrays under numba. `states` (capacity, 4) holds a state a row, the initial one in row 0;
+`edges` (capacity, 4) a transition a row; `table` is an open-addressing hash from (state, token) to the transition's
+row, where -1 means empty. A state's transitions are chained, for the time when it is cloned. A text of k tokens has at
+most 2k states and 3k transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+Rows: TypeAlias = NDArray[np.int32]
+
+# Of a state: its longest string, its suffix link, where its strings first end, its newest transition.
+LENGTH, LINK, FIRST_END, EDGES = range(4)
+# Of a transition: from where, by which token, to where, and the one that the same state got before.
+SOURCE, TOKEN, TARGET, NEXT_EDGE = range(4)
+NONE = -1
+#: Stands between texts that do not follow each other; no token is negative.
+BORDER = -1
+
+
+@njit(cache=True)
+def _edge_slot(edges: Rows, table: Rows, state: int, token: int) -> int:
+    """Where `table` holds the transition of `state` by `token`, or would hold it."""
+    mask = len(table) - 1
+    mixed = (state * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
+    slot = (mixed ^ (mixed >> 31)) & mask
+    while table[slot] != NONE and (edges[table[slot], SOURCE] != state or edges[table[slot], TOKEN] != token):
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True)
+def _connect(states: Rows, edges: Rows, table: Rows, num_edges: int, source: int, token: int, target: int) -> int:
+    """Add a transition that is not there yet; the new number of transitions."""
+    table[_edge_slot(edges, table, source, token)] = num_edges
+    edges[num_edges, SOURCE] = source
+    edges[num_edges, TOKEN] = token
+    edges[num_edges, TARGET] = target
+    edges[num_edges, NEXT_EDGE] = states[source, EDGES]
+    states[source, EDGES] = num_edges
+    return num_edges + 1
+
+
+@njit(cache=True)
+def _extend(
+    new_ids: IntArray, position: int, states: Rows, edges: Rows, table: Rows, num_states: int, num_edges: int, last: int
+) -> tuple[int, int, int]:
+    """Blumer et al.'s online construction; new numbers of states and transitions, and the state of the whole text."""
+    for token in new_ids:
+        position += 1
+        current = num_states
+        num_states += 1
+        states[current] = 0
+        states[current, LENGTH] = states[current, FIRST_END] = position
+        states[current, EDGES] = NONE
+        state = last
+        found = NONE
+        while state != NONE:
+            found = table[_edge_slot(edges, table, state, token)]
+            if found != NONE:
+                break
+            num_edges = _connect(states, edges, table, num_edges, state, token, current)
+            state = states[state, LINK]
+        if state != NONE:
+            target = edges[found, TARGET]
+            if states[target, LENGTH] == states[state, LENGTH] + 1:
+                states[current, LINK] = target
+            else:
+                clone = num_states
+                num_states += 1
+                states[clone] = states[target]  # the link and the first end, too
+                states[clone, LENGTH] = states[state, LENGTH] + 1
+                states[clone, EDGES] = NONE
+                edge = states[target, EDGES]
+                while edge != NONE:
+                    num_edges = _connect(
+                        states, edges, table, num_edges, clone, edges[edge, TOKEN], edges[edge, TARGET]
+                    )
+                    edge = edges[edge, NEXT_EDGE]
+                while state != NONE:
+                    found = table[_edge_slot(edges, table, state, token)]
+                    if found == NONE or edges[found, TARGET] != target:
+                        break
+                    edges[found, TARGET] = clone
+                    state = states[state, LINK]
+                states[target, LINK] = clone
+                states[current, LINK] = clone
+        last = current
+    return num_states, num_edges, last
+
+
+@njit(cache=True)
+def _rehash(edges: Rows, table: Rows, num_edges: int) -> None:
+    for edge in range(num_edges):
+        table[_edge_slot(edges, table, edges[edge, SOURCE], edges[edge, TOKEN])] = edge
+
+
+@njit(cache=True)
+def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int, int]:
+    """The longest suffix that occurred before with at least `followers` tokens after its first occurrence: its length,
+    0 if there is none, and where that occurrence ends."""
+    state = states[last, LINK]
+    while state > 0 and position - states[state, FIRST_END] < followers:
+        state = states[state, LINK]
+    if state <= 0:
+        return 0, 0
+    return states[state, LENGTH], states[state, FIRST_END]
+
+
+class SuffixAutomaton:
+    """Online suffix automaton of a growing text, with the first end of every state's strings (`min_endpos`).
+
+    The whole text's state is linked to the state of its longest suffix that ended earlier as well, so the match that
+    SAM-Decoding follows token by token is that link: a token costs amortised constant time, a look-up next to none.
+
+    Args:
+        text: (k,) token ids, each in [0, 2**31).
+    """
+
+    #: Columns of `states`; what a subclass adds is 0 in a new state and copied into a clone.
+    num_fields = 4
+
+    def __init__(self, text: Sequence[int] | IntArray = ()) -> None:
+        self._states = np.empty((0, self.num_fields), np.int32)
+        self._edges = np.empty((0, 4), np.int32)
+        self._num_states, self._num_edges, self._last, self._size = 0, 0, 0, 0
+        self._text = np.empty(0, np.int64)
+        self._reserve(len(text) + 256)
+        self._states[0] = 0
+        self._states[0, LINK] = self._states[0, EDGES] = NONE
+        self._num_states = 1
+        self.extend(text)
+
+    def __len__(self) -> int:
+        """Number of tokens."""
+        return self._size
+
+    def _reserve(self, num_new: int) -> None:
+        """Make room for `num_new` tokens, with the hash at most three quarters full."""
+        needed = self._size + num_new
+        if needed <= len(self._text):
+            return
+        capacity = max(needed, 2 * len(self._text))
+        self._text = np.concatenate([self._text[: self._size], np.empty(capacity - self._size, np.int64)])
+        states = np.empty((2 * capacity + 2, self.num_fields), np.int32)
+        edges = np.empty((3 * capacity + 3, 4), np.int32)
+        states[: self._num_states] = self._states[: self._num_states]
+        edges[: self._num_edges] = self._edges[: self._num_edges]
+        self._states, self._edges = states, edges
+        self._table = np.full(1 << (4 * capacity + 3).bit_length(), NONE, np.int32)
+        _rehash(edges, self._table, self._num_edges)
+
+    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
+        """Add the (k,) tokens that follow."""
+        ids = np.asarray(new_ids, np.int64)
+        self._reserve(len(ids))
+        self._num_states, self._num_edges, self._last = _extend(
+            ids, self._size, self._states, self._edges, self._table, self._num_states, self._num_edges, self._last
+        )
+        self._text[self._size : self._size + len(ids)] = ids
+        self._size += len(ids)
+
+    def begin_text(self) -> None:
+        """What is added from here on is another text: no string of the automaton spans the border."""
+        self.extend([BORDER])
+
+    def match(self, followers: int = 1) -> tuple[int, int]:
+        """The longest suffix of the text whose first occurrence has at least `followers` >= 1 tokens after it.
+
+        Returns:
+            Its length, 0 if there is none, and where its first occurrence ends: the position of the token after it.
+        """
+        length, end = _match(self._states, self._last, self._size, followers)
+        return int(length), int(end)
+
+    def copied(self, start: int, count: int) -> IntArray:
+        """(k,) at most `count` tokens of the text from `start` on, none behind a border."""
+        tokens = self._text[start : min(start + count, self._size)]
+        borders = np.flatnonzero(tokens == BORDER)
+        return tokens[: borders[0]] if len(borders) else tokens
+
+
+class SAMDecoding(Drafter):
+    """SAM-Decoding with its dynamic automaton alone (section 3 of the paper): the longest suffix of prompt and output
+    that occurred before, at any length, is followed from its earliest occurrence; what came next is drafted as a chain.
+
+    The paper drafts up to 40 tokens. Its release (hyx1999/SAM-Decoding) differs from commit to commit: later ones draft
+    at most 4 tokens for each matched one (`alpha=4`), earlier ones pass over matches that fewer than 40 tokens follow
+    (`require_full`, their `to_anc`). Where nothing matches the release drafts the beginning of the text; here the draft
+    is empty. The paper's threshold of 5 matched tokens hands shorter matches to another drafter (Token Recycling,
+    EAGLE-2) and its bias of 5 holds back the static automaton; alone, the dynamic one needs neither.
+
+    Args:
+        num_draft: most tokens drafted; `propose` takes its budget where that is smaller.
+        min_match: shortest match that is followed.
+        alpha: most tokens drafted for each matched token; None sets no such limit.
+        require_full: a match counts only if all the tokens that may be drafted follow its earliest occurrence; else
+            the next shorter one is tried.
+        context: the part of the prompt that the automaton is built from (`Prompt.part`). If it is not the prompt's end,
+            no match reaches from the output back into it.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_draft: int = 40,
+        min_match: int = 1,
+        alpha: float | None = None,
+        require_full: bool = False,
+        context: str = "prompt",
+    ) -> None:
+        check_int("num_draft", num_draft, 1)
+        check_int("min_match", min_match, 1)
+        if alpha is not None and (not isinstance(alpha, int | float) or isinstance(alpha, bool) or not alpha > 0):
+            raise ValueError(f"alpha={alpha!r}: must be a number above 0, or null for no limit")
+        if not isinstance(require_full, bool):
+            raise ValueError(f"require_full={require_full!r}: must be true or false")
+        if not isinstance(context, str) or not context:
+            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
+        self.require_full, self.context = require_full, context
+
+    def start(self, prompt: Prompt) -> None:
+        self._automaton = SuffixAutomaton(prompt.part(self.context))
+        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
+            # The output does not follow this part of the prompt.
+            self._automaton.begin_text()
+        self._root = int(prompt.ids[-1])
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if len(new_ids):
+            self._automaton.extend(new_ids)
+            self._root = int(new_ids[-1])
+
+    def propose(self, budget: int) -> DraftTree:
+        limit = min(self.num_draft, budget)
+        if limit < 1:
+            return DraftTree.root_only(self._root)
+        length, start = self._automaton.match(limit if self.require_full else 1)
+        if length < self.min_match:
+            return DraftTree.root_only(self._root)
+        if self.alpha is not None:
+            limit = int(min(limit, self.alpha * length))
+        return DraftTree.chain(self._root, self._automaton.copied(start, limit))
