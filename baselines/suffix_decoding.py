@@ -1,0 +1,349 @@
+"""SuffixDecoding (Oliaro et al. 2024, arXiv 2411.04975): a draft tree of the likeliest continuations, by how often each
+followed the last tokens before.
+
+Its suffix tree is kept as a suffix automaton with the number of occurrences of every state's strings (`baselines.sam`):
+a path of the tree is a path of the automaton, and its count the same, for far fewer nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numba import njit
+
+from baselines.sam import (
+    BORDER,
+    EDGES,
+    FIRST_END,
+    LENGTH,
+    LINK,
+    NEXT_EDGE,
+    NONE,
+    TARGET,
+    TOKEN,
+    Rows,
+    SuffixAutomaton,
+    _edge_slot,
+    _extend,
+)
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.trie import Ties
+
+Totals = Literal["followers", "occurrences"]
+
+#: A fifth column of `states`.
+COUNT = 4
+
+
+@njit(cache=True)
+def _extend_counted(
+    new_ids: IntArray,
+    position: int,
+    states: Rows,
+    edges: Rows,
+    table: Rows,
+    num_states: int,
+    num_edges: int,
+    last: int,
+    reached: int,
+    matched: int,
+    max_depth: int,
+) -> tuple[int, int, int, int, int]:
+    """As `_extend`, counting strings of at most `max_depth` tokens; `reached` is the state of the last `matched`."""
+    for index in range(len(new_ids)):
+        num_states, num_edges, last = _extend(
+            new_ids[index : index + 1], position + index, states, edges, table, num_states, num_edges, last
+        )
+        # It may just have been cloned; the clone then holds its shorter strings.
+        while reached != 0 and states[states[reached, LINK], LENGTH] >= matched:
+            reached = states[reached, LINK]
+        reached = edges[table[_edge_slot(edges, table, reached, new_ids[index])], TARGET]
+        matched = min(matched + 1, max_depth)
+        while states[states[reached, LINK], LENGTH] >= matched:
+            reached = states[reached, LINK]
+        state = reached
+        while state != 0:
+            states[state, COUNT] += 1
+            state = states[state, LINK]
+    return num_states, num_edges, last, reached, matched
+
+
+@njit(cache=True)
+def _follow(new_ids: IntArray, states: Rows, edges: Rows, table: Rows, state: int, length: int) -> tuple[int, int]:
+    """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
+    for token in new_ids:
+        edge = table[_edge_slot(edges, table, state, token)]
+        while edge == NONE and state != 0:
+            state = states[state, LINK]
+            length = states[state, LENGTH]
+            edge = table[_edge_slot(edges, table, state, token)]
+        if edge != NONE:
+            state = edges[edge, TARGET]
+            length += 1
+    return state, length
+
+
+@njit(cache=True)
+def _expand(
+    states: Rows,
+    edges: Rows,
+    top: int,
+    num_draft: int,
+    max_depth: int,
+    min_prob: float,
+    siblings: bool,
+    tie_order: int,
+    tokens: IntArray,
+    parents: IntArray,
+) -> tuple[int, float, bool]:
+    """The `num_draft` likeliest nodes below `top`, written to `tokens` and `parents` behind the root.
+
+    Returns:
+        Number of nodes with the root, the sum of their probabilities, and whether `max_depth` left any out.
+    """
+    size, score, cut = 1, 0.0, False
+    node_state, prob, depth, parent = top, 1.0, 0, 0
+    # (minus the probability, what decides between equal ones: depth and first occurrence, transition, parent)
+    heap = [(0.0, 0, 0, 0, 0) for _ in range(0)]
+    while True:
+        total = 0
+        if siblings:
+            edge = states[node_state, EDGES]
+            while edge != NONE:
+                if edges[edge, TOKEN] != BORDER:
+                    total += states[edges[edge, TARGET], COUNT]
+                edge = edges[edge, NEXT_EDGE]
+        else:
+            total = states[node_state, COUNT]
+        edge = states[node_state, EDGES]
+        while edge != NONE:
+            if edges[edge, TOKEN] != BORDER:
+                if depth == max_depth:
+                    cut = True
+                    break
+                target = edges[edge, TARGET]
+                child_prob = prob * (states[target, COUNT] / total)
+                if child_prob >= min_prob:
+                    decides = states[target, FIRST_END] + 0
+                    heappush(heap, (-child_prob, tie_order * (depth + 1), decides, edge + 0, parent))
+            edge = edges[edge, NEXT_EDGE]
+        if len(heap) == 0 or size > num_draft:
+            return size, score, cut
+        negated, ordered_depth, _, edge, above = heappop(heap)
+        prob, depth = -negated, tie_order * ordered_depth
+        node_state, parent = edges[edge, TARGET], size
+        tokens[size], parents[size] = edges[edge, TOKEN], above
+        score += prob
+        size += 1
+
+
+@njit(cache=True)
+def _best_draft(
+    states: Rows,
+    edges: Rows,
+    state: int,
+    length: int,
+    num_draft: int,
+    alpha: float,
+    max_depth: int,
+    min_prob: float,
+    siblings: bool,
+    tie_order: int,
+) -> tuple[float, IntArray, IntArray]:
+    """Of the trees behind every suffix of at most `length` tokens, the last ones of `state`, that of the best score."""
+    best = 0.0
+    kept = 1
+    tokens, parents = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64)
+    best_tokens, best_parents = tokens.copy(), parents.copy()
+    while state > 0:
+        shortest = states[states[state, LINK], LENGTH] + 1
+        for matched in range(min(length, max_depth - 1), shortest - 1, -1):
+            limit = int(min(float(num_draft), alpha * matched + 1e-6))
+            size, score, cut = _expand(
+                states, edges, state, limit, max_depth - matched, min_prob, siblings, tie_order, tokens, parents
+            )
+            if score > best:  # the longest match first, so ties are its
+                best, kept = score, size
+                best_tokens[:size] = tokens[:size]
+                best_parents[:size] = parents[:size]
+            # Shorter suffixes of this state go on in the same ways; they can only win by the room below them.
+            if not cut:
+                break
+        state = states[state, LINK]
+        length = states[state, LENGTH]
+    best_parents[0] = -1
+    return best, best_tokens[:kept].copy(), best_parents[:kept].copy()
+
+
+class CountedAutomaton(SuffixAutomaton):
+    """A suffix automaton that knows how often each string of at most `max_depth` tokens occurred.
+
+    A token costs at most `max_depth` increments; in most texts a few.
+    """
+
+    num_fields = 5
+
+    def __init__(self, text: Sequence[int] | IntArray = (), *, max_depth: int) -> None:
+        self.max_depth = max_depth
+        self._reached, self._matched = 0, 0
+        super().__init__(text)
+
+    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
+        ids = np.asarray(new_ids, np.int64)
+        self._reserve(len(ids))
+        self._num_states, self._num_edges, self._last, self._reached, self._matched = _extend_counted(
+            ids,
+            self._size,
+            self._states,
+            self._edges,
+            self._table,
+            self._num_states,
+            self._num_edges,
+            self._last,
+            self._reached,
+            self._matched,
+            self.max_depth,
+        )
+        self._text[self._size : self._size + len(ids)] = ids
+        self._size += len(ids)
+
+    def count(self, path: Sequence[int]) -> int:
+        """How often the (k,) tokens `path`, 1 <= k <= max_depth, occurred in a row."""
+        state, length = _follow(np.asarray(path, np.int64), self._states, self._edges, self._table, 0, 0)
+        return int(self._states[state, COUNT]) if length == len(path) else 0
+
+    def follow(self, new_ids: Sequence[int] | IntArray, state: int, length: int) -> tuple[int, int]:
+        """Match another text as it grows: from the (state, length) of its longest suffix to those after `new_ids`."""
+        ids = np.asarray(new_ids, np.int64)
+        state, length = _follow(ids, self._states, self._edges, self._table, state, length)
+        return int(state), int(length)
+
+    def draft(
+        self,
+        num_draft: int,
+        alpha: float,
+        min_prob: float,
+        siblings: bool,
+        tie_order: int,
+        match: tuple[int, int] | None = None,
+    ) -> tuple[float, IntArray, IntArray]:
+        """Score, tokens and parents of the best draft behind `match`, by default the end of the own text; the root's
+        token is left open."""
+        if match is None:
+            state = int(self._states[self._last, LINK])
+            match = state, int(self._states[max(state, 0), LENGTH])
+        limits = num_draft, alpha, self.max_depth, min_prob
+        return _best_draft(self._states, self._edges, *match, *limits, siblings, tie_order)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+class SuffixDecoding(Drafter):
+    """SuffixDecoding, per request: for every suffix of the text, p tokens long, that occurred before, a tree of at most
+    MAX_SPEC = alpha x p nodes is grown below it, the likeliest node first; the tree of the best SCORE is drafted.
+
+    A node's probability is the product, along its path, of count / total: how often its token followed, of all that
+    followed there (the paper's D(N)). A tree's score is the sum over its nodes, the number of tokens it expects to be
+    accepted. Between equal scores the longest match wins, as in the release (Snowflake's ArcticInference).
+
+    The paper also keeps a global tree of earlier answers: `remember_outputs`. Both trees make a draft and the better
+    score wins. It grows with every answer and is never pruned (the release evicts the oldest).
+
+    Args:
+        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
+        alpha: most nodes for each matched token; None sets no such limit.
+        max_depth: depth of the suffix tree: matched tokens and draft together (64 in the release).
+        min_prob: nodes less likely than this are left out (vLLM: 0.1).
+        totals: what a count is divided by: "followers", all tokens that followed, as in the paper; or "occurrences" of
+            the matched string, its last one at the end of the text included, as in the release, which trusts rare
+            matches less.
+        ties: between equal probabilities the node nearer to the root ("shallow", so that two copies share the nodes) or
+            the deeper one ("deep", so that the first is followed to its end), then the one that occurred first. Sources
+            leave it to a heap.
+        context: the part of the prompt that is indexed (`Prompt.part`).
+        remember_outputs: also draft from the answers to earlier prompts. The drafter's state is then "warm".
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_draft: int = 32,
+        alpha: float | None = 4.0,
+        max_depth: int = 64,
+        min_prob: float = 0.0,
+        totals: Totals = "followers",
+        ties: Ties = "shallow",
+        context: str = "prompt",
+        remember_outputs: bool = False,
+    ) -> None:
+        check_int("num_draft", num_draft, 1)
+        check_int("max_depth", max_depth, 2)
+        if alpha is not None and (not _is_number(alpha) or not alpha > 0):
+            raise ValueError(f"alpha={alpha!r}: must be a number above 0, or null for no limit")
+        if not _is_number(min_prob) or not 0 <= min_prob <= 1:
+            raise ValueError(f"min_prob={min_prob!r}: must be a number from 0 to 1")
+        if totals not in get_args(Totals):
+            raise ValueError(f"totals={totals!r}: must be one of {', '.join(get_args(Totals))}")
+        if ties not in get_args(Ties):
+            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        if not isinstance(context, str) or not context:
+            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        if not isinstance(remember_outputs, bool):
+            raise ValueError(f"remember_outputs={remember_outputs!r}: must be true or false")
+        self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
+        self.totals: Totals = totals
+        self.ties: Ties = ties
+        self.context, self.remember_outputs = context, remember_outputs
+        self._output: list[int] = []
+        self._earlier: CountedAutomaton | None = None
+        if remember_outputs:
+            self.state = "warm"  # type: ignore[misc]
+            self._earlier = CountedAutomaton(max_depth=max_depth)
+
+    def start(self, prompt: Prompt) -> None:
+        self._own = CountedAutomaton(prompt.part(self.context), max_depth=self.max_depth)
+        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
+            # The output does not follow this part of the prompt.
+            self._own.begin_text()
+        self._root = int(prompt.ids[-1])
+        if self._earlier is not None:
+            if self._output:
+                self._earlier.extend(self._output)
+                self._earlier.begin_text()
+            # Longer matches than the tree is deep are of no use.
+            self._match = self._earlier.follow(prompt.ids[-self.max_depth :], 0, 0)
+        self._output = []
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if not len(new_ids):
+            return
+        self._own.extend(new_ids)
+        self._root = int(new_ids[-1])
+        if self._earlier is not None:
+            self._output.extend(new_ids)
+            self._match = self._earlier.follow(new_ids, *self._match)
+
+    def propose(self, budget: int) -> DraftTree:
+        num_draft = min(self.num_draft, budget)
+        if num_draft < 1:
+            return DraftTree.root_only(self._root)
+        alpha = np.inf if self.alpha is None else float(self.alpha)
+        rules = self.totals == "followers", 1 if self.ties == "shallow" else -1
+        settings = num_draft, alpha, float(self.min_prob), *rules
+        score, tokens, parents = self._own.draft(*settings)
+        if self._earlier is not None:
+            other, other_tokens, other_parents = self._earlier.draft(*settings, self._match)
+            if other > score:
+                tokens, parents = other_tokens, other_parents
+        tokens[0] = self._root
+        return DraftTree(tokens, parents)
