@@ -185,9 +185,16 @@ def _write_sweep(
                 figures.heatmap_figure(parts, value, label, "lowest" if value == "trie_ms" else "highest"),
                 folder / f"{value}.png",
             )
-        elif len(fields) == 1:
+        elif len(fields) == 1 and _is_a_size(parts[fields[0]]):
             figures.save_figure(figures.line_figure(parts, fields[0], value, label), folder / f"{value}.png")
     return "\n".join(texts[1:] or texts)
+
+
+def _is_a_size(values: pd.Series) -> bool:
+    """Whether a field is a number above 0 everywhere; only those have an axis that doubles."""
+    return all(
+        isinstance(value, int | float) and not isinstance(value, bool) and value > 0 for value in values.tolist()
+    )
 
 
 def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[PromptRecord]) -> list[str]:

@@ -1,12 +1,15 @@
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-from replay import TRACES, accept_lengths, recorded_turns
+from replay import TRACES
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.replay import replay
+from ngram_trie.traces import Trace, read_traces
 
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 BOTH: list[Callable[..., Drafter]] = [NgramTrieDrafter, ReleasedNgramTrieDrafter]
@@ -26,7 +29,8 @@ def drafted(drafter: Drafter, output: list[int], prompt: Prompt = PROMPT, budget
 def test_vanilla_never_drafts() -> None:
     drafter = NoDraft()
     assert drafted(drafter, [10]) == []
-    assert accept_lengths(drafter, PROMPT, [10, 11, 12, 13]) == [1, 1, 1]
+    result = replay(drafter, Trace("toy", PROMPT, [10, 11, 12, 13]))
+    assert (result.accept_lengths, result.tree_sizes) == ([1, 1, 1], [0, 0, 0])
 
 
 def test_context_names_the_span_that_is_indexed() -> None:
@@ -93,12 +97,15 @@ def test_bad_values_of_one_method() -> None:
         ReleasedNgramTrieDrafter(eos_id=-1)
 
 
+@functools.cache
+def recorded() -> list[Trace]:
+    return read_traces(TRACES)
+
+
 def mean_accept_length(drafter: Drafter, category: str) -> float:
     """Micro mean over the recorded (odd) questions of a category."""
-    steps = [
-        length for turn in recorded_turns([category]) for length in accept_lengths(drafter, turn.prompt, turn.output)
-    ]
-    return float(np.mean(steps))
+    traces = [trace for trace in recorded() if trace.prompt.dataset == category]
+    return float(np.mean([length for trace in traces for length in replay(drafter, trace).accept_lengths]))
 
 
 # These are the held (odd) questions' own values, to three decimals: a replay is deterministic. Measured elsewhere over
@@ -125,3 +132,15 @@ def test_accept_lengths_of_recorded_answers(drafter: Drafter, summarization: flo
     measured = mean_accept_length(drafter, "summarization"), mean_accept_length(drafter, "rag")
     print(f"{type(drafter).__name__} {drafter.__dict__.get('num_draft')}: {measured[0]:.3f} {measured[1]:.3f}")
     assert measured == pytest.approx((summarization, rag), abs=6e-4)
+
+
+@needs_traces
+@pytest.mark.parametrize(("question", "reported"), [("320", 2.40), ("560", 5.21)])
+def test_accept_lengths_of_the_two_questions_that_the_paper_prints(question: str, reported: float) -> None:
+    """The last questions of summarization and rag, as ../shared/paper/README.md reports them."""
+    held = [trace for trace in recorded() if trace.prompt.question_id == question]
+    if not held:
+        pytest.skip(f"question {question}: not among the recorded answers, which are those of the odd ids")
+    drafter = ReleasedNgramTrieDrafter(num_draft=64, context="user")
+    steps = [length for trace in held for length in replay(drafter, trace).accept_lengths]
+    assert np.mean(steps) == pytest.approx(reported, abs=0.02)

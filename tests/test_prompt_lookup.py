@@ -1,13 +1,16 @@
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from llama_tokens import llama_tokenizer
-from replay import PLD_RECORDED, SHARED, accept_lengths, read_jsonl, recorded_turns
+from replay import PLD_RECORDED, SHARED, TRACES, read_jsonl
 
 from baselines.prompt_lookup import PromptLookup
 from ngram_trie.drafter import Prompt
+from ngram_trie.replay import replay
+from ngram_trie.traces import Trace, read_traces
 
 needs_traces = pytest.mark.skipif(not PLD_RECORDED.exists(), reason="needs the recorded answers of ../shared/traces")
 BOS, EOS = 1, 2
@@ -69,22 +72,24 @@ def test_one_token_8000_times() -> None:
     assert drafted([3] * 8000 + [4]) == []
 
 
-def pld_runs() -> Iterator[tuple[list[tuple[Prompt, list[int]]], list[int]]]:
+def pld_runs() -> Iterator[tuple[list[Trace], list[int]]]:
     """The turns of each question as Spec-Bench's prompt lookup met them, and the accept lengths it recorded."""
     tokenizer = llama_tokenizer(SHARED / "tokenizers" / "llama2" / "tokenizer.model")
-    vanilla = {(int(turn.prompt.question_id), turn.prompt.turn): turn for turn in recorded_turns()}
+    vanilla = {(trace.prompt.question_id, trace.prompt.turn): trace for trace in read_traces(TRACES)}
+    texts = {(str(row["question_id"]), row["turn"]): row for row in read_jsonl(TRACES)}
     for row in read_jsonl(PLD_RECORDED):
-        turns = []
+        turns, question = [], str(row["question_id"])
         for number, (text, new_tokens) in enumerate(zip(row["turns"], row["new_tokens"], strict=True)):
-            recorded = vanilla[row["question_id"], number]
-            prompt = recorded.prompt
+            prompt = vanilla[question, number].prompt
             if number:
                 # The run went on from its own first answer, and its "</s>" was the EOS token.
-                first = recorded.prompt_text.replace(vanilla[row["question_id"], 0].text, row["turns"][0])
+                first = texts[question, number]["prompt"].replace(texts[question, 0]["output"], row["turns"][0])
                 parts = [tokenizer.encode(part).ids for part in first.split("</s>")]
                 prompt = Prompt(np.array([BOS, *parts[0], EOS, *parts[1]], np.int64))
             output = tokenizer.encode(text).ids
-            turns.append((prompt, output if len(output) == new_tokens else [*output, EOS]))
+            output = output if len(output) == new_tokens else [*output, EOS]
+            # It drafts from the prompt alone, verifies that along with the prompt, and counts it as the first step.
+            turns.append(replace(vanilla[question, number], prompt=prompt, output_ids=output).drafted_in_prefill())
         yield turns, row["accept_lengths"]
 
 
@@ -92,7 +97,7 @@ def pld_runs() -> Iterator[tuple[list[tuple[Prompt, list[int]]], list[int]]]:
 def test_reproduces_what_spec_bench_recorded() -> None:
     drafter = PromptLookup(max_ngram=3, num_draft=10, require_full=True, dummy_when_none=100)
     same = [
-        [length for turn in turns for length in accept_lengths(drafter, *turn, prefill_drafts=True)] == expected
+        [length for turn in turns for length in replay(drafter, turn).accept_lengths] == expected
         for turns, expected in pld_runs()
     ]
     print(f"{sum(same)} of {len(same)} questions step by step")

@@ -1,0 +1,391 @@
+"""Sweeps: their cells, their rows by hand, their layout, and what a report makes of a folder of records."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from ngram_trie import report, sweeps
+from ngram_trie.cost import CostCurve, assumed_curve
+from ngram_trie.markup import Block, markdown
+from ngram_trie.records import Failure, PhaseSeconds, PromptRecord, RecordWriter, RunManifest
+from ngram_trie.tables import PAPER
+
+# ---- cells -----------------------------------------------------------------------------------------------------------
+
+
+def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
+    assert sweeps.grid_cells("ngram_trie", {"n": [8, 9], "prefix_len": [2, 3]}) == {
+        "ngram_trie[n=8,prefix_len=2]": {"n": 8, "prefix_len": 2},
+        "ngram_trie[n=8,prefix_len=3]": {"n": 8, "prefix_len": 3},
+        "ngram_trie[n=9,prefix_len=2]": {"n": 9, "prefix_len": 2},
+        "ngram_trie[n=9,prefix_len=3]": {"n": 9, "prefix_len": 3},
+    }
+    names = list(sweeps.grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
+    assert names == ["x[n=9,prefix_len=3]", "x[n=9,prefix_len=2]", "x[n=8,prefix_len=3]", "x[n=8,prefix_len=2]"]
+    assert sweeps.grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
+    assert list(sweeps.grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (3, "grid.n=3: must be a list"),
+        ("8,9", "grid.n=8,9: must be a list"),
+        ([], "must be a list"),
+        (None, "must be a list"),
+        ({"from": 8}, "must be a list"),
+        ([8, 9, 8], r"grid.n=\[8, 9, 8\]: a value is there twice"),
+    ],
+)
+def test_fields_without_values_or_with_one_twice_are_refused(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        sweeps.grid_cells("ngram_trie", {"prefix_len": [2], "n": values})
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+def record(
+    method: str,
+    accept: list[int],
+    trees: list[int] | None = None,
+    seconds: PhaseSeconds | None = None,
+    draft_us: list[float] | None = None,
+    *,
+    dataset: str = "qa",
+    question: str = "1",
+    failed: bool = False,
+) -> PromptRecord:
+    answer: dict[str, Any] = {
+        "output_ids": [7] * (sum(accept) + 1), "accept_lengths": accept, "tree_sizes": trees or [0] * len(accept),
+        "draft_us": draft_us or [0.0] * len(accept), "seconds": seconds or PhaseSeconds(1.0),
+    }  # fmt: skip
+    return PromptRecord(
+        run="run", method=method, model="toy", dataset=dataset, question_id=question, turn=0, repeat=0,
+        prompt_hash="h", num_prompt_tokens=100, state="cold", kind="drafter",
+        **({"failure": Failure("empty_answer", "")} if failed else answer),
+    )  # fmt: skip
+
+
+CURVE = CostCurve("toy", [0, 10], [100, 200], [[1.0, 2.0], [3.0, 6.0]], [100, 200], [0.5, 1.5])
+VANILLA, CELL = "vanilla", "t[num_draft=10]"
+RECORDS = [
+    record(VANILLA, [1] * 4, seconds=PhaseSeconds(8.0)),
+    record(
+        CELL, [3, 1], [10, 0],
+        PhaseSeconds(4.0, prefill=0.5, index=0.002, draft=0.2, verify=2.0, commit=0.4, build=0.1), [10.0, 30.0],
+    ),
+    record(VANILLA, [1] * 2, dataset="rag", seconds=PhaseSeconds(4.0)),
+    record(
+        CELL, [2], [4],
+        PhaseSeconds(1.0, prefill=0.1, index=0.004, draft=0.1, verify=0.5, commit=0.1, build=0.2), [20.0],
+        dataset="rag",
+    ),
+    record(CELL, [], dataset="rag", question="2", failed=True),
+]  # fmt: skip
+
+
+def test_replay_rows_by_hand() -> None:
+    frame = sweeps.cell_table(RECORDS, CURVE, live=False, methods=[CELL], cells={CELL: {"num_draft": 10}})
+    assert list(frame.columns) == [
+        "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
+        "propose_us_median", "propose_us_p99", "index_ms_median", "predicted_speedup", "num_draft",
+    ]  # fmt: skip
+    assert frame.method.tolist() == [CELL] * 3 and frame.dataset.tolist() == ["qa", "rag", "all"]
+    assert frame.accept_length.tolist() == pytest.approx([2.0, 2.0, 2.0])
+    assert frame.num_prompts.tolist() == [1, 1, 2] and frame.num_steps.tolist() == [2, 1, 3]
+    assert frame.draft_nodes.tolist() == pytest.approx([5, 4, 14 / 3])
+    assert frame.propose_us_median.tolist() == pytest.approx([20, 20, 20])
+    assert frame.propose_us_p99.tolist() == pytest.approx([29.8, 20, 29.8])
+    assert frame.index_ms_median.tolist() == pytest.approx([2, 4, 3])
+    # A step of q nodes at c cached tokens takes (1 + q / 5) c / 100 seconds, a prefill of 100 tokens 0.5.
+    qa, rag = (0.5 + 4.06, 0.5 + 4.03 + 0.202), (0.5 + 2.01, 0.5 + 1.8 + 0.104)
+    assert frame.predicted_speedup.tolist() == pytest.approx(
+        [qa[0] / qa[1], rag[0] / rag[1], (qa[0] + rag[0]) / (qa[1] + rag[1])]
+    )
+    assert frame.num_draft.tolist() == [10] * 3
+
+
+def test_macro_is_over_prompts() -> None:
+    unequal = [record("m", [4]), record("m", [1, 1, 1], question="2")]
+    frame = sweeps.cell_table(unequal, None, live=False)
+    assert frame.accept_length.tolist() == [7 / 4] * 2 and frame.accept_length_macro.tolist() == [2.5] * 2
+    assert frame.predicted_speedup.isna().all()  # no curve
+
+
+def test_live_rows_by_hand() -> None:
+    frame = sweeps.cell_table(RECORDS, None, live=True, methods=[CELL])
+    assert list(frame.columns) == [
+        *sweeps.REPLAY_COLUMNS,
+        "speedup", "speedup_low", "speedup_high", "tokens_per_second", "trie_ms", "inference_ms",
+    ]  # fmt: skip
+    assert frame.speedup.tolist() == pytest.approx([2.0, 4.0, 12 / 5])
+    assert frame.speedup_low.isna().tolist() == [True, True, False]  # one prompt has no interval
+    assert frame.tokens_per_second.tolist() == pytest.approx([5 / 4, 3 / 1, 8 / 5])
+    assert frame.trie_ms.tolist() == pytest.approx([150, 300, 200])  # (draft + build) / steps
+    assert frame.inference_ms.tolist() == pytest.approx([1150, 400, 900])  # (verify - build + commit) / steps
+
+
+def test_order_and_empty_rows() -> None:
+    frame = sweeps.cell_table(RECORDS, CURVE, False, [CELL, "none"], ["rag", "nothing", "qa"])
+    assert frame.method.tolist() == [CELL] * 4 + ["none"] * 4
+    assert frame.dataset.tolist() == ["rag", "nothing", "qa", "all"] * 2
+    empty = frame[(frame.dataset == "nothing") | (frame.method == "none")]
+    assert empty.num_prompts.eq(0).all() and empty.num_steps.eq(0).all()
+    rest = empty.drop(columns=["method", "dataset", "num_prompts", "num_steps"])
+    assert rest.isna().all(axis=None)
+    nothing = sweeps.cell_table([], CURVE, False, ["none"], ["qa"])
+    assert nothing.dataset.tolist() == ["qa", "all"] and nothing.num_prompts.eq(0).all()
+
+
+# ---- layout ----------------------------------------------------------------------------------------------------------
+
+GRID = pd.DataFrame(
+    [
+        (dataset, n, prefix_len, value, value - 0.1, value + 0.1, 2 * value)
+        for dataset, n, prefix_len, value in [
+            ("qa", 9, 2, 1.5), ("qa", 9, 3, 1.7), ("qa", 8, 2, 1.6), ("qa", 8, 3, 1.7),
+            ("rag", 9, 2, 3.0), ("rag", 9, 3, 2.0), ("rag", 8, 3, math.nan),
+        ]
+    ],
+    columns=["dataset", "n", "prefix_len", "speedup", "speedup_low", "speedup_high", "accept_length"],
+)  # fmt: skip
+
+
+def shown(block: Block) -> dict[str, list[float | None]]:
+    return {row: [None if math.isnan(c.value) else c.value for c in cells] for row, cells in block.rows.items()}
+
+
+def marks(block: Block) -> dict[str, list[int]]:
+    return {row: [cell.value_rank for cell in cells] for row, cells in block.rows.items()}
+
+
+def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -> None:
+    qa, rag = sweeps.grid_blocks(GRID, ["n", "prefix_len"], "speedup", title="toy", notes=["Note."])
+    assert qa.title == "toy, qa, speedup" and rag.title == "toy, rag, speedup"
+    assert (qa.corner, qa.columns, qa.unit, qa.notes) == ("n \\ L_p", ["2", "3"], "x", ["Note."])
+    assert shown(qa) == {"9": [1.5, 1.7], "8": [1.6, 1.7]}
+    assert shown(rag) == {"9": [3.0, 2.0], "8": [None, None]}  # a cell that is missing, and one without a value
+    assert marks(qa) == {"9": [0, 1], "8": [2, 1]} and marks(rag) == {"9": [1, 2], "8": [0, 0]}
+    cell = qa.rows["8"][0]
+    assert (cell.low, cell.high, cell.accept_length) == pytest.approx((1.5, 1.7, 3.2))
+    text = markdown([qa, rag])
+    assert "| n \\ L_p | 2 | 3 |" in text
+    assert "| 8 | *1.60x* [1.50, 1.70] (3.20) | **1.70x** [1.60, 1.80] (3.40) |" in text
+    assert "| 8 | - | - |" in text
+    assert "Best of the table **bold**, second best *italic*." in text
+
+
+def test_of_times_the_shortest_is_the_best() -> None:
+    times = GRID.rename(columns={"speedup": "trie_ms"}).drop(columns="accept_length")
+    qa, _ = sweeps.grid_blocks(times, ["n", "prefix_len"], "trie_ms", "")
+    assert marks(qa) == {"9": [1, 0], "8": [2, 0]} and shown(qa) == {"9": [1.5, 1.7], "8": [1.6, 1.7]}
+
+
+def test_one_field_makes_one_block_with_the_datasets_across() -> None:
+    frame = pd.DataFrame(
+        {"dataset": ["qa", "rag"] * 2, "num_draft": [4, 4, 8, 8], "accept_length": [1.0, 2.0, 3.0, 4.0]}
+    )
+    (block,) = sweeps.grid_blocks(frame, ["num_draft"], "accept_length", unit="")
+    assert (block.title, block.corner, block.columns, block.unit) == ("accept length", "num_draft", ["qa", "rag"], "")
+    assert shown(block) == {"4": [1, 2], "8": [3, 4]} and marks(block) == {"4": [0, 0], "8": [0, 0]}
+    # The value itself is not put in brackets behind itself.
+    assert "| 4 | 1.00 | 2.00 |" in markdown([block])
+
+
+def test_more_fields_all_go_down_but_the_last() -> None:
+    frame = pd.DataFrame(
+        [("qa", n, p, d, n + p + d) for n, p, d in product((8, 9), (2, 3), (16, 32))],
+        columns=["dataset", "n", "prefix_len", "num_draft", "speedup"],
+    )
+    (block,) = sweeps.grid_blocks(frame, ["n", "prefix_len", "num_draft"], "speedup")
+    assert block.columns == ["16", "32"] and list(block.rows) == ["8, 2", "8, 3", "9, 2", "9, 3"]
+    assert shown(block)["9, 2"] == [27, 43]
+
+
+def test_the_best_cells_in_words() -> None:
+    said = sweeps.best_cells(GRID, ["n", "prefix_len"], "speedup")
+    assert said == "Largest speedup: qa n=9, prefix_len=3 (1.70); rag n=9, prefix_len=2 (3.00)."
+    assert sweeps.best_cells(GRID.assign(speedup=math.nan), ["n"], "speedup") == ""
+
+
+@pytest.mark.parametrize("number", [2, 3, 5, 6])
+def test_the_papers_tables_print_every_number_once(number: int) -> None:
+    printed = pd.read_csv(PAPER / f"table{number}.csv")
+    fields = list(sweeps.PAPER_TABLES[number].fields)
+    blocks = sweeps.paper_blocks(number)
+    values = [c for c in printed.columns if c not in ("model", "dataset", *fields)]
+    cells = [cell for block in blocks for row in block.rows.values() for cell in row]
+    assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
+    text = markdown([], blocks)
+    for row in printed.to_dict("records"):
+        if len(fields) == 1:  # the data sets are the columns
+            assert any(
+                row["model"] in block.title
+                and shown(block)[str(row[fields[0]])][block.columns.index(row["dataset"])] == row[values[0]]
+                for block in blocks
+            )
+            continue
+        found = [b for b in blocks if row["model"] in b.title and row["dataset"] in b.title]
+        assert len(found) == len(values)
+        for value, block in zip(values, found, strict=True):
+            assert shown(block)[str(row["n"])][block.columns.index(str(row["prefix_len"]))] == row[value]
+            assert f"{row[value]:.2f}" in text
+    assert "not measured here" in text and all(f"Table {number}" in block.title for block in blocks)
+
+
+LIVE = GRID.assign(tokens_per_second=9.0, trie_ms=1.0, inference_ms=2.0, predicted_speedup=1.1)
+
+
+def with_datasets(*names: str) -> pd.DataFrame:
+    return pd.concat([LIVE[LIVE.dataset == "qa"].assign(dataset=name) for name in names])
+
+
+@pytest.mark.parametrize(
+    ("number", "datasets", "expected"),
+    [
+        (2, ("summarization", "rag", "qa", "all"), ["rag"]),
+        (2, ("qa", "math", "all"), ["qa", "math"]),  # none of the paper's: all that there are
+        (5, ("summarization", "rag", "all"), ["summarization", "rag"]),
+        (6, ("summarization", "rag", "all"), ["summarization"] * 2),  # trie time and inference time
+    ],
+)
+def test_measured_blocks_take_the_papers_datasets(number, datasets, expected) -> None:
+    blocks = sweeps.measured_blocks(number, with_datasets(*datasets), "toy", ["Note."])
+    assert [block.title.split(", ")[2] for block in blocks] == expected
+    assert all(block.title.startswith(f"toy, Table {number}, ") and block.notes == ["Note."] for block in blocks)
+
+
+def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> None:
+    frame = with_datasets("rag")
+    assert "predicted" not in sweeps.measured_blocks(2, frame, "toy")[0].title
+    for replayed in (frame.drop(columns="speedup"), frame.assign(speedup=math.nan)):
+        (block,) = sweeps.measured_blocks(2, replayed, "toy")
+        assert block.title == "toy, Table 2, rag, predicted speedup" and shown(block)["9"] == [1.1, 1.1]
+    # Table 6 has times only, and a replay has none of them; nor has Table 3 a place for a sweep over n.
+    times = ["trie_ms", "inference_ms"]
+    trie, inference = sweeps.measured_blocks(6, with_datasets("summarization"), "toy")
+    assert (shown(trie)["9"], shown(inference)["9"]) == ([1.0, 1.0], [2.0, 2.0])
+    assert (trie.unit, math.isnan(trie.rows["9"][0].accept_length)) == ("", True)
+    assert sweeps.measured_blocks(6, with_datasets("summarization").drop(columns=times), "toy") == []
+    assert sweeps.measured_blocks(3, frame, "toy") == []
+
+
+# ---- a folder --------------------------------------------------------------------------------------------------------
+
+
+def make_folder(folder: Path, engine: str, grid: dict[str, list[Any]], paper_tables: list[int]) -> Path:
+    """Records of a run over `grid`: the larger a cell's fields, the faster."""
+    folder.mkdir(parents=True)
+    names = list(sweeps.grid_cells("ngram_trie", grid))
+    config: dict[str, Any] = {
+        "engine": {"name": engine, "traces": "toy.jsonl"}, "grid": grid, "paper_tables": paper_tables,
+        "method": {"name": "ngram_trie"},
+    }  # fmt: skip
+    if engine == "replay":
+        config["cost"] = {"_target_": "ngram_trie.cost.assumed_curve", "q0": 4}
+    RunManifest("run", config, "model", "prompts", None, None, "a toy", 1, {}, "now").write(folder / "manifest.json")
+    with RecordWriter(folder / "records.jsonl", "run") as writer:
+        for dataset, question in product(("summarization", "rag"), ("1", "2")):
+            for index, name in enumerate([*(["vanilla"] if engine == "live" else []), *names]):
+                accept = [1] * 12 if name == "vanilla" else [1 + index % 3] * (12 // (1 + index % 3))
+                seconds = PhaseSeconds(8.0 / (index + 1), 0.1, 0.01, 0.05, 1.0 / (index + 1), 0.1, 0.02)
+                trees = [2 * (length - 1) for length in accept]
+                writer.write(
+                    record(name, accept, trees, seconds, [5.0] * len(accept), dataset=dataset, question=question)
+                )
+    return folder
+
+
+NUMBERS = {"n": [8, 9], "prefix_len": [2, 3, 4]}
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+def tables_of(*numbers: int) -> set[str]:
+    folders = ["", *(f"table{number}/" for number in numbers)]
+    return {f"{folder}table.{suffix}" for folder in folders for suffix in ("csv", "md", "tex")}
+
+
+def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "live", "live", NUMBERS, [2, 5, 6, 3, 1])
+    text = report.write(folder)
+    assert files(folder) >= tables_of(2, 5, 6) | {"accept_length.png", "speedup.png", "trie_ms.png"}
+    assert not any(name.startswith(("table3", "table1/")) for name in files(folder))
+    table = pd.read_csv(folder / "table.csv")
+    assert list(table.columns) == sweeps.REPLAY_COLUMNS + sweeps.LIVE_COLUMNS + ["n", "prefix_len"]
+    assert len(table) == 6 * 3 and not table.method.eq("vanilla").any()
+    # The clock of the k-th cell runs (k + 1) times as fast as vanilla's.
+    assert table[table.dataset == "rag"].speedup.tolist() == pytest.approx([2, 3, 4, 5, 6, 7])
+    assert table.num_prompts.tolist() == [2, 2, 4] * 6
+    for number in (2, 5, 6):
+        page = (folder / f"table{number}" / "table.md").read_text()
+        measured, published = page.split("## The paper's own numbers")
+        assert f"toy, ngram_trie, Table {number}" in measured and "llama-2-7b" not in measured
+        assert f"Table {number}, llama-2-7b-chat" in published and "toy" not in published
+        assert (folder / f"table{number}" / "table.csv").read_text() == (folder / "table.csv").read_text()
+        assert r"\toprule" in (folder / f"table{number}" / "table.tex").read_text()
+        assert f"Table {number}" in text
+    rag = (folder / "table2" / "table.md").read_text()
+    assert "**7.00x** [7.00, 7.00] (1.00)" in rag and "summarization, speedup" not in rag
+    assert "Largest speedup: summarization n=9, prefix_len=4 (7.00); rag n=9, prefix_len=4 (7.00)." in rag
+    assert "measured on a toy" in rag and "Prompts: rag 2, summarization 2." in rag
+    assert all((folder / f"{value}.png").stat().st_size > 5000 for value in ("accept_length", "speedup", "trie_ms"))
+
+
+def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "replay", "replay", {"num_draft": [4, 8, 16]}, [3])
+    text = report.write(folder)
+    assert files(folder) >= tables_of(3) | {"accept_length.png", "predicted_speedup.png", "accept_lengths.csv"}
+    assert not {"speedup.png", "trie_ms.png"} & files(folder)
+    table = pd.read_csv(folder / "table.csv")
+    assert list(table.columns) == [*sweeps.REPLAY_COLUMNS, "num_draft"]
+    assert table.num_draft.tolist() == [4] * 3 + [8] * 3 + [16] * 3
+    assert table[table.dataset == "all"].accept_length.tolist() == [1, 2, 3]
+    assert table[table.dataset == "all"].predicted_speedup.is_monotonic_increasing
+    page = (folder / "table3" / "table.md").read_text()
+    assert "predicted speedup (accept length). Replay of toy.jsonl" in page and "an assumed device" in page
+    assert (
+        "What the cost curve recommends for this device: Largest predicted speedup: summarization num_draft=16" in page
+    )
+    assert "Table 3, qwen2-7b-instruct" in page and "predicted speedup" in text
+    # The same again, byte for byte.
+    before = {name: (folder / name).read_bytes() for name in files(folder)}
+    report.write(folder)
+    assert {name: (folder / name).read_bytes() for name in files(folder)} == before
+
+
+@pytest.mark.parametrize(
+    "grid", [{"ties": ["deep", "shallow"]}, {"update_with_output": [False, True]}, {"num_draft": [0, 1]}, {"n": [8]}]
+)
+@pytest.mark.parametrize("engine", ["live", "replay"])
+def test_any_field_may_be_swept(engine: str, grid: dict[str, list[Any]], tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", engine, grid, [2, 3, 5, 6])
+    report.write(folder)
+    (field, values) = next(iter(grid.items()))
+    table = pd.read_csv(folder / "table.csv")
+    assert table[field].tolist() == [value for value in values for _ in range(3)]
+    assert "table2/table.csv" not in files(folder)
+
+
+def test_a_grid_over_nothing_keeps_its_rows(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "replay", NUMBERS, [2])
+    (folder / "records.jsonl").write_text("")
+    report.write(folder, None, ["nothing"])
+    table = pd.read_csv(folder / "table.csv")
+    assert table.dataset.tolist() == ["nothing", "all"] * 6 and table.num_prompts.eq(0).all()
+
+
+def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
+    assert report.curve_for(RunManifest.read(folder / "manifest.json")) == assumed_curve(q0=4)
+    live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
+    assert report.curve_for(RunManifest.read(live / "manifest.json")) is None  # nobody measured this model
