@@ -322,24 +322,26 @@ def task_passages(task: str, rng: random.Random, subjects: Sequence[Subject], nu
     return passages
 
 
-def training_sample(rng: random.Random, size: float, num_turns: int) -> Sample:
+def training_sample(rng: random.Random, size: float, num_turns: int, alike: float = 0.5) -> Sample:
     """A fresh sample about subjects that are not held out."""
-    return random_sample(rng, size, num_turns, lambda name: not is_held_out(name))
+    return random_sample(rng, size, num_turns, lambda name: not is_held_out(name), alike)
 
 
-def random_sample(rng: random.Random, size: float, num_turns: int, accept: Callable[[str], bool]) -> Sample:
+def random_sample(
+    rng: random.Random, size: float, num_turns: int, accept: Callable[[str], bool], alike: float = 0.5
+) -> Sample:
     """A fresh sample of a random task about subjects whose names satisfy `accept`. `size` in (0, 1] scales the context
-    from one passage to five (or its counterpart).
+    from one passage to five (or its counterpart); `alike` is the share of its subjects that are of one kind.
     """
     task = rng.choice(TASKS)
     if task == "summarization":
         return summarization_sample(rng, draw_subject(rng, accept), round(rng.uniform(0.3, 1) * size * 26), num_turns)
     count = max(1, round(size * (4 if task == "attributed_qa" else 5)))
-    # Half of the subjects are of one kind: a passage must be told apart by its name, not by its topic.
+    # Of one kind, so that a passage must be told apart by its name, not by its topic.
     kind = rng.choice(list(grammar()["kinds"]))
     subjects: dict[str, Subject] = {}
     while len(subjects) < count:
-        subject = draw_subject(rng, accept, kind if rng.random() < 0.5 else None)
+        subject = draw_subject(rng, accept, kind if rng.random() < alike else None)
         subjects[subject.name] = subject
     num_fillers = rng.choice((0, 1, 1, 2)) if size > 0.3 else 0
     return qa_sample(task, rng, task_passages(task, rng, list(subjects.values()), num_fillers), num_turns)

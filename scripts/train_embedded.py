@@ -1,8 +1,9 @@
-"""Train the embedded model from nothing: `make train-embedded` (50 minutes on two busy CPU cores).
+"""Train the embedded model from nothing: `make train-embedded` (two hours on two busy CPU cores).
 
-A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Three
+A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Four
 things make it learn to copy on a CPU: it starts with an induction head in place, kept alive by random token sequences
-that are followed by themselves; contexts begin with one passage and grow to five; each carries several questions.
+that are followed by themselves; contexts begin with one passage and grow to five; each carries several questions; and
+in the second half only answers are scored.
 """
 
 from __future__ import annotations
@@ -47,9 +48,12 @@ class TrainConfig:
     num_heads: int = 4
     num_kv_heads: int = 2
     rope_theta: float = 500_000.0
-    num_steps: int = 4500
+    num_steps: int = 5100
     warmup_steps: int = 30
+    decay_steps: int = 4500  # the rate is decayed to its end here, over the last decay_fraction
     decay_fraction: float = 0.7
+    alike_steps: int = 4400  # from here on all passages are about subjects of one kind, as a retriever finds them,
+    alike_rate: float = 0.3  # at a rate that starts again from this share of the full one
     tokens_per_step: int = 12_288
     row_length_short: int = 512
     row_length: int = 1024
@@ -200,6 +204,7 @@ class Batches:
         """
         rng = random.Random(self.config.seed * 1_000_003 + step)
         length = self.config.row_length_short if step < self.config.short_steps else self.config.row_length
+        alike = 1.0 if step >= self.config.alike_steps else 0.5
         copy_share = 0.06 + 0.4 * max(0.0, 1 - step / self.config.copy_steps)
         ids = torch.zeros(self.config.tokens_per_step // length, length, dtype=torch.long)
         weights = torch.zeros(ids.shape)
@@ -208,7 +213,7 @@ class Batches:
             if rng.random() < copy_share:
                 items = iter([self.copy_row(rng, length)])
             else:
-                items = iter(lambda: self.encode(world.training_sample(rng, self.size(rng, step), 3)), None)
+                items = iter(lambda: self.encode(world.training_sample(rng, self.size(rng, step), 3, alike)), None)
             for tokens, token_weights in items:
                 room = min(length - end, len(tokens))
                 ids[row, end : end + room] = torch.tensor(tokens[:room])
@@ -255,10 +260,13 @@ def teacher_forced_accuracy(
 
 
 def schedule(config: TrainConfig, step: int) -> float:
-    """Learning-rate factor: linear warm-up, constant, then cosine decay over the last `decay_fraction`."""
+    """Learning-rate factor: linear warm-up, constant, cosine decay; then a second, linear decay on harder contexts."""
     if step < config.warmup_steps:
         return (step + 1) / config.warmup_steps
-    progress = max(0.0, (step / config.num_steps - (1 - config.decay_fraction)) / config.decay_fraction)
+    if step >= config.alike_steps:
+        left = (config.num_steps - step) / (config.num_steps - config.alike_steps)
+        return config.alike_rate * left
+    progress = max(0.0, (step / config.decay_steps - (1 - config.decay_fraction)) / config.decay_fraction)
     return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * 0.98 + 0.02
 
 
@@ -334,7 +342,7 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
 
 def held_out_sample(rng: random.Random) -> world.Sample:
     """A full-size sample about subjects that training never sees."""
-    return world.random_sample(rng, 1.0, 1, world.is_held_out)
+    return world.random_sample(rng, 1.0, 1, world.is_held_out, 0.5)
 
 
 if __name__ == "__main__":
