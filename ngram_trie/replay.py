@@ -126,7 +126,7 @@ def measure(
     total = len(methods) * sum(map(len, categories.values()))
     with tqdm(total=total, initial=len(writer.records), unit="turn", dynamic_ncols=True, desc="replay") as progress:
         calls = (delayed(_replay_job)(run, name, drafter, traces, max_draft) for name, drafter, traces in jobs)
-        for records in Parallel(n_jobs=num_jobs, return_as="generator_unordered")(calls):
+        for records in Parallel(n_jobs=num_jobs, return_as="generator")(calls):
             for record in records:
                 if record.key not in writer:
                     writer.write(record)

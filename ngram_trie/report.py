@@ -22,7 +22,8 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the tables as text.
 
     Args:
-        methods, datasets: order of rows and columns; that of the records unless given.
+        methods, datasets: order of rows and columns; that of the records, or of the categories that a replay was to
+            read, unless given.
 
     Raises:
         FileNotFoundError: the folder holds no records.
@@ -36,6 +37,8 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
         raise ValueError(f"{path} is empty: nothing has been measured yet")
     live = manifest.config["engine"]["name"] == "live"
     curve = curve_for(manifest)
+    if datasets is None and (categories := manifest.config["engine"].get("categories")):
+        datasets = [categories] if isinstance(categories, str) else list(categories)
     if records:
         distribution = metrics.accept_length_distribution(records)
         save_csv(distribution, folder / "accept_lengths.csv")

@@ -212,7 +212,9 @@ def test_an_interrupted_replay_goes_on_without_losing_or_repeating(tmp_path: Pat
 
 def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
     groups = toy_traces(45)  # three jobs a method
-    assert untimed(measured(tmp_path / "one", groups)) == untimed(measured(tmp_path / "two", groups, num_jobs=2))
+    one, two = measured(tmp_path / "one", groups), measured(tmp_path / "two", groups, num_jobs=2)
+    assert [r.key for r in one] == [r.key for r in two]  # and in the same order
+    assert untimed(one) == untimed(two)
 
 
 def test_an_empty_answer_becomes_a_failure(tmp_path: Path) -> None:
@@ -401,10 +403,20 @@ def test_an_empty_category_keeps_its_row(grid, trace_file, tmp_path, monkeypatch
     assert "no traces of nothing" in capsys.readouterr().err
 
 
-def test_one_category_of_several(trace_file, tmp_path, monkeypatch) -> None:
-    cli(monkeypatch, f"engine.traces={trace_file}", "engine.categories=[rag,nothing]", f"output={tmp_path}")
+def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
+    trace_file, tmp_path, monkeypatch
+) -> None:
+    cli(
+        monkeypatch, f"engine.traces={trace_file}", "engine.categories=[rag,nothing,qa]", "engine.num_jobs=2",
+        "+method@methods.vanilla=vanilla", "+method@methods.pld=pld", f"output={tmp_path}",
+    )  # fmt: skip
     table = pd.read_csv(tmp_path / "table.csv")
-    assert list(zip(table.dataset, table.num_prompts, strict=True)) == [("rag", 3), ("nothing", 0), ("all", 3)]
+    rows = [("rag", 3), ("nothing", 0), ("qa", 4), ("all", 7)]
+    assert list(zip(table.dataset, table.num_prompts, strict=True)) == rows * 2
+    assert list(table.method) == ["vanilla"] * 4 + ["pld"] * 4
+    before = (tmp_path / "table.csv").read_bytes()
+    report.write(tmp_path)
+    assert (tmp_path / "table.csv").read_bytes() == before
 
 
 def test_a_grid_has_a_row_for_each_cell(trace_file, tmp_path, monkeypatch) -> None:
