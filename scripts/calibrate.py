@@ -1,16 +1,14 @@
 """Measure what steps cost on this machine: python -m scripts.calibrate model=embedded output=FOLDER (make calibrate)
 
 Writes curve.json and curve.csv (seconds of a verification step over drafted nodes and cached tokens, and of a prefill),
-drafters.csv (each drafter's own time) and a manifest. Sizes are measured in turn, round after round, through the
-decoding loop itself, so that a machine that slows down meanwhile slows them all alike.
+drafters.csv (each drafter's own time) and a manifest.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
 
 import hydra
 import numpy as np
@@ -21,8 +19,7 @@ from tqdm import tqdm
 from ngram_trie import config as configuration
 from ngram_trie import runner
 from ngram_trie.cost import CostCurve
-from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.decoding import verify_greedy
 from ngram_trie.records import content_hash
 from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model
 from ngram_trie.tree import DraftTree
@@ -30,68 +27,50 @@ from scripts.bench_drafting import drafting_costs
 
 NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)
-ROUNDS, STEPS = 5, 12
+ROUNDS, STEPS = 12, 6
 
 
-class Binary(Drafter):
-    """Drafts a full binary tree of random tokens of the given size: something to verify, hardly ever right."""
-
-    def __init__(self, num_draft: int, vocab_size: int) -> None:
-        self.num_draft, self.vocab_size = num_draft, vocab_size
-        self.rng = np.random.default_rng(0)
-
-    def start(self, prompt: Prompt) -> None:
-        self.last = int(prompt.ids[-1])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self.last = int(new_ids[-1])
-
-    def propose(self, budget: int) -> DraftTree:
-        nodes = np.arange(self.num_draft + 1)
-        tokens = self.rng.integers(self.vocab_size, size=len(nodes))
-        tokens[0] = self.last
-        return DraftTree(tokens, (nodes - 1) // 2 if self.num_draft else nodes - 1)
-
-
-@dataclass(frozen=True)
-class Steps(Stop):
-    """Ends after so many tokens, long before the limit that a draft's depth must keep to."""
-
-    num_steps: int = 1
-
-    def reason(self, output_ids: Sequence[int]) -> str | None:
-        return "enough" if len(output_ids) > self.num_steps else None
+def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
+    """A full binary tree of random tokens: something to verify."""
+    nodes = np.arange(num_draft + 1)
+    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
 
 
 def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: int = STEPS) -> CostCurve:
-    """The cost curve of `target`: medians over `rounds` of the mean of `steps` steps."""
+    """The cost curve of `target`: medians over all steps of all rounds. The order is drawn anew in every round, so that
+    a machine that slows down for a while slows no size more than another.
+    """
     vocab_size = target.model.config.vocab_size
     nodes = [n for n in NODES if n <= target.max_draft]
-    longest = target.context_limit - 4 * steps
-    contexts = sorted({c for c in CONTEXTS if c < longest} | {longest}) if longest < CONTEXTS[-1] else list(CONTEXTS)
+    longest = target.context_limit - steps - 1
+    contexts = sorted({c for c in CONTEXTS if c < longest} | {min(longest, CONTEXTS[-1])})
     rng = np.random.default_rng(0)
-    step_seconds = np.empty((rounds, len(nodes), len(contexts)))
-    prefill_seconds = np.empty((rounds, len(nodes), len(contexts)))
-    with tqdm(total=step_seconds.size, unit="point", desc="calibrate") as progress:
-        for round_number in range(-1, rounds):  # the first round warms up and is overwritten
-            for row, num_draft in enumerate(nodes):
-                decoder = SpeculativeDecoder(target, Binary(num_draft, vocab_size))
-                for column, context in enumerate(contexts):
-                    prompt = Prompt(rng.integers(5, vocab_size, context))
-                    # Room behind the last step, so that no draft is cut short.
-                    result = decoder.generate(prompt, Steps(num_steps=steps, max_new_tokens=4 * steps))
-                    seconds = result.seconds
-                    stepping = seconds.total - seconds.prefill - seconds.index - seconds.draft
-                    step_seconds[round_number, row, column] = stepping / len(result.accept_lengths)
-                    prefill_seconds[round_number, row, column] = seconds.prefill
-                    progress.update(round_number >= 0)
+    laps = np.empty((len(nodes), len(contexts), rounds, steps))
+    prefills = np.empty((len(contexts), rounds))
+    with tqdm(total=laps[..., 0].size, unit="point", desc="calibrate", mininterval=1) as progress:
+        for turn in range(-1, rounds):  # the first warms up; the last overwrites what it wrote
+            for column in rng.permutation(len(contexts)):
+                context = contexts[column]
+                target.synchronize()
+                started = perf_counter()
+                target.prefill(rng.integers(5, vocab_size, context))
+                prefills[column, turn] = perf_counter() - started
+                for row in rng.permutation(len(nodes)):
+                    target.commit(context - 1, [0])  # back to the prompt alone
+                    for step in range(steps):
+                        tree = binary_tree(nodes[row], rng, vocab_size)
+                        started = perf_counter()
+                        verify_greedy(tree, target.verify(tree))
+                        target.commit(context + step, [0])
+                        laps[row, column, turn, step] = perf_counter() - started
+                    progress.update(turn >= 0)
     return CostCurve(
         name,
         nodes,
         contexts,
-        np.median(step_seconds, axis=0).tolist(),
+        np.median(laps, axis=(2, 3)).tolist(),
         contexts,
-        np.median(prefill_seconds, axis=(0, 1)).tolist(),
+        np.median(prefills, axis=1).tolist(),
     )
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from conftest import tiny_target
 
 from ngram_trie.cost import CostCurve
-from ngram_trie.decoding import SpeculativeDecoder
-from ngram_trie.drafter import Prompt
 from ngram_trie.target import TargetModel
+from ngram_trie.tree import DraftTree, IntArray
 from scripts import calibrate
-from scripts.calibrate import Binary, Steps, measure_curve
+from scripts.calibrate import binary_tree, measure_curve
 
 
 @pytest.fixture
@@ -21,30 +22,26 @@ def target() -> TargetModel:
 
 
 def test_the_curve_is_full_and_keeps_to_the_target(target: TargetModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int, list[int]]] = []
-    generate = SpeculativeDecoder.generate
+    seen: list[tuple[int, int]] = []
+    verify = TargetModel.verify
 
-    def watched(decoder: SpeculativeDecoder, prompt: Prompt, stop: Steps):
-        result = generate(decoder, prompt, stop)
-        seen.append((len(prompt.ids), len(prompt.ids) + len(result.output_ids), result.tree_sizes))
-        return result
+    def watched(self: TargetModel, tree: DraftTree) -> IntArray:
+        seen.append((tree.num_draft, self.cache.length))
+        return verify(self, tree)
 
-    monkeypatch.setattr(SpeculativeDecoder, "generate", watched)
+    monkeypatch.setattr(TargetModel, "verify", watched)
     curve = measure_curve(target, "tiny", rounds=2, steps=4)
     assert isinstance(curve, CostCurve) and curve.name == "tiny"
     assert list(curve.nodes) == [0, 1, 2, 4, 6]  # of NODES those that the target takes
-    assert list(curve.contexts) == list(curve.prefill_lengths) == [64, 144]  # up to the limit, less the steps' room
+    assert list(curve.contexts) == list(curve.prefill_lengths) == [64, 155]  # up to the limit, less the steps' room
     assert np.shape(curve.step_seconds) == (5, 2)
     for seconds in (curve.step_seconds, curve.prefill_seconds):
         assert np.isfinite(seconds).all() and (np.array(seconds) > 0).all()
     assert curve.step([3], [100]) > 0
-    # Every point in every round, and one round to warm up; no draft cut short, no context overrun.
-    assert len(seen) == 3 * 5 * 2
-    sizes = [{size} for _ in range(3) for size in curve.nodes for _ in curve.contexts]
-    assert [set(trees) for _, _, trees in seen] == sizes
-    assert [context for context, _, _ in seen] == [64, 144] * 15
-    assert max(end for _, end, _ in seen) <= target.context_limit
-    assert all(len(trees) <= 4 for _, _, trees in seen)
+    # Every point in every round, and one round to warm up; each at its own context and the next few.
+    assert Counter(seen) == {
+        (size, context + step): 3 for size in curve.nodes for context in curve.contexts for step in range(4)
+    }
 
 
 def test_contexts_end_with_those_that_are_named_for_a_model_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,11 +52,7 @@ def test_contexts_end_with_those_that_are_named_for_a_model_with_room(monkeypatc
 
 @pytest.mark.parametrize("num_draft", [0, 1, 2, 6, 256])
 def test_binary_trees_are_full_and_of_the_size_asked_for(num_draft: int) -> None:
-    drafter = Binary(num_draft, vocab_size=61)
-    drafter.start(Prompt(np.array([1, 2, 3])))
-    drafter.observe([4, 5])
-    tree = drafter.propose(num_draft)
-    assert tree.tokens[0] == 5 and tree.num_draft == num_draft
+    tree = binary_tree(num_draft, np.random.default_rng(0), vocab_size=61)
+    assert tree.num_draft == num_draft and tree.tokens.max() < 61
     counts = np.bincount(tree.depths)
     assert all(count == 2**depth for depth, count in enumerate(counts[:-1])) and counts[-1] <= 2 ** (len(counts) - 1)
-    assert tree.tokens.max() < 61
