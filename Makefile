@@ -63,7 +63,7 @@ calibrate: setup ## What a step costs on this machine; then predicted beside mea
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.report $(OUTPUT)
 
 notebooks: setup ## Run the notebooks over results/ and keep their outputs
-	$(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
+	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
 
 report: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
 	$(RUN) -m scripts.report $(OUTPUT)
