@@ -64,6 +64,12 @@ def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
     if config[several]:
         return dict(config[several].items())
     if single == "method" and config.grid:
+        for field in config.grid:
+            if field not in config.method:
+                known = [str(name) for name in config.method if name not in ("name", "_target_")]
+                raise ConfigError(
+                    f"grid.{field}: not a field of method {config.method.name}; {near(str(field), known)}"
+                )
         cells = grid_cells(config.method.name, OmegaConf.to_container(config.grid, resolve=True))  # type: ignore[arg-type]
         return {name: OmegaConf.merge(config.method, fields, {"name": name}) for name, fields in cells.items()}
     return {config[single].name: config[single]}
