@@ -210,6 +210,7 @@ class SpeculativeDecoder(Decoder):
             kept, reason = stop.trim(output, emitted, room)
             output += kept
             if reason:
+                self.drafter.observe(kept)  # one that remembers answers remembers their ends, too
                 break
             cached = len(prompt.ids) + len(output) - 1
             max_depth = min(stop.max_new_tokens, room) - len(output) - 1
