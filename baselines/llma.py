@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from numba import njit
 
 from ngram_trie.drafter import Drafter, Prompt, TokenHistory
-from ngram_trie.drafters import check_int
+from ngram_trie.drafters import check_context, check_int
 from ngram_trie.tree import DraftTree, IntArray
 
 Which = Literal["first", "last"]
@@ -64,8 +64,7 @@ class LLMA(Drafter):
         check_int("n", n, 1)
         check_int("k", k, 2)
         check_int("max_n", max_n, n)
-        if not isinstance(context, str) or not context:
-            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        check_context(context)
         if which not in get_args(Which):
             raise ValueError(f"which={which!r}: must be one of {', '.join(get_args(Which))}")
         self.n, self.k, self.max_n, self.context = n, k, max_n, context

@@ -17,7 +17,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafters import check_context, check_int
 from ngram_trie.tree import DraftTree, IntArray
 
 Rows: TypeAlias = NDArray[np.int32]
@@ -231,8 +231,7 @@ class SAMDecoding(Drafter):
             raise ValueError(f"alpha={alpha!r}: must be a number above 0, or null for no limit")
         if not isinstance(require_full, bool):
             raise ValueError(f"require_full={require_full!r}: must be true or false")
-        if not isinstance(context, str) or not context:
-            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        check_context(context)
         self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
         self.require_full, self.context = require_full, context
 

@@ -30,7 +30,7 @@ from baselines.sam import (
     _extend,
 )
 from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafters import check_context, check_int
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import Ties
 
@@ -296,8 +296,7 @@ class SuffixDecoding(Drafter):
             raise ValueError(f"totals={totals!r}: must be one of {', '.join(get_args(Totals))}")
         if ties not in get_args(Ties):
             raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
-        if not isinstance(context, str) or not context:
-            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        check_context(context)
         if not isinstance(remember_outputs, bool):
             raise ValueError(f"remember_outputs={remember_outputs!r}: must be true or false")
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob

@@ -118,14 +118,14 @@ def assumed_curve(
     )
 
 
-COLUMNS = ["vanilla", "plain_steps", "verify", "drafting", "prefill", "num_steps", "num_emitted"]
+COLUMNS = ["vanilla", "verify", "drafting", "prefill", "num_steps", "num_emitted"]
 
 
 def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
     """One row an answer: its keys and, in seconds on `curve`:
 
-    vanilla: decoding the same tokens one by one; plain_steps: its steps, if each cost as little as a plain one; verify:
-    its steps as they are; drafting: the drafter's own measured time; prefill. And num_steps, num_emitted.
+    vanilla: decoding the same tokens one by one; verify: its steps; drafting: the drafter's own measured time; prefill.
+    And num_steps, num_emitted.
     """
     rows = []
     for record in records:
@@ -146,7 +146,6 @@ def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
                 "turn": record.turn,
                 "repeat": record.repeat,
                 "vanilla": curve.step(np.zeros(total), every).sum() if total else 0.0,
-                "plain_steps": curve.step(np.zeros(len(emitted)), contexts).sum() if total else 0.0,
                 "verify": curve.step(record.tree_sizes, contexts).sum() if total else 0.0,
                 "drafting": seconds.index + seconds.draft if seconds else 0.0,
                 "prefill": curve.prefill(record.num_prompt_tokens),

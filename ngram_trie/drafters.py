@@ -20,6 +20,14 @@ def check_int(field: str, value: object, least: int, most: int | None = None) ->
         raise ValueError(f"{field}={value!r}: must be an integer {bound}")
 
 
+def check_context(context: object) -> None:
+    """Raises:
+    ValueError: `context` cannot name a part of a prompt.
+    """
+    if not isinstance(context, str) or not context:
+        raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+
+
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
@@ -43,8 +51,7 @@ class _TrieDrafter(Drafter):
         check_int("n", n, 2)
         check_int("prefix_len", prefix_len, 1, n - 1)
         check_int("num_draft", num_draft, 1)
-        if not isinstance(context, str) or not context:
-            raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+        check_context(context)
         if not isinstance(update_with_output, bool):
             raise ValueError(f"update_with_output={update_with_output!r}: must be true or false")
         self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft

@@ -174,7 +174,11 @@ def _write_sweep(
     values = ["accept_length", "speedup" if "speedup" in frame else "predicted_speedup"]
     parts = frame[frame.dataset != tables.ALL]
     notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]
-    if fields == ["num_draft"] and (best := sweeps.best_cells(parts, fields, "predicted_speedup")):
+    if (
+        "speedup" in frame
+        and fields == ["num_draft"]
+        and (best := sweeps.best_cells(parts, fields, "predicted_speedup"))
+    ):
         notes.append(f"What the cost curve recommends for this device: {best}")
     texts = [markup.write(folder, frame, sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes))]
     for number in paper_tables:

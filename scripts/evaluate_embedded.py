@@ -29,14 +29,15 @@ def main(model_folder: str, output: Path) -> None:
     decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
     stop = Stop(256, eos_ids(model))
     datasets = {task: BundledDataset(task).questions for task in TASKS}
-    prompts = {task: [build_prompt(q, tokenizer).ids.tolist() for q in qs] for task, qs in datasets.items()}
+    prompts = {task: [build_prompt(question, tokenizer) for question in part] for task, part in datasets.items()}
+    ids = {task: [prompt.ids.tolist() for prompt in part] for task, part in prompts.items()}
     config = {"max_new_tokens": stop.max_new_tokens, "method": "pld"}
-    manifest = device_manifest(config, fingerprint(model_folder), content_hash(prompts), model.device)
+    manifest = device_manifest(config, fingerprint(model_folder), content_hash(ids), model.device)
     quality: dict[str, object] = {}
     for task, questions in datasets.items():
         facts = right_facts = right_answers = tokens = steps = 0
-        for question in questions:
-            result = decoder.generate(build_prompt(question, tokenizer), stop)
+        for question, prompt in zip(questions, prompts[task], strict=True):
+            result = decoder.generate(prompt, stop)
             answer = tokenizer.decode(result.output_ids, skip_special_tokens=True)
             facts += len(question.key_facts)
             right_facts += sum(fact in answer for fact in question.key_facts)

@@ -81,7 +81,6 @@ def test_an_answer_by_hand() -> None:
     row = cost.predict([answer], CURVE).iloc[0]
     # Steps at 100 cached tokens (the prompt) and at 103; vanilla's at 100, 101, 102, 103.
     assert row.verify == pytest.approx(3.0 + 1.03)
-    assert row.plain_steps == pytest.approx(1.0 + 1.03)
     assert row.vanilla == pytest.approx(1.0 + 1.01 + 1.02 + 1.03)
     assert row.drafting == pytest.approx(0.25 + 0.15)
     assert row.prefill == 0.5
