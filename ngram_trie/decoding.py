@@ -108,10 +108,14 @@ class Decoder(ABC):
     Attributes:
         kind: "drafter" for the project's loop, "decoder" for any other.
         state: what survives from one prompt to the next, as in `Drafter.state`.
+        baseline: the method that it is compared with, in speed and token by token.
+        target: the model that `bind` was given.
     """
 
     kind: str = "decoder"
     state: str = "cold"
+    baseline: str = "vanilla"
+    target: Any
 
     @abstractmethod
     def bind(self, target: Any) -> None:
@@ -127,7 +131,8 @@ class Decoder(ABC):
 
 
 def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
-    """The accepted path: node indices from the root to the deepest node whose every token is the target's own choice.
+    """The accepted path: node indices from the root to the deepest candidate whose every token is the target's own
+    choice.
 
     Args:
         tree: the draft, m nodes.
@@ -141,7 +146,7 @@ def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
     accepted = {0}
     deepest = 0
     tokens, parents, chosen = tree.tokens.tolist(), tree.parents.tolist(), next_tokens.tolist()
-    for node in range(1, len(tokens)):
+    for node in range(1, len(tokens) - tree.probes):
         if parents[node] in accepted and tokens[node] == chosen[parents[node]]:
             accepted.add(node)
             if tree.depths[node] > tree.depths[deepest]:
@@ -184,13 +189,15 @@ class SpeculativeDecoder(Decoder):
 
     kind = "drafter"
 
-    def __init__(self, target: Target, drafter: Drafter) -> None:
-        self.bind(target)
+    def __init__(self, target: Target, drafter: Drafter, baseline: str = "vanilla") -> None:
         self.drafter = drafter
+        self.baseline = baseline
         self.state = drafter.state
+        self.bind(target)
 
     def bind(self, target: Target) -> None:
         self.target = target
+        self.drafter.bind(target)
 
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
         room = self.target.context_limit - len(prompt.ids)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -52,7 +53,8 @@ class Drafter(ABC):
     """Proposes continuations from the tokens seen so far.
 
     The loop calls `start` once a prompt, then `observe` with every token as it is emitted (the first one comes from
-    prefill), and `propose` before each step. A drafter that reads tokens only can be replayed exactly.
+    prefill), and `propose` before each step. A drafter that reads tokens only can be replayed exactly; one that reads
+    more is given the target by `bind` and finds in `target.last` what the last forward said.
     """
 
     #: What survives from one prompt to the next: nothing, earlier outputs, or a store that was built beforehand.
@@ -60,6 +62,21 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
+    #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
+    #: trained for it, and is compared with that model's own vanilla.
+    own_model: str | None = None
+
+    def parts(self) -> Mapping[Path, str]:
+        """What it needs beside the target (weights, a datastore, a table): each folder, and what to do to get it."""
+        return {}
+
+    def bind(self, target: Any) -> None:
+        """Take the target; called once, before the first prompt.
+
+        Raises:
+            ValueError: a part does not fit this target.
+        """
+        return
 
     @abstractmethod
     def start(self, prompt: Prompt) -> None:

@@ -24,7 +24,7 @@ PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
 
 COLUMNS = [
-    "method", "model", *PROMPT, "repeat", "kind", "state", "num_tokens", "num_emitted", "num_steps",
+    "method", "model", *PROMPT, "repeat", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
     "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure",
 ]  # fmt: skip
@@ -63,6 +63,7 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "repeat": record.repeat,
         "kind": record.kind,
         "state": record.state,
+        "baseline": record.baseline,
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
         "num_steps": len(record.accept_lengths),
@@ -233,8 +234,8 @@ class Speedup(NamedTuple):
     high: float
 
 
-def speedup(frame: pd.DataFrame, method: str, baseline: str = "vanilla", num_resamples: int = 2000) -> Speedup:
-    """Throughput of `method` over that of `baseline`, totals over the prompts and repeats that both have answered.
+def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Speedup:
+    """Throughput of `method` over that of its baseline, totals over the prompts and repeats that both have answered.
 
     The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, fixed seed): a prompt is drawn
     with both its times, repeats summed. It holds the spread over prompts; with one prompt there is none, hence nan.
@@ -242,6 +243,7 @@ def speedup(frame: pd.DataFrame, method: str, baseline: str = "vanilla", num_res
     unknown = Speedup(np.nan, np.nan, np.nan)
     answers = answered(frame)
     keys = [*PROMPT, "repeat"]
+    baseline = next(iter(answers.loc[answers.method == method, "baseline"]), None)
     ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, baseline))
     pairs = ours.merge(theirs, on=keys, suffixes=("", "_baseline"), validate="one_to_one")
     if pairs.empty or pairs.isna().any(axis=None):
@@ -272,14 +274,15 @@ def _throughput_ratio(
         return throughput / (base_tokens.sum(axis=axis) / base_seconds.sum(axis=axis))
 
 
-def lossless(frame: pd.DataFrame, baseline: str = "vanilla") -> str:
-    """How one method's answers compare with vanilla's, token by token, in words. A prompt counts by its worst repeat.
+def lossless(frame: pd.DataFrame) -> str:
+    """How one method's answers compare with its vanilla's, token by token, in words. A prompt counts by its worst
+    repeat.
 
-    "baseline" for vanilla itself; "160/160" all identical; "157/160, 2 ties, 1 DIFFERENT" where a tie is a difference
+    "baseline" for a vanilla itself; "160/160" all identical; "157/160, 2 ties, 1 DIFFERENT" where a tie is a difference
     at a numerical tie of the two largest logits and DIFFERENT a bug; "control: 158/160" for an outside loop, of which
     nothing is claimed; "not compared" where there is nothing to count.
     """
-    if (frame.method == baseline).all() and len(frame):
+    if (frame.method == frame.baseline).all() and len(frame):
         return "baseline"
     prefix = "control: " if (frame.kind == "decoder").any() else ""
     compared = answered(frame).dropna(subset="verdict")

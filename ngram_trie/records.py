@@ -89,6 +89,7 @@ class PromptRecord:
         stop_reason: "eos", "stop_string", "max_new_tokens" or "context_limit".
         state: "cold", "warm" or "preloaded": what the drafter knew before the prompt.
         kind: "drafter" (the project's loop) or "decoder" (a loop of its own).
+        baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
     """
@@ -112,6 +113,7 @@ class PromptRecord:
     stop_reason: str | None = None
     lossless: Lossless | None = None
     failure: Failure | None = None
+    baseline: str = "vanilla"
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -123,7 +125,16 @@ class PromptRecord:
 
     @classmethod
     def about(
-        cls, prompt: Prompt, *, run: str, method: str, model: str, repeat: int, state: str, kind: str
+        cls,
+        prompt: Prompt,
+        *,
+        run: str,
+        method: str,
+        model: str,
+        repeat: int,
+        state: str,
+        kind: str,
+        baseline: str = "vanilla",
     ) -> dict[str, Any]:
         """The fields that say which answer it is."""
         return {
@@ -138,6 +149,7 @@ class PromptRecord:
             "num_prompt_tokens": len(prompt.ids),
             "state": state,
             "kind": kind,
+            "baseline": baseline,
         }
 
     @property

@@ -78,7 +78,10 @@ def _write_live(
         for protocol in metrics.PROTOCOLS
     ])  # fmt: skip
     published = list(tables.paper_blocks()) if 1 in manifest.config["paper_tables"] else []
-    text = markup.write(folder, frame, list(tables.measured_blocks(frame, repeats)), published)
+    missing = [
+        f"{name.capitalize()}: {why}" for name, why in manifest.environment.items() if name.startswith("not run")
+    ]
+    text = markup.write(folder, frame, list(tables.measured_blocks(frame, repeats, missing)), published)
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
     if curve:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,9 @@ from transformers import PreTrainedModel
 from ngram_trie import provenance
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import NoDraft
 from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, read_records
-from ngram_trie.target import TargetModel
+from ngram_trie.target import TargetModel, fingerprint
 from ngram_trie.traces import Trace, TraceWriter
 
 BASELINE = "vanilla"
@@ -32,7 +33,7 @@ class Run:
     Attributes:
         id: `RunManifest.run`.
         model: the target's name in records.
-        methods: name -> decoder, "vanilla" among them: the denominator and the reference of every other.
+        methods: name -> decoder, each one's baseline among them: its denominator and its reference.
         prompts: dataset -> prompts in question order.
         warmup: prompts that are run and not recorded, so that compilation and caches are paid for beforehand.
         stop: when answers end.
@@ -48,21 +49,63 @@ class Run:
     repeats: int
 
     def __post_init__(self) -> None:
-        if BASELINE not in self.methods:
-            raise ValueError(f"methods {list(self.methods)}: {BASELINE!r} must be among them, it is the denominator")
+        if absent := {decoder.baseline for decoder in self.methods.values()} - set(self.methods):
+            raise ValueError(f"methods {list(self.methods)}: {min(absent)!r} must be among them, it is a denominator")
 
-    def order(self, turn: int) -> list[str]:
-        """The methods, rotated so that none always runs first."""
+    def order(self, turn: int, repeat: int) -> list[str]:
+        """The methods, rotated so that none always runs first; but the references of all others come before them."""
         names = list(self.methods)
-        shift = turn % len(names)
-        return names[shift:] + names[:shift]
+        shift = (turn + repeat) % len(names)
+        names = names[shift:] + names[:shift]
+        return sorted(names, key=lambda name: not self.is_reference(name, repeat))
+
+    def is_reference(self, method: str, repeat: int) -> bool:
+        """Whether other answers are compared with this one, token by token."""
+        return repeat == 0 and self.methods[method].baseline == method
 
 
-def bind_methods(methods: Mapping[str, Any], target: TargetModel) -> dict[str, Decoder]:
-    """Decoders over `target`: drafters in the project's loop, outside decoders in their own."""
+def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The methods whose parts are all there, and for each of the others, by name, what is missing and how to get it."""
+    missing = {
+        name: f"{where}: not there; {how}"
+        for name, method in methods.items()
+        if isinstance(method, Drafter)
+        for where, how in method.parts().items()
+        if not where.exists()
+    }
+    return {name: method for name, method in methods.items() if name not in missing}, missing
+
+
+def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
+    """What the methods' parts hold, by method: they decide results as weights do."""
+    return {
+        name: " ".join(fingerprint(str(folder)) for folder in method.parts())
+        for name, method in methods.items()
+        if isinstance(method, Drafter) and method.parts()
+    }
+
+
+def decoder_names(methods: Mapping[str, Any]) -> list[str]:
+    """The names that `bind_methods` gives its decoders, in their order."""
+    names: list[str] = []
+    for name, method in methods.items():
+        names += [f"{name}_{BASELINE}", name] if isinstance(method, Drafter) and method.own_model else [name]
+    return names
+
+
+def bind_methods(
+    methods: Mapping[str, Any], target: TargetModel, load: Callable[[str], TargetModel]
+) -> dict[str, Decoder]:
+    """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
+    its own gets that, and a vanilla over it as its baseline: METHOD_vanilla.
+    """
     decoders: dict[str, Decoder] = {}
     for name, method in methods.items():
-        if isinstance(method, Drafter):
+        if isinstance(method, Drafter) and method.own_model:
+            own, baseline = load(method.own_model), f"{name}_{BASELINE}"
+            decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
+            decoders[name] = SpeculativeDecoder(own, method, baseline)
+        elif isinstance(method, Drafter):
             decoders[name] = SpeculativeDecoder(target, method)
         elif isinstance(method, Decoder):
             method.bind(target)
@@ -85,14 +128,11 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWr
             progress.set_description(dataset)
             for index, prompt in enumerate(prompts):
                 for repeat in range(run.repeats):
-                    order = run.order(index + repeat)
-                    if repeat == 0:  # the reference of all others comes first
-                        order = [BASELINE, *(name for name in order if name != BASELINE)]
-                    for method in order:
+                    for method in run.order(index, repeat):
                         if (method, dataset, prompt.question_id, prompt.turn, repeat) not in writer:
-                            writer.write(answer(run, method, prompt, repeat, target, writer))
+                            writer.write(answer(run, method, prompt, repeat, writer))
                             progress.update()
-                        if traces and method == BASELINE and repeat == 0:
+                        if traces and method == BASELINE and run.is_reference(method, repeat):
                             reference = writer.records[method, dataset, prompt.question_id, prompt.turn, repeat]
                             if not reference.failure:
                                 traces.write(to_trace(run, prompt, reference, target))
@@ -114,7 +154,7 @@ def check_lossless(records: Iterable[PromptRecord]) -> None:
         if r.lossless and r.lossless.verdict == "different" and r.kind == "drafter"
     ]
     if differing:
-        raise LosslessError(f"{len(differing)} answers differ from {BASELINE}'s: " + "; ".join(differing[:5]))
+        raise LosslessError(f"{len(differing)} answers differ from vanilla's: " + "; ".join(differing[:5]))
 
 
 def warm_up(run: Run, progress: tqdm[Any]) -> None:
@@ -124,13 +164,18 @@ def warm_up(run: Run, progress: tqdm[Any]) -> None:
             decoder.generate(prompt, run.stop)
 
 
-def answer(
-    run: Run, method: str, prompt: Prompt, repeat: int, target: TargetModel, writer: RecordWriter
-) -> PromptRecord:
+def answer(run: Run, method: str, prompt: Prompt, repeat: int, writer: RecordWriter) -> PromptRecord:
     """One record: the answer of `method` to `prompt`, or why there is none."""
     decoder = run.methods[method]
     about = PromptRecord.about(
-        prompt, run=run.id, method=method, model=run.model, repeat=repeat, state=decoder.state, kind=decoder.kind
+        prompt,
+        run=run.id,
+        method=method,
+        model=run.model,
+        repeat=repeat,
+        state=decoder.state,
+        kind=decoder.kind,
+        baseline=decoder.baseline,
     )
     try:
         result = decoder.generate(prompt, run.stop)
@@ -138,10 +183,11 @@ def answer(
         return PromptRecord(**about, failure=Failure("prompt_too_long", str(error)))
     except torch.OutOfMemoryError as error:
         return PromptRecord(**about, failure=Failure("out_of_memory", str(error).splitlines()[0]))
-    reference = writer.records.get((BASELINE, prompt.dataset, prompt.question_id, prompt.turn, 0))
-    verdict = compare(result, reference.output_ids, prompt, target) if reference and not reference.failure else None
-    is_reference = method == BASELINE and repeat == 0
-    return PromptRecord(**about, **vars(result), lossless=None if is_reference else verdict)
+    reference = writer.records.get((decoder.baseline, prompt.dataset, prompt.question_id, prompt.turn, 0))
+    if not reference or reference.failure or run.is_reference(method, repeat):
+        return PromptRecord(**about, **vars(result))
+    verdict = compare(result, reference.output_ids, prompt, decoder.target)
+    return PromptRecord(**about, **vars(result), lossless=verdict)
 
 
 def compare(result: GenerationResult, reference: list[int], prompt: Prompt, target: TargetModel) -> Lossless:
@@ -164,12 +210,18 @@ def eos_ids(model: PreTrainedModel) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids or [])
 
 
-def device_manifest(config: Mapping[str, Any], model: str, prompts: str, device: torch.device) -> RunManifest:
+def device_manifest(
+    config: Mapping[str, Any],
+    model: str,
+    prompts: str,
+    device: torch.device,
+    environment: Mapping[str, str] | None = None,
+) -> RunManifest:
     """The manifest of a run on `device` that starts now."""
-    environment = {}
+    environment = dict(environment or {})
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
-        environment = {"cuda": str(torch.version.cuda), "driver": provenance.driver() or "unknown"}
+        environment |= {"cuda": str(torch.version.cuda), "driver": provenance.driver() or "unknown"}
     else:
         name = f"{provenance.cpu_name()}, {torch.get_num_threads()} threads"
     return provenance.make_manifest(config, model, prompts, name, torch.get_num_threads(), environment)

@@ -70,8 +70,8 @@ def _block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[
     return Block(title, columns, rows, notes)
 
 
-def measured_blocks(frame: pd.DataFrame, num_repeats: int) -> Iterator[Block]:
-    """A block for each model and protocol of a frame of `table1` rows."""
+def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] = ()) -> Iterator[Block]:
+    """A block for each model and protocol of a frame of `table1` rows, with `notes` below the usual ones."""
     for (protocol, model), part in frame.groupby(["protocol", "model"], sort=False):
         pooled = part[part.dataset == ALL].set_index("method")
         outside = pooled.lossless.str.startswith("control")
@@ -79,7 +79,9 @@ def measured_blocks(frame: pd.DataFrame, num_repeats: int) -> Iterator[Block]:
         for method, row in pooled.iterrows():
             named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
             labels[method] = f"{method}{named_state}{'†' if outside[method] else ''}"
-        yield _block(part, f"{model}, {protocol} protocol", labels, _notes(part, protocol, num_repeats, outside.any()))
+        yield _block(
+            part, f"{model}, {protocol} protocol", labels, [*_notes(part, protocol, num_repeats, outside.any()), *notes]
+        )
 
 
 def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -> list[str]:

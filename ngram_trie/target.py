@@ -9,6 +9,7 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -98,6 +99,25 @@ def tree_attention(
     return {"attention_mask": mask.to(device), "position_ids": positions[None].to(device)}
 
 
+@dataclass
+class Forward:
+    """What one forward of the target said, on its device; the next one overwrites it.
+
+    Attributes:
+        tree: what was verified, m nodes; None for a prefill, which has the prompt's l tokens instead.
+        hidden: (m, H) or (l, H) the last hidden states, as the language-model head reads them.
+        logits: (m, V); of a prefill those of the last token alone, (1, V).
+        choices: (m,) the greedy next token after each node; of a prefill (1,).
+        path: node indices that were accepted, the root first; known once they are committed.
+    """
+
+    tree: DraftTree | None
+    hidden: torch.Tensor
+    logits: torch.Tensor
+    choices: IntArray
+    path: list[int] = field(default_factory=list)
+
+
 class TargetModel:
     """Greedy next tokens of a causal language model, for prompts and for draft trees.
 
@@ -106,7 +126,12 @@ class TargetModel:
             evaluation mode, with eager or SDPA attention.
         max_draft: the largest number of draft nodes that `verify` will be given; sizes the cache.
         context_limit: largest number of tokens of prompt and output together; the model's own by default.
+
+    Attributes:
+        last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
     """
+
+    last: Forward
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
         self.model = model.eval()
@@ -117,6 +142,8 @@ class TargetModel:
         self.max_draft = max_draft
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
+        # The head's input: what any causal model of transformers calls its base model gives it.
+        model.base_model.register_forward_hook(self._keep_hidden)
 
     @torch.inference_mode()
     def prefill(self, prompt_ids: IntArray) -> int:
@@ -124,7 +151,9 @@ class TargetModel:
         self.cache.truncate(0)
         self.build_seconds = 0.0
         logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
-        return int(logits[-1].argmax())
+        choices = logits.argmax(-1).cpu().numpy()
+        self.last = Forward(None, self._hidden, logits, choices)
+        return int(choices[-1])
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> IntArray:
@@ -137,11 +166,14 @@ class TargetModel:
         layout = tree_attention(tree, self.cache.length, self.model.dtype, self.device) if tree.num_draft else {}
         self.build_seconds += perf_counter() - started
         logits = self._forward(torch.from_numpy(tree.tokens)[None], **layout)
-        return logits.argmax(-1).cpu().numpy()
+        choices = logits.argmax(-1).cpu().numpy()
+        self.last = Forward(tree, self._hidden, logits, choices)
+        return choices
 
     @torch.inference_mode()
     def commit(self, past: int, path: list[int]) -> None:
         """Keep the accepted nodes' cache rows behind the `past` tokens that were cached before `verify`."""
+        self.last.path = path
         self.cache.keep(past, path)
 
     def synchronize(self) -> None:
@@ -169,6 +201,9 @@ class TargetModel:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
         output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
         return output.logits[0]
+
+    def _keep_hidden(self, module: Any, args: Any, output: Any) -> None:
+        self._hidden = output.last_hidden_state[0]
 
 
 def choose_device(name: str) -> torch.device:

@@ -45,10 +45,13 @@ class DraftTree:
     Attributes:
         tokens: (m,) token id of each node.
         parents: (m,) index of each node's parent; -1 for the root.
+        probes: the last so many nodes are no candidates: they go through the target for what it says after them
+            (Lookahead's window, SPACE's masks) and are never accepted.
     """
 
     tokens: IntArray
     parents: IntArray
+    probes: int = 0
 
     def __post_init__(self) -> None:
         nodes = np.arange(len(self.tokens))
@@ -57,6 +60,8 @@ class DraftTree:
                 f"a draft tree needs a root and a parent for each node, not {len(self.tokens)} tokens and "
                 f"{len(self.parents)} parents"
             )
+        if not 0 <= self.probes < len(self.tokens):
+            raise ValueError(f"{self.probes} probes among {len(self.tokens)} nodes: the root is a candidate")
         if self.parents[0] != -1 or (self.parents[1:] < 0).any() or (self.parents >= nodes).any():
             raise ValueError("parents must precede their children, and only node 0 may be a root")
 
@@ -91,7 +96,7 @@ class DraftTree:
 
     @property
     def num_draft(self) -> int:
-        """Number of drafted tokens: all nodes but the root."""
+        """Number of drafted nodes, candidates and probes: all but the root."""
         return len(self.tokens) - 1
 
     @cached_property
@@ -112,10 +117,14 @@ class DraftTree:
         return path[::-1]
 
     def pruned(self, max_draft: int, max_depth: int) -> DraftTree:
-        """The tree cut to nodes of depth at most `max_depth` and then to its first `max_draft` drafted nodes."""
+        """The tree cut to nodes of depth at most `max_depth` and then to its first `max_draft` drafted nodes.
+
+        Probes are cut first, as they stand last.
+        """
         if self.num_draft <= max_draft and (self.num_draft <= max_depth or self.depths.max() <= max_depth):
             return self
         kept = np.flatnonzero(self.depths <= max_depth)[: max_draft + 1]
         index = np.full(len(self) + 1, -1, np.int64)
         index[kept] = np.arange(len(kept))
-        return DraftTree(self.tokens[kept], index[self.parents[kept]])
+        probes = int((kept >= len(self) - self.probes).sum())
+        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes)

@@ -57,43 +57,52 @@ def measure_live(config: DictConfig) -> Path:
     config.model.device = str(choose_device(config.model.device))
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
-    methods = configuration.build_all(config, "method")
+    methods, missing = runner.split_missing(configuration.build_all(config, "method"))
+    if missing and not config.methods:
+        raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
     tokenizer = load_tokenizer(config.model.path, config.model.revision)
     stop_strings = tuple(config.model.stop_strings)
     stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
     prompts = {name: [build_prompt(q, tokenizer) for q in dataset.questions] for name, dataset in datasets.items()}
     for method in methods.values():
-        if isinstance(method, Drafter):
+        if isinstance(method, Drafter) and method.reads == "tokens":
             method.start(next(iter(prompts.values()))[0])
 
     manifest = runner.device_manifest(
-        configuration.resolve(config),
+        configuration.resolve(config) | {"parts": runner.part_hashes(methods)},
         fingerprint(config.model.path, config.model.revision),
         content_hash({name: [prompt.ids.tolist() for prompt in part] for name, part in prompts.items()}),
         torch.device(config.model.device),
+        {f"not run: {name}": what for name, what in missing.items()},
     )
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
-    num_answers = sum(map(len, prompts.values())) * len(methods) * config.measure.repeats
+    names = runner.decoder_names(methods)
+    num_answers = sum(map(len, prompts.values())) * len(names) * config.measure.repeats
     if config.force or not runner.is_complete(folder, manifest.run, num_answers):
         with (
             runner.open_run(folder, manifest, config.force) as writer,
             TraceWriter(folder / "traces.jsonl") as traces,
         ):
-            model = cached_model(
-                **{name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
-            )
-            target = TargetModel(model, config.engine.max_draft, config.model.context_limit)
+            options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
+
+            def load(path: str) -> TargetModel:
+                """The run's target, or another in its place."""
+                other = {} if path == config.model.path else {"path": path, "revision": None}
+                model = cached_model(**options | other)
+                return TargetModel(model, config.engine.max_draft, config.model.context_limit)
+
+            target = load(config.model.path)
             run = runner.Run(
                 id=manifest.run,
                 model=config.model.name,
-                methods=runner.bind_methods(methods, target),
+                methods=runner.bind_methods(methods, target, load),
                 prompts=prompts,
                 warmup=[build_prompt(q, tokenizer) for dataset in datasets.values() for q in dataset.warmup],
-                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(model)),
+                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(target.model)),
                 repeats=config.measure.repeats,
             )
             runner.measure(run, target, writer, traces)
-    print(report.write(folder, list(methods), list(datasets)))
+    print(report.write(folder, names, list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
     return folder
 
@@ -123,7 +132,7 @@ def measure_replay(config: DictConfig) -> Path:
     return folder
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=2)
 def cached_model(**options: Any) -> PreTrainedModel:
     """A sweep runs its cells in one process; the weights are loaded for the first."""
     return load_model(**options)
