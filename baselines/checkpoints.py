@@ -1,0 +1,86 @@
+"""Reading the weights that methods bring along: from a folder or the hub, no pickle, every key and shape checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+SUFFIXES = (".safetensors", ".pt", ".bin")
+Tensors = dict[str, torch.Tensor]
+
+
+def local_parts(path: str, how: str) -> dict[Path, str]:
+    """`Drafter.parts` of weights at `path`: nothing for a hub id, which is fetched when it is loaded."""
+    folder = Path(path)
+    return {folder: how} if folder.is_absolute() or folder.exists() else {}
+
+
+def locate(path: str, revision: str | None = None) -> Path:
+    """The folder of `path`, a folder or hub id; what the hub has is fetched once and cached.
+
+    Raises:
+        FileNotFoundError: neither; the message says what to do.
+    """
+    if Path(path).is_dir():
+        return Path(path)
+    try:
+        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, ".json")]
+        return Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
+    except Exception as error:  # the hub client raises many kinds, for no network, no such repository, a gate
+        reason = str(error).splitlines()[0]
+        raise FileNotFoundError(f"weights {path!r}: no such folder, and the hub does not give them: {reason}") from None
+
+
+def read_tensors(folder: Path) -> Tensors:
+    """All tensors of the weight files in `folder`; files in PyTorch's own format are read with `weights_only`.
+
+    Raises:
+        FileNotFoundError: no weights there, or files that cannot be read.
+    """
+    files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES and file.name != "training_args.bin")
+    tensors: Tensors = {}
+    for file in files:
+        try:
+            part = (
+                load_file(file)
+                if file.suffix == ".safetensors"
+                else torch.load(file, map_location="cpu", weights_only=True)
+            )
+        except (SafetensorError, RuntimeError, OSError, ValueError, EOFError) as error:
+            raise FileNotFoundError(f"{file}: not readable as weights: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # pickle.UnpicklingError: it holds more than tensors
+            raise FileNotFoundError(
+                f"{file}: holds more than tensors, not read: {str(error).splitlines()[0]}"
+            ) from None
+        tensors |= part
+    if not tensors:
+        raise FileNotFoundError(f"{folder}: no weights there (*{', *'.join(SUFFIXES)})")
+    return tensors
+
+
+def fill(module: nn.Module, tensors: Mapping[str, torch.Tensor], where: Path) -> None:
+    """Copy `tensors` into the parameters of `module`, in its own precision.
+
+    Raises:
+        ValueError: keys are missing or unexpected, or shapes differ; the message lists them.
+    """
+    wanted = module.state_dict()
+    wrong = {
+        "missing": sorted(set(wanted) - set(tensors)),
+        "unexpected": sorted(set(tensors) - set(wanted)),
+        "of another shape": [
+            f"{key} {tuple(tensors[key].shape)}, not {tuple(wanted[key].shape)}"
+            for key in sorted(set(wanted) & set(tensors))
+            if tensors[key].shape != wanted[key].shape
+        ],
+    }
+    if any(wrong.values()):
+        listed = "; ".join(f"{what}: {', '.join(keys[:4])}" for what, keys in wrong.items() if keys)
+        raise ValueError(f"{where}: these weights do not fit the target model ({listed})")
+    module.load_state_dict({key: tensors[key].to(value.dtype) for key, value in wanted.items()})

@@ -1,0 +1,89 @@
+"""SPACE (Yi et al. 2024, arXiv 2402.11809): a target fine-tuned to guess several tokens at once from mask tokens, so that
+one forward verifies the last guesses and makes the next ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from baselines.checkpoints import local_parts
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import check_int
+from ngram_trie.target import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+class Space(Drafter):
+    """SPACE's parallel decoding (section 3.2): the candidates are a chain; behind the root and behind each of them stand
+    `num_masks` mask tokens. Whichever candidate turns out to be the last one accepted, what the model says at the masks
+    behind it are the candidates of the next step. With k masks that is (k + 1)^2 tokens a forward: 36 as published.
+
+    In the tree the masks are probes: each group hangs below its candidate, so that tree attention shows it just the
+    text before it, at the positions that the masks stand for.
+
+    The method comes with its own target (`own_model`) and is compared with that model's own vanilla.
+
+    Args:
+        model: folder or hub id of the fine-tuned target; it takes the run's tokenizer.
+        mask_id: its mask token.
+        num_masks: k, candidates of a step; fewer where the budget is below (k + 1)^2 - 1 nodes.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    reads = "choices at mask tokens"
+
+    def __init__(self, *, model: str, mask_id: int, num_masks: int = 5) -> None:
+        check_int("mask_id", mask_id, 0)
+        check_int("num_masks", num_masks, 1)
+        self.own_model, self.mask_id, self.num_masks = model, mask_id, num_masks
+
+    def parts(self) -> Mapping[Path, str]:
+        return local_parts(str(self.own_model), "`make train-space` trains the embedded one")
+
+    def bind(self, target: TargetModel) -> None:
+        """Raises:
+        ValueError: the model has no such mask token.
+        """
+        if self.mask_id >= target.model.config.vocab_size:
+            raise ValueError(f"mask_id={self.mask_id}: {self.own_model} has {target.model.config.vocab_size} tokens")
+        self._target = target
+
+    def start(self, prompt: Prompt) -> None:
+        self._root = int(prompt.ids[-1])
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if len(new_ids):
+            self._root = int(new_ids[-1])
+
+    def propose(self, budget: int) -> DraftTree:
+        num_masks = self.num_masks
+        while (num_masks + 1) ** 2 - 1 > budget:
+            num_masks -= 1
+        if num_masks < 1:
+            return DraftTree.root_only(self._root)
+        candidates = self._guesses()[:num_masks]
+        size = len(candidates) + 1
+        masks = np.full((size, num_masks), self.mask_id, np.int64)
+        # Each group is a chain below its candidate.
+        above = size + np.arange(size * num_masks, dtype=np.int64).reshape(size, num_masks) - 1
+        above[:, 0] = np.arange(size)
+        chain = np.arange(-1, size - 1, dtype=np.int64)
+        tokens = np.concatenate([[self._root], candidates, masks.ravel()]).astype(np.int64)
+        return DraftTree(tokens, np.concatenate([chain, above.ravel()]), probes=masks.size)
+
+    def _guesses(self) -> list[int]:
+        """What the last forward said at the masks behind the last accepted token; nothing after a prefill."""
+        last = self._target.last
+        if last.tree is None:
+            return []
+        parents, first_probe = last.tree.parents, len(last.tree) - last.tree.probes
+        node, guesses = last.path[-1], []
+        while len(below := first_probe + np.flatnonzero(parents[first_probe:] == node)):
+            node = int(below[0])
+            guesses.append(int(last.choices[node]))
+        return guesses

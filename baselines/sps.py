@@ -1,0 +1,134 @@
+"""Speculative sampling (Leviathan et al. 2023; Chen et al. 2023) at temperature 0: a small model writes the drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from baselines.checkpoints import local_parts
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import check_int
+from ngram_trie.target import TargetModel, load_model
+from ngram_trie.tree import DraftTree
+
+
+class SpS(Drafter):
+    """A draft model with a cache of its own continues the text greedily; its tokens are drafted as a chain.
+
+    How many is transformers' heuristic, which Spec-Bench runs too: gamma starts at 5, grows by 2 when all were accepted
+    and shrinks by 1 otherwise, never below 1. It starts anew for every prompt (their "heuristic_transient").
+
+    Args:
+        draft_model: folder or hub id of a causal model with the target's vocabulary.
+        revision: of the hub id.
+        gamma: tokens drafted in the first step.
+        schedule: "heuristic", or "constant" for the same number in every step.
+        max_gamma: most tokens drafted; `propose` takes its budget where that is smaller.
+        min_confidence: drafting stops behind a token that the draft model gives less probability than this
+            (transformers' `assistant_confidence_threshold`, 0.4 there in newer versions; 0 turns it off, as published).
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    def __init__(
+        self,
+        *,
+        draft_model: str,
+        revision: str | None = None,
+        gamma: int = 5,
+        schedule: str = "heuristic",
+        max_gamma: int = 64,
+        min_confidence: float = 0.0,
+    ) -> None:
+        check_int("gamma", gamma, 1)
+        check_int("max_gamma", max_gamma, 1)
+        if schedule not in ("heuristic", "constant"):
+            raise ValueError(f"schedule={schedule!r}: must be heuristic or constant")
+        if not isinstance(min_confidence, int | float) or not 0 <= min_confidence < 1:
+            raise ValueError(f"min_confidence={min_confidence!r}: must be a number of at least 0 and below 1")
+        self.draft_model, self.revision = draft_model, revision
+        self.gamma, self.schedule, self.max_gamma, self.min_confidence = gamma, schedule, max_gamma, min_confidence
+
+    def parts(self) -> Mapping[Path, str]:
+        return local_parts(self.draft_model, "`make train-draft-model` trains the embedded model's")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process loads the weights itself.
+        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
+
+    def bind(self, target: Any) -> None:
+        """Load the draft model, where there is a network beside it: in its precision, on its device.
+
+        Raises:
+            FileNotFoundError, ValueError: no weights, or of another vocabulary.
+        """
+        model = getattr(target, "model", None)
+        if model is None and hasattr(self, "_draft"):
+            return  # a replay binds anew for each answer
+        place = {"dtype": str(model.dtype).removeprefix("torch."), "device": str(model.device)} if model else {}
+        draft = load_model(self.draft_model, revision=self.revision, **place)
+        if model and draft.config.vocab_size != model.config.vocab_size:
+            raise ValueError(
+                f"draft_model={self.draft_model}: has {draft.config.vocab_size} tokens, the target model "
+                f"{model.config.vocab_size}; it must be one of the same vocabulary"
+            )
+        self._draft = TargetModel(draft, self.max_gamma)
+
+    def start(self, prompt: Prompt) -> None:
+        self._num_prompt = len(prompt.ids)
+        self._output: list[int] = []
+        self._cached: list[int] = []  # the draft model's cache behind the prompt: accepted tokens and its own drafts
+        self._root = int(prompt.ids[-1])
+        self._gamma, self._drafted = self.gamma, 0
+        if self._fits(0):
+            self._draft.prefill(prompt.ids)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if not len(new_ids):
+            return
+        if self._drafted and self.schedule == "heuristic":
+            self._gamma = self._gamma + 2 if len(new_ids) > self._drafted else max(1, self._gamma - 1)
+        self._drafted = 0
+        self._output += new_ids
+        self._root = int(new_ids[-1])
+
+    def propose(self, budget: int) -> DraftTree:
+        limit = min(self._gamma, self.max_gamma, budget)
+        if limit < 1 or not self._fits(limit):
+            return DraftTree.root_only(self._root)
+        same = next(
+            (i for i, (a, b) in enumerate(zip(self._cached, self._output, strict=False)) if a != b),
+            min(len(self._cached), len(self._output)),
+        )
+        self._draft.cache.truncate(self._num_prompt + same)
+        unread, tokens = self._output[same:], []
+        while True:
+            token = self._next(unread)
+            tokens.append(token)
+            if len(tokens) == limit or self._confidence(token) < self.min_confidence:
+                break
+            unread = [token]
+        self._cached = self._output + tokens[:-1]
+        self._drafted = len(tokens)
+        return DraftTree.chain(self._root, tokens)
+
+    def _fits(self, num_draft: int) -> bool:
+        """Whether the text and so many drafts fit the draft model's context."""
+        return self._num_prompt + len(self._output) + num_draft <= self._draft.context_limit
+
+    def _next(self, unread: list[int]) -> int:
+        """The draft model's token after `unread`, which it has not seen yet."""
+        past = self._draft.cache.length
+        choices = self._draft.verify(DraftTree.chain(unread[0], unread[1:]))
+        self._draft.commit(past, list(range(len(unread))))
+        return int(choices[-1])
+
+    def _confidence(self, token: int) -> float:
+        """The probability that the draft model gave the token that it has just chosen; 1 where nobody asks."""
+        if not self.min_confidence:
+            return 1.0
+        return float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])

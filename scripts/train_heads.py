@@ -1,0 +1,192 @@
+"""Train Medusa's and Hydra's heads on the embedded model: `make train-heads` (half an hour on two CPU cores).
+
+The target is frozen and read once for both. Heads learn from the answers of fresh samples of the text world: what comes
+k tokens after the next. Weights are stored as 8-bit floats: drafts are verified, so what their rounding costs is some
+accept length at most, and the head accuracies in config.json are measured after it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import random
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from baselines.hydra import HydraHeads
+from baselines.medusa import MedusaHeads
+from data import world
+from ngram_trie.config import PROJECT
+from ngram_trie.provenance import cpu_name
+from ngram_trie.target import fingerprint, load_model, load_tokenizer
+from scripts.train_embedded import Batches, TrainConfig
+
+MODEL = PROJECT / "data" / "embedded" / "model"
+NUM_RANKS = 10
+
+
+@dataclass(frozen=True)
+class HeadsConfig:
+    """Everything that decides the weights."""
+
+    seed: int = 21
+    num_heads: int = 4
+    num_layers: int = 1  # blocks in each Hydra head
+    num_steps: int = 1100
+    warmup_steps: int = 30
+    tokens_per_step: int = 8192
+    positions_per_step: int = 1024  # at which heads are scored
+    muon_lr: float = 0.01
+    adam_lr: float = 1e-3
+
+
+class Heads(nn.Module):
+    """Both methods' heads; Medusa's start from the target's own head, as the paper's do, Hydra's as well."""
+
+    def __init__(self, model: nn.Module, config: HeadsConfig) -> None:
+        super().__init__()
+        size, vocab_size = model.config.hidden_size, model.config.vocab_size
+        self.medusa = MedusaHeads(config.num_heads, size, vocab_size)
+        self.hydra = HydraHeads(model.config, type(model.base_model), config.num_heads, config.num_layers, True)
+        with torch.no_grad():
+            for head in self.medusa:
+                head[1].weight.copy_(model.lm_head.weight)
+            for head in self.hydra.hydra_lm_head:
+                head[1].weight.copy_(model.lm_head.weight)
+                head[1].bias.zero_()
+
+    def forward(
+        self, hidden: torch.Tensor, embeddings: torch.Tensor, positions: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Logits (h, m, V) of Medusa's and of Hydra's heads.
+
+        Args:
+            hidden: (rows, length, H) of the frozen target.
+            embeddings: (m, h, H) of the root and of the tokens after it, at each position.
+            positions: (m,) flat positions of the last accepted tokens.
+        """
+        states = self.hydra.prefix(hidden, use_cache=False).flatten(0, 1)[positions]
+        inputs = torch.cat([states[:, None], embeddings], dim=1).flatten(1)
+        size = hidden.shape[-1]
+        hydra = [self.hydra.logits(h, inputs[:, : (h + 2) * size]) for h in range(embeddings.shape[1])]
+        return self.medusa(hidden.flatten(0, 1)[positions]), torch.stack(hydra)
+
+
+def scored(ids: torch.Tensor, weights: torch.Tensor, num_heads: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Flat positions (m,) whose next token and the `num_heads` after it all belong to one answer, and those tokens,
+    (m, num_heads + 1), the root first.
+    """
+    length = ids.shape[1]
+    starts = torch.arange(ids.numel()).view(ids.shape)[:, : length - num_heads - 1]
+    ahead = torch.stack([starts + k for k in range(1, num_heads + 2)], dim=-1)
+    inside = (weights.flatten()[ahead] == 1).all(-1)
+    return starts[inside], ids.flatten()[ahead[inside]]
+
+
+def train(config: HeadsConfig, output: Path) -> None:
+    """Train both and save each to a folder of its own below `output`, in the layout of the public weights."""
+    torch.manual_seed(config.seed)
+    output.mkdir(parents=True, exist_ok=True)
+    model = load_model(str(MODEL), device="cpu").requires_grad_(False)
+    text = dataclasses.replace(
+        TrainConfig(), seed=config.seed, tokens_per_step=config.tokens_per_step,
+        short_steps=0, grow_steps=1, copy_steps=1, prompt_steps=0, alike_steps=0,
+    )  # fmt: skip
+    batches = Batches(text, load_tokenizer(str(MODEL)))
+    heads = Heads(model, config)
+    named = list(heads.named_parameters())
+    matrices = [p for name, p in named if p.ndim == 2 and "lm_head" not in name and ".1.weight" not in name]
+    taken = {id(p) for p in matrices}
+    others = [p for _, p in named if id(p) not in taken]
+    optimizers = [
+        (torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0), config.muon_lr),
+        (torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0), config.adam_lr),
+    ]
+
+    def loss_of(ids: torch.Tensor, positions: torch.Tensor, ahead: torch.Tensor) -> torch.Tensor:
+        """(2,) mean cross entropy of Medusa's and of Hydra's heads, in nats."""
+        with torch.autocast("cpu", torch.bfloat16):
+            with torch.no_grad():
+                hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+                embeddings = model.model.embed_tokens(ahead[:, :-1])
+            logits = heads(hidden, embeddings, positions)
+        labels = ahead[:, 1:].T.flatten()
+        return torch.stack([nn.functional.cross_entropy(part.flatten(0, 1).float(), labels) for part in logits])
+
+    compiled = torch.compile(loss_of, dynamic=False)
+    started = time.perf_counter()
+    log = (output / "training_log.jsonl").open("w")
+    for step in range(config.num_steps):
+        ids, weights = batches.rows(step)
+        positions, ahead = scored(ids, weights, config.num_heads)
+        drawn = torch.randint(len(positions), (config.positions_per_step,))
+        losses = compiled(ids, positions[drawn], ahead[drawn])
+        losses.sum().backward()
+        nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
+        factor = min(1.0, (step + 1) / config.warmup_steps) * 0.5 * (1 + math.cos(math.pi * step / config.num_steps))
+        for optimizer, rate in optimizers:
+            optimizer.param_groups[0]["lr"] = rate * factor
+            optimizer.step()
+            optimizer.zero_grad()
+        if step % 20 == 0:
+            seconds = round(time.perf_counter() - started)
+            entry = {"step": step, "medusa": round(losses[0].item(), 4), "hydra": round(losses[1].item(), 4)}
+            print(json.dumps(entry | {"seconds": seconds}), file=log, flush=True)
+            print(entry | {"seconds": seconds}, flush=True)
+        if (step + 1) % 100 == 0:
+            save(heads, model, batches, config, output, round(time.perf_counter() - started))
+
+
+def save(heads: Heads, model: nn.Module, batches: Batches, config: HeadsConfig, output: Path, seconds: int) -> None:
+    """Write both folders, with accuracies of the weights as they are stored."""
+    rounded = Heads(model, config)
+    stored = {key: value.to(torch.float8_e4m3fn) if value.ndim == 2 else value.to(torch.bfloat16)
+              for key, value in heads.state_dict().items()}  # fmt: skip
+    rounded.load_state_dict({key: value.float() for key, value in stored.items()})
+    accuracies = head_accuracies(rounded, model, batches, config.num_heads)
+    about = asdict(config) | {"seconds": seconds, "device": cpu_name(), "target": fingerprint(str(MODEL))}
+    for name, accuracy in zip(("medusa", "hydra"), accuracies, strict=True):
+        folder = output / name
+        folder.mkdir(exist_ok=True)
+        part = {k.removeprefix(f"{name}."): v.contiguous() for k, v in stored.items() if k.startswith(f"{name}.")}
+        save_file(part, folder / f"{name}_heads.safetensors")
+        layout = {f"{name}_num_heads": config.num_heads, f"{name}_num_layers": config.num_layers}
+        (folder / "config.json").write_text(
+            json.dumps(layout | {"training": about, "head_accuracies": accuracy}, indent=1) + "\n"
+        )
+
+
+@torch.inference_mode()
+def head_accuracies(
+    heads: Heads, model: nn.Module, batches: Batches, num_heads: int, num_samples: int = 48
+) -> list[list[list[float]]]:
+    """For Medusa and for Hydra [head][rank]: how often the token of that rank is right, given the right ones before
+    it; on samples about subjects of the training split that training has not drawn.
+    """
+    rng = random.Random(1_000_007)
+    hits = torch.zeros(2, num_heads, NUM_RANKS)
+    total = 0
+    for _ in range(num_samples):
+        ids, weights = (torch.tensor(part)[None] for part in batches.encode(world.training_sample(rng, 1.0, 1, 1.0)))
+        positions, ahead = scored(ids, weights, num_heads)
+        hidden = model.model(input_ids=ids, use_cache=False).last_hidden_state
+        logits = heads(hidden, model.model.embed_tokens(ahead[:, :-1]), positions)
+        for method, part in enumerate(logits):
+            best = part.topk(NUM_RANKS).indices  # (h, m, ranks)
+            hits[method] += (best == ahead[:, 1:].T[..., None]).sum(1)
+        total += len(positions)
+    return [[[round(x, 4) for x in head] for head in method] for method in (hits / total).tolist()]
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "heads"
+    print(f"training into {folder}", flush=True)
+    train(HeadsConfig(), folder)
+    print(f"done. To ship them, copy the folders medusa and hydra from {folder} to data/embedded.")
