@@ -3,18 +3,13 @@ most frequent first."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 from numba import njit
 
-from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from baselines.ngram_predictor import context_hash, first_slot
+from ngram_trie.drafter import HistoryDrafter
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
-
-_FNV_OFFSET = np.uint64(14695981039346656037)
-_FNV_PRIME = np.uint64(1099511628211)
-_HALF = np.uint64(32)
 
 
 @njit(cache=True)
@@ -51,10 +46,7 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
     counts = np.zeros(len(positions), np.int64)
     size = 0
     for start in positions:
-        key = _FNV_OFFSET
-        for at in range(start, start + w):
-            key = (key ^ np.uint64(text[at])) * _FNV_PRIME
-        slot = np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
+        slot = first_slot(context_hash(text[start : start + w]), capacity)
         while slots[slot] >= 0:
             same = 0
             while same < w and text[starts[slots[slot]] + same] == text[start + same]:
@@ -80,7 +72,7 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
     return rows, row_counts
 
 
-class ContextNgrams(Drafter):
+class ContextNgrams(HistoryDrafter):
     """N-Grammys' context n-grams: k rows of the w tokens that followed the last q tokens before, in prompt or output.
 
     The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
@@ -105,12 +97,6 @@ class ContextNgrams(Drafter):
         if num_draft is not None:
             check_int("num_draft", num_draft, 1)
         self.k, self.w, self.q, self.num_draft = k, w, q, num_draft
-
-    def start(self, prompt: Prompt) -> None:
-        self._history = TokenHistory(prompt.ids)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._history.append(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
         text = self._history.ids

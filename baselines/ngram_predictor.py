@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafter import HistoryDrafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -64,7 +64,8 @@ def context_hash(tokens: IntArray) -> np.uint64:
 
 
 @njit(cache=True)
-def _first_slot(key: np.uint64, capacity: int) -> np.int64:
+def first_slot(key: np.uint64, capacity: int) -> np.int64:
+    """Where to look for `key` first in a table of `capacity` slots, a power of two."""
     # The low bits of an FNV key depend on the low bits of the tokens only.
     return np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
 
@@ -73,7 +74,7 @@ def _first_slot(key: np.uint64, capacity: int) -> np.int64:
 def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
     """The slot of a context, or the free one where it belongs."""
     capacity = tables.contexts.shape[1]
-    slot = _first_slot(key, capacity)
+    slot = first_slot(key, capacity)
     while tables.best_counts[row, slot] and tables.contexts[row, slot] != key:
         slot = (slot + 1) & (capacity - 1)
     return slot
@@ -88,7 +89,7 @@ def _count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> No
         for length in range(1, min(num_rows, at) + 1):
             row = length - 1
             key = context_hash(text[at - length : at])
-            pair = _first_slot(_fnv(key, token), capacity)
+            pair = first_slot(_fnv(key, token), capacity)
             while tables.pair_counts[row, pair] and (
                 tables.pair_contexts[row, pair] != key or tables.pair_tokens[row, pair] != token
             ):
@@ -152,7 +153,7 @@ class BackoffTables:
         return _predict(self._tables, text, num_draft)
 
 
-class NgramPredictor(Drafter):
+class NgramPredictor(HistoryDrafter):
     """The n-gram predictor: tables of orders 2 to `max_order` over prompt and output, updated with every token; a draft
     is the most frequent continuation of the longest context that was seen before (sections "Update", "Prediction").
 
@@ -187,20 +188,20 @@ class NgramPredictor(Drafter):
 
     def _count_all(self, room: int) -> None:
         self._tables = BackoffTables(min(self.max_order, self.history + 1), self.ties, room)
-        self._tables.count(self._text.ids)
+        self._tables.count(self._history.ids)
 
     def start(self, prompt: Prompt) -> None:
-        self._text = TokenHistory(prompt.ids)
-        self._count_all(len(self._text) + 512)
+        super().start(prompt)
+        self._count_all(len(self._history) + 512)
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        begin = len(self._text)
-        self._text.append(new_ids)
-        if len(self._text) > self._tables.room:
-            self._count_all(2 * len(self._text))  # seldom, as the room doubles
+        begin = len(self._history)
+        super().observe(new_ids)
+        if len(self._history) > self._tables.room:
+            self._count_all(2 * len(self._history))  # seldom, as the room doubles
         else:
-            self._tables.count(self._text.ids, begin)
+            self._tables.count(self._history.ids, begin)
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._text.ids
+        text = self._history.ids
         return DraftTree.chain(int(text[-1]), self._tables.predict(text, max(0, min(self.num_draft, budget))))

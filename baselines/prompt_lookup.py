@@ -3,11 +3,9 @@ occurred."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from numba import njit
 
-from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafter import HistoryDrafter
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -27,7 +25,7 @@ def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> int:
     return -1
 
 
-class PromptLookup(Drafter):
+class PromptLookup(HistoryDrafter):
     """Prompt lookup: the earliest match of the last n tokens, n from `max_ngram` down to 1, copies what followed it.
 
     The defaults are the method as published. Spec-Bench's copy of it is
@@ -60,12 +58,6 @@ class PromptLookup(Drafter):
             check_int("dummy_when_none", dummy_when_none, 0)
         self.max_ngram, self.num_draft = max_ngram, num_draft
         self.require_full, self.dummy_when_none = require_full, dummy_when_none
-
-    def start(self, prompt: Prompt) -> None:
-        self._history = TokenHistory(prompt.ids)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._history.append(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
         text = self._history.ids

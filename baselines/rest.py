@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ngram_trie.drafter import Drafter, Prompt, State, TokenHistory
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
-from ngram_trie.trie import NUM_FIELDS, _add, _prune
+from ngram_trie.trie import NUM_FIELDS, add_child, prune
 
 Tokens: TypeAlias = NDArray[np.int32]
 
@@ -170,8 +170,8 @@ def _retrieve(
         for position in range(start, min(start + num_tokens, len(tokens))):
             if tokens[position] == BORDER:
                 break
-            node, size = _add(nodes, table, size, node, tokens[position], 1)
-    return _prune(nodes, 0, num_draft, False, text[-1])
+            node, size = add_child(nodes, table, size, node, tokens[position], 1)
+    return prune(nodes, 0, num_draft, False, text[-1])
 
 
 class REST(Drafter):

@@ -167,10 +167,10 @@ def explain(frame: pd.DataFrame) -> dict[str, float]:
     """
     sums = frame[COLUMNS].sum()
     return {
-        "accept_length": _ratio(sums.num_emitted, sums.num_steps),
-        "after_verify": _ratio(sums.vanilla, sums.verify),
-        "after_drafting": _ratio(sums.vanilla, sums.verify + sums.drafting),
-        "predicted_speedup": _ratio(sums.prefill + sums.vanilla, sums.prefill + sums.verify + sums.drafting),
+        "accept_length": metrics.ratio_of(sums.num_emitted, sums.num_steps),
+        "after_verify": metrics.ratio_of(sums.vanilla, sums.verify),
+        "after_drafting": metrics.ratio_of(sums.vanilla, sums.verify + sums.drafting),
+        "predicted_speedup": metrics.ratio_of(sums.prefill + sums.vanilla, sums.prefill + sums.verify + sums.drafting),
     }
 
 
@@ -200,7 +200,3 @@ def holds_for(folder: Path, manifest: RunManifest) -> bool:
         return False
     found = RunManifest.read(path)
     return (found.model, found.device) == (manifest.model, manifest.device)
-
-
-def _ratio(numerator: float, denominator: float) -> float:
-    return float(numerator / denominator) if denominator else float("nan")

@@ -115,3 +115,15 @@ class TokenHistory:
     def ids(self) -> IntArray:
         """(k,) a view of all tokens, prompt and output."""
         return self._buffer[: self._size]
+
+
+class HistoryDrafter(Drafter):
+    """A drafter that reads the text so far, prompt and output, in `_history`."""
+
+    _history: TokenHistory
+
+    def start(self, prompt: Prompt) -> None:
+        self._history = TokenHistory(prompt.ids)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._history.append(new_ids)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import get_args
 
-from ngram_trie.drafter import Drafter, Prompt, TokenHistory
+from ngram_trie.drafter import Drafter, HistoryDrafter, Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 
@@ -42,7 +42,7 @@ class NoDraft(Drafter):
         return DraftTree.root_only(self._last)
 
 
-class _TrieDrafter(Drafter):
+class _TrieDrafter(HistoryDrafter):
     """A trie of one part of the prompt, matched with the end of the whole text so far."""
 
     _trie: NgramTrie | ReleasedTrie
@@ -65,14 +65,14 @@ class _TrieDrafter(Drafter):
     def _draft(self, text: IntArray, num_draft: int) -> DraftTree: ...
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         self._trie = self._index(prompt.part(self.context))
         if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
             # The output does not follow this part of the prompt, so no window may run from one into the other.
             self._trie.begin_text()
-        self._history = TokenHistory(prompt.ids)
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        self._history.append(new_ids)
+        super().observe(new_ids)
         if self.update_with_output:
             self._trie.extend(new_ids)
 

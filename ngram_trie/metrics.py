@@ -119,7 +119,7 @@ def _steps_per_prompt(frame: pd.DataFrame) -> pd.DataFrame:
 def accept_length(frame: pd.DataFrame) -> float:
     """Tokens emitted per verification step, all steps pooled (micro)."""
     steps = _steps_per_prompt(frame)
-    return _ratio(steps.num_emitted.sum(), steps.num_steps.sum())
+    return ratio_of(steps.num_emitted.sum(), steps.num_steps.sum())
 
 
 def accept_length_macro(frame: pd.DataFrame) -> float:
@@ -131,13 +131,13 @@ def accept_length_macro(frame: pd.DataFrame) -> float:
 def tokens_per_second(frame: pd.DataFrame) -> float:
     """Output tokens per second, totals over all answers, prefill included."""
     answers = answered(frame)
-    return _ratio(answers.num_tokens.sum(), answers.seconds.sum(skipna=False))
+    return ratio_of(answers.num_tokens.sum(), answers.seconds.sum(skipna=False))
 
 
 def decode_tokens_per_second(frame: pd.DataFrame) -> float:
     """Output tokens per second without prefill and the token it yields; nan where prefill was not timed apart."""
     answers = answered(frame)
-    return _ratio((answers.num_tokens - 1).sum(), answers.decode_seconds.sum(skipna=False))
+    return ratio_of((answers.num_tokens - 1).sum(), answers.decode_seconds.sum(skipna=False))
 
 
 def phases(frame: pd.DataFrame) -> pd.DataFrame:
@@ -157,7 +157,7 @@ def phases(frame: pd.DataFrame) -> pd.DataFrame:
             | shares
             | {"other": 1 - sum(shares.values())}
             | {"decode_tokens_per_second": decode_tokens_per_second(part)}
-            | {"milliseconds_per_step": 1e3 * _ratio(decoding, part.num_steps.sum())}
+            | {"milliseconds_per_step": 1e3 * ratio_of(decoding, part.num_steps.sum())}
         )
     return pd.DataFrame(rows)
 
@@ -170,7 +170,7 @@ def num_steps(frame: pd.DataFrame) -> int:
 def draft_nodes(frame: pd.DataFrame) -> float:
     """Drafted nodes per verification step, the root not counted."""
     answers = answered(frame)
-    return _ratio(answers.num_nodes.sum(), answers.num_steps.sum())
+    return ratio_of(answers.num_nodes.sum(), answers.num_steps.sum())
 
 
 def propose_us(frame: pd.DataFrame, quantile: float) -> float:
@@ -188,7 +188,7 @@ def milliseconds_per_step(frame: pd.DataFrame, phases: Iterable[str]) -> float:
     """Milliseconds spent in `phases` (of PHASES, or "build") per verification step."""
     answers = answered(frame)
     seconds = sum(answers[f"{phase}_seconds"].sum(skipna=False) for phase in phases)
-    return 1e3 * _ratio(seconds, answers.num_steps.sum())
+    return 1e3 * ratio_of(seconds, answers.num_steps.sum())
 
 
 def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
@@ -301,7 +301,8 @@ def lossless(frame: pd.DataFrame) -> str:
     return prefix + ", ".join(parts)
 
 
-def _ratio(numerator: float, denominator: float) -> float:
+def ratio_of(numerator: float, denominator: float) -> float:
+    """The ratio, nan over 0."""
     return float(numerator / denominator) if denominator else float("nan")
 
 

@@ -7,8 +7,9 @@ step's accept length follows from prompt, answer and drafter, and a recorded ans
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tqdm import tqdm
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.records import Failure, PromptRecord, RecordWriter
-from ngram_trie.traces import UNLIMITED, Trace, iter_turns
+from ngram_trie.traces import UNLIMITED, Trace
 from ngram_trie.tree import DraftTree, IntArray
 
 #: What follows a node that left the recorded answer, or its end: no token, so nothing below it is accepted.
@@ -116,10 +117,10 @@ def measure(
     """
     jobs = []
     for name, drafter in methods.items():
-        left = [t for t in iter_turns(categories) if (name, *t.key, 0) not in writer]
+        left = [t for t in chain.from_iterable(categories.values()) if (name, *t.key, 0) not in writer]
         size = TURNS_PER_JOB
         if drafter.state == "warm" and left:  # one that remembers earlier prompts must meet them all, in order
-            left = list(iter_turns(categories))
+            left = list(chain.from_iterable(categories.values()))
             size = len(left)
         jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
     num_jobs = min(num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
@@ -137,21 +138,19 @@ _COMPILED: set[str] = set()
 
 
 def _replay_job(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> list[PromptRecord]:
-    return list(_records(run, name, drafter, traces, max_draft))
-
-
-def _records(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> Iterator[PromptRecord]:
     if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
         _COMPILED.add(type(drafter).__name__)
+    records = []
     for trace in traces:
         about = PromptRecord.about(
             trace.prompt, run=run, method=name, model=trace.model, repeat=0, state=drafter.state, kind="drafter"
         )
         if not trace.output_ids:
-            yield PromptRecord(**about, failure=Failure("empty_answer", "the recorded answer has no tokens"))
+            records.append(PromptRecord(**about, failure=Failure("empty_answer", "the recorded answer has no tokens")))
             continue
         result = replay(drafter, trace, max_draft)
         if result.output_ids != trace.output_ids:
             raise AssertionError(f"{name} on {trace.key}: the loop did not give the recorded tokens")
-        yield PromptRecord(**about, **vars(result))
+        records.append(PromptRecord(**about, **vars(result)))
+    return records

@@ -8,7 +8,7 @@ max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `q
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TextIO
@@ -195,8 +195,3 @@ def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str,
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
-
-
-def iter_turns(groups: Mapping[str, list[Trace]]) -> Iterator[Trace]:
-    for traces in groups.values():
-        yield from traces

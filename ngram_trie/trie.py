@@ -37,7 +37,7 @@ def _slot(nodes: Rows, table: Rows, node: int, token: int) -> int:
 
 
 @njit(cache=True)
-def _add(nodes: Rows, table: Rows, size: int, node: int, token: int, weight: int) -> tuple[int, int]:
+def add_child(nodes: Rows, table: Rows, size: int, node: int, token: int, weight: int) -> tuple[int, int]:
     """Count `weight` at the child of `node` by `token`, inserting it where missing (equation 4): child, new size."""
     slot = _slot(nodes, table, node, token)
     child = int(table[slot])
@@ -76,7 +76,7 @@ def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
 
 
 @njit(cache=True)
-def _prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray]:
+def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray]:
     """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens and parents of a draft tree."""
     # The min-heap of the paper, over counts alone: its smallest entry is the count a node needs to be kept. It starts
     # with zeros, which every node beats. Below a node that is not kept nothing can be, so the walk stops there.
@@ -159,7 +159,7 @@ def _count_windows(
         for depth in range(min(n, position + 1), 0, -1):
             start = position - depth + 1
             weight = min(prefix_len, start + 1, n - depth + 1)
-            reached[depth], size = _add(nodes, table, size, reached[depth - 1], token, weight)
+            reached[depth], size = add_child(nodes, table, size, reached[depth - 1], token, weight)
         position += 1
     return size
 
@@ -186,7 +186,7 @@ def _draft(
     node = _match(text, nodes, table, prefix_len)
     if node == 0:
         return text[-1:].copy(), np.full(1, -1, np.int64)
-    return _prune(nodes, node, num_draft, deep, text[-1])
+    return prune(nodes, node, num_draft, deep, text[-1])
 
 
 class NgramTrie(_Trie):
@@ -282,7 +282,7 @@ def _store_windows(
     for window in range(start, len(text) - n + 1):
         prefix = 0
         for length in range(1, prefix_len + 1):
-            prefix, size = _add(nodes, table, size, prefix, text[window + prefix_len - length], 1)
+            prefix, size = add_child(nodes, table, size, prefix, text[window + prefix_len - length], 1)
             entry = window * prefix_len + length
             later[entry] = 0
             if waiting[prefix, 0] == 0:
@@ -309,9 +309,9 @@ def _insert_followers(
     entry = int(waiting[prefix, 0])
     while entry != 0:
         window = (entry - 1) // prefix_len
-        node, size = _add(nodes, table, size, prefix, _THEN, 1)
+        node, size = add_child(nodes, table, size, prefix, _THEN, 1)
         for follower in range(window + prefix_len, window + n):
-            node, size = _add(nodes, table, size, node, text[follower], 1)
+            node, size = add_child(nodes, table, size, node, text[follower], 1)
         entry = int(later[entry])
     waiting[prefix, 0] = 0
     return size
@@ -355,7 +355,7 @@ def _released_draft(
     prefix: int, root_token: int, nodes: Rows, table: Rows, n: int, prefix_len: int, num_draft: int
 ) -> tuple[IntArray, IntArray]:
     top = int(table[_slot(nodes, table, prefix, _THEN)])
-    tokens, parents = _prune(nodes, top, num_draft, True, root_token)
+    tokens, parents = prune(nodes, top, num_draft, True, root_token)
     if nodes[top, COUNT] * (n - prefix_len) > num_draft:
         return _drop_longest(tokens, parents, num_draft)
     return tokens, parents

@@ -250,10 +250,11 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
     traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(60)["qa"], 1)]
     path = tmp_path / "records.jsonl"
     jobs: list[int] = []
+    replay_job = replay._replay_job
 
     def counted(run_id: str, name: str, drafter: Drafter, part: list[Trace], max_draft: int) -> list[PromptRecord]:
         jobs.append(len(part))
-        return list(replay._records(run_id, name, drafter, part, max_draft))
+        return replay_job(run_id, name, drafter, part, max_draft)
 
     monkeypatch.setattr(replay, "_replay_job", counted)
     for _ in range(2):
