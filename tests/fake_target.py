@@ -1,0 +1,84 @@
+"""A target whose choices a test writes down: any function of the text so far, and what it was asked to verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+
+from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.target import Forward
+from ngram_trie.tree import DraftTree, IntArray
+
+
+def fibonacci(text: list[int]) -> int:
+    return (text[-1] + text[-2]) % 100
+
+
+def jumbled(vocabulary: int) -> Callable[[list[int]], int]:
+    """A choice that depends on the last three tokens and the position in no simple way."""
+    return lambda text: (7 * text[-1] + 5 * sum(text[-3:-1]) + len(text) // 3) % 101 % vocabulary
+
+
+class FakeTarget:
+    """Args:
+    rule: the next token after a text.
+    runners_up: logits of the vocabulary after a text, largest for what `rule` says; one-hot by default.
+    """
+
+    build_seconds = 0.0
+
+    def __init__(
+        self,
+        rule: Callable[[list[int]], int],
+        vocabulary: int = 100,
+        max_draft: int = 99,
+        runners_up: Callable[[list[int]], torch.Tensor] | None = None,
+    ) -> None:
+        self.rule, self.vocabulary, self.max_draft, self.context_limit = rule, vocabulary, max_draft, 1000
+        self.runners_up = runners_up or (lambda text: torch.eye(vocabulary)[rule(text)])
+        self.last: Forward
+        self.forwards: list[Forward] = []
+
+    def prefill(self, prompt_ids: IntArray) -> int:
+        self.text: list[int] = prompt_ids.tolist()
+        return int(self._forward(None, [self.text])[0])
+
+    def verify(self, tree: DraftTree) -> IntArray:
+        return self._forward(tree, [self.text + tree.tokens[tree.path_to(node)].tolist() for node in range(len(tree))])
+
+    def commit(self, past: int, path: list[int]) -> None:
+        assert past == len(self.text) and self.last.tree is not None
+        self.text += self.last.tree.tokens[path].tolist()
+        self.last.path = path
+
+    def synchronize(self) -> None:
+        pass
+
+    def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
+        choices = np.array([self.rule(text) for text in texts])
+        logits = torch.stack([self.runners_up(text) for text in texts])
+        assert (logits.argmax(-1).numpy() == choices).all()
+        self.last = Forward(tree, torch.empty(0), logits, choices)
+        self.forwards.append(self.last)
+        return choices
+
+    @property
+    def trees(self) -> list[DraftTree]:
+        return [forward.tree for forward in self.forwards if forward.tree is not None]
+
+    def greedy(self, prompt: list[int], length: int) -> list[int]:
+        """`length` tokens, one by one."""
+        text = list(prompt)
+        for _ in range(length):
+            text.append(self.rule(text))
+        return text[len(prompt) :]
+
+
+def answer(target: FakeTarget, drafter: Drafter, prompt: list[int], length: int) -> GenerationResult:
+    """The loop's answer, which has to be the greedy one."""
+    result = SpeculativeDecoder(target, drafter).generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+    assert result.output_ids == target.greedy(prompt, length)
+    return result
