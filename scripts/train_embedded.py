@@ -14,7 +14,7 @@ import random
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,13 +66,30 @@ class TrainConfig:
     adam_lr: float = 5e-4
 
 
-def train_tokenizer(config: TrainConfig) -> PreTrainedTokenizerFast:
-    """Byte-level BPE over the world's text: common words and names become whole tokens, any text is possible."""
+@dataclass(frozen=True)
+class Source:
+    """Where samples come from.
+
+    Attributes:
+        training: a fresh sample from a generator of random numbers, the context scale in (0, 1], the number of turns
+            and the share of the context's subjects that are of one kind.
+        held_out: a full-size sample about what training never sees.
+    """
+
+    training: Callable[[random.Random, float, int, float], world.Sample]
+    held_out: Callable[[random.Random], world.Sample]
+
+
+WORLD = Source(world.training_sample, lambda rng: world.random_sample(rng, 1.0, 1, world.is_held_out))
+
+
+def train_tokenizer(config: TrainConfig, source: Source = WORLD) -> PreTrainedTokenizerFast:
+    """Byte-level BPE over the source's text: common words and names become whole tokens, any text is possible."""
     rng = random.Random(config.seed)
 
     def texts() -> Iterator[str]:
         for _ in range(6000):
-            for message in world.training_sample(rng, 1.0, 2).messages():
+            for message in source.training(rng, 1.0, 2, 0.5).messages():
                 yield message["content"]
 
     tokenizer = Tokenizer(models.BPE())
@@ -167,8 +184,8 @@ def plant_induction_head(model: LlamaForCausalLM) -> None:
 class Batches:
     """Rows of packed samples with a loss weight per token. Draws depend on the seed and the step alone."""
 
-    def __init__(self, config: TrainConfig, tokenizer: PreTrainedTokenizerFast) -> None:
-        self.config, self.tokenizer = config, tokenizer
+    def __init__(self, config: TrainConfig, tokenizer: PreTrainedTokenizerFast, source: Source = WORLD) -> None:
+        self.config, self.tokenizer, self.source = config, tokenizer, source
 
     def encode(self, sample: world.Sample) -> tuple[list[int], list[float]]:
         """Token ids of the conversation and a weight for each: 1 in answers, `prompt_weight` elsewhere."""
@@ -210,13 +227,13 @@ class Batches:
             if rng.random() < copy_share:
                 items = iter([self.copy_row(rng, length)])
             else:
-                items = iter(lambda: self.encode(world.training_sample(rng, self.size(rng, step), 3, alike)), None)
+                items = iter(lambda: self.encode(self.source.training(rng, self.size(rng, step), 3, alike)), None)
             for tokens, token_weights in items:
                 room = min(length - end, len(tokens))
                 ids[row, end : end + room] = torch.tensor(tokens[:room])
                 weights[row, end : end + room] = torch.tensor(token_weights[:room])
                 end += room
-                if length - end < 150:
+                if length - end < min(150, length // 3):
                     break
         if step >= self.config.prompt_steps:
             weights[weights < 1] = 0
@@ -276,12 +293,12 @@ def schedule(config: TrainConfig, step: int) -> float:
     return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * 0.98 + 0.02
 
 
-def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> None:
+def train(config: TrainConfig, output: Path, checkpoint_every: int = 200, source: Source = WORLD) -> None:
     """Train, with a checkpoint to go on from after an interruption, and save model and tokenizer to `output`."""
     output.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(config)
+    tokenizer = train_tokenizer(config, source)
     tokenizer.save_pretrained(output)
-    batches = Batches(config, tokenizer)
+    batches = Batches(config, tokenizer, source)
     model = build_model(config, config.vocab_size)
     matrices = [
         p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "lm_head" not in name
@@ -303,7 +320,7 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
         first, seconds = state["step"], state["seconds"]
         print(f"resuming at step {first}", flush=True)
     test_rng = random.Random(7)
-    held_out = [held_out_sample(test_rng) for _ in range(48)]
+    held_out = [source.held_out(test_rng) for _ in range(48)]
     compute_loss = torch.compile(loss_of, dynamic=False) if shutil.which("g++") else loss_of
     log = (output / "training_log.jsonl").open("a")
     for step in range(first, config.num_steps):
@@ -344,11 +361,6 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200) -> Non
     (output / "training.json").write_text(
         json.dumps(asdict(config) | {"seconds": round(seconds), "device": cpu_name()}, indent=1) + "\n"
     )
-
-
-def held_out_sample(rng: random.Random) -> world.Sample:
-    """A full-size sample about subjects that training never sees."""
-    return world.random_sample(rng, 1.0, 1, world.is_held_out)
 
 
 if __name__ == "__main__":
