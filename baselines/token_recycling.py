@@ -1,0 +1,141 @@
+"""Token Recycling (Luo et al. 2024, arXiv 2408.08696): the runners-up of earlier forwards, kept for every token, fill a
+static tree.
+
+Shapes: V = vocabulary, k = successors kept for a token, m = nodes with the root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+#: The release's template "2.2.2" (`tree_template_.py`): level by level, how many of its best successors each node gets;
+#: nodes that are not listed get none. 80 nodes, in levels of 8, 21, 25, 15, 8 and 3.
+_CHILDREN = (
+    (8,),
+    (8, 4, 3, 2, 1, 1, 1, 1),
+    (8, 3, 2, 1, 1, 1, 1, 1, 2, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1),
+    (5, 2, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1, 0, 0, 1, 1),
+    (3, 1, 1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 1),
+    (2, 0, 0, 1),
+)
+TEMPLATE_NODES = 80
+TEMPLATE_K = 8
+
+
+@cache
+def template(num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K) -> tuple[IntArray, IntArray]:
+    """The tree's shape, breadth first: (m,) parents, -1 for the root, and (m,) ranks, the how-manieth best successor of
+    its parent a node is, counted from 0.
+
+    Fewer than 80 nodes are those with the most descendants in the published template, which is where it expects to go
+    on; it names no order of its own. Successors beyond `k` and what hangs below them are left out.
+    """
+    parents, ranks, level = [-1], [0], [0]
+    for counts in _CHILDREN:
+        below = []
+        for node, count in zip(level, counts, strict=False):
+            for rank in range(count):
+                below.append(len(parents))
+                parents.append(node)
+                ranks.append(rank)
+        level = below
+    sizes = np.ones(len(parents), np.int64)  # of the subtrees
+    for node in range(len(parents) - 1, 0, -1):
+        sizes[parents[node]] += sizes[node]
+    kept = [0]
+    # No node has more descendants than its parent, so parents come first; of equals, the one nearer to the root.
+    for node in np.argsort(-sizes, kind="stable")[1:].tolist():
+        if len(kept) <= num_draft and ranks[node] < k and parents[node] in kept:
+            kept.append(node)
+    kept.sort()
+    index = {node: place for place, node in enumerate(kept)}
+    return (
+        np.array([index.get(parents[node], -1) for node in kept], np.int64),
+        np.array([ranks[node] for node in kept], np.int64),
+    )
+
+
+class TokenRecycling(Drafter):
+    """Token Recycling: a matrix of the k likeliest successors that every token had when it was last seen, searched
+    breadth first from the text's last token in a fixed tree (section 3 of the paper; Luowaterbi/TokenRecycling).
+
+    After each forward the row of every verified token, accepted or not, becomes the top k of its logits. Where a token
+    stands at several nodes the last of them counts (upstream leaves it to the device). The prefill gives the row of the
+    prompt's last token; upstream reads it from its first step, and like it nothing is learnt from the rest of the
+    prompt. Rows begin as zeros, so an unknown token is followed by k times token 0, which is drafted as it is upstream.
+
+    Upstream keeps the matrix from request to request; here that is asked for by `keep_between_prompts`.
+
+    Args:
+        num_draft: most nodes, at most the template's 80; `propose` takes its budget where that is smaller. See
+            `template` for which are left out.
+        k: successors kept for a token, at most the 8 that the template uses.
+        keep_between_prompts: keep the matrix from one prompt to the next. The drafter's state is then "warm".
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    reads = "logits"
+
+    def __init__(
+        self, *, num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K, keep_between_prompts: bool = False
+    ) -> None:
+        check_int("num_draft", num_draft, 1, TEMPLATE_NODES)
+        check_int("k", k, 1, TEMPLATE_K)
+        if not isinstance(keep_between_prompts, bool):
+            raise ValueError(f"keep_between_prompts={keep_between_prompts!r}: must be true or false")
+        self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
+        self._matrix: NDArray[np.int32] | None = None  # (V, k)
+        if keep_between_prompts:
+            self.state = "warm"  # type: ignore[misc]
+
+    def bind(self, target: Any) -> None:
+        self.target = target
+        self._matrix = None  # another target has another vocabulary
+
+    def start(self, prompt: Prompt) -> None:
+        if self._matrix is None or not self.keep_between_prompts:
+            self._matrix = np.zeros((self.target.last.logits.shape[-1], self.k), np.int32)
+        self._root = int(prompt.ids[-1])
+        self._prefilled = prompt.ids[-1:]
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        if len(new_ids):
+            self._root = int(new_ids[-1])
+
+    def propose(self, budget: int) -> DraftTree:
+        matrix = self._learnt()
+        num_draft = min(self.num_draft, budget)
+        if num_draft < 1:
+            return DraftTree.root_only(self._root)
+        parents, ranks = template(num_draft, self.k)
+        tokens = np.zeros(len(parents), np.int64)
+        tokens[0] = self._root
+        for _ in _CHILDREN:  # each round makes one more level right
+            tokens[1:] = matrix[tokens[parents[1:]], ranks[1:]]
+        return DraftTree(tokens, parents)
+
+    def _learnt(self) -> NDArray[np.int32]:
+        """The matrix with what the last forward said.
+
+        The top k are found where the logits are and come over at once: the matrix is small, and a search in it by many
+        small kernels would cost more than the copy.
+        """
+        assert self._matrix is not None
+        last = self.target.last
+        successors = last.logits.topk(self.k, dim=-1).indices.cpu().numpy()
+        tokens = self._prefilled if last.tree is None else last.tree.tokens
+        # numpy leaves open which of several equal indices wins.
+        unique, from_behind = np.unique(tokens[::-1], return_index=True)
+        self._matrix[unique] = successors[len(tokens) - 1 - from_behind]
+        return self._matrix
