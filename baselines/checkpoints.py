@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import snapshot_download
@@ -62,6 +64,12 @@ def read_tensors(folder: Path) -> Tensors:
     if not tensors:
         raise FileNotFoundError(f"{folder}: no weights there (*{', *'.join(SUFFIXES)})")
     return tensors
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json beside the weights; empty if there is none."""
+    file = folder / "config.json"
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
 
 
 def fill(module: nn.Module, tensors: Mapping[str, torch.Tensor], where: Path) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from baselines.checkpoints import fill
+from baselines.checkpoints import fill, read_config
 from baselines.medusa import HeadDrafter, ResBlock, TreeLayout
 from ngram_trie.drafter import Prompt
 from ngram_trie.target import KVCache
@@ -91,9 +91,10 @@ class Hydra(HeadDrafter):
         if len(numbers("hydra_mlp", 1)) < self.num_heads:
             raise ValueError(f"num_heads={self.num_heads}: {folder} holds {len(numbers('hydra_mlp', 1))}")
         config, backbone = self.target.model.config, type(self.target.model.base_model)
-        num_layers = len(numbers("hydra_mlp.0", 2))
+        # Blocks that share their weights may be stored once; then only the config knows how many there are.
+        num_layers = read_config(folder).get("hydra_num_layers") or len(numbers("hydra_mlp.0", 2))
         heads = HydraHeads(config, backbone, self.num_heads, num_layers, f"{prefix}norm.weight" in tensors)
-        if num_layers > 1:  # blocks that share their weights may be stored once
+        if num_layers > 1:
             for key in [key for key in heads.state_dict() if key not in tensors]:
                 parts = key.split(".")
                 if parts[0] == "hydra_mlp" and (stored := ".".join([*parts[:2], "3", *parts[3:]])) in tensors:

@@ -6,7 +6,6 @@ Shapes: H = hidden size, V = vocabulary, h = heads, d = depth of a node (1 below
 from __future__ import annotations
 
 import heapq
-import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from baselines.checkpoints import fill, local_parts, locate, read_tensors
+from baselines.checkpoints import fill, local_parts, locate, read_config, read_tensors
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.target import TargetModel
@@ -155,10 +154,9 @@ class HeadDrafter(Drafter):
         self.module = self.load(read_tensors(folder), folder).to(target.device, target.model.dtype).eval()
         accuracies = None
         if self.tree == "likely":
-            config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-            accuracies = config.get("head_accuracies")
+            accuracies = read_config(folder).get("head_accuracies")
             if not accuracies:
-                raise ValueError(f"{folder}/config.json: has no head_accuracies; use tree=published")
+                raise ValueError(f"{folder}: its config.json has no head_accuracies; use tree=published")
         self._likely = accuracies and accuracies[: self.num_heads]
         self._layouts: dict[int, TreeLayout] = {}
 

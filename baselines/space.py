@@ -1,5 +1,5 @@
-"""SPACE (Yi et al. 2024, arXiv 2402.11809): a target fine-tuned to guess several tokens at once from mask tokens, so that
-one forward verifies the last guesses and makes the next ones.
+"""SPACE (Yi et al. 2024, arXiv 2402.11809): a target fine-tuned to guess several tokens at once from mask tokens. One
+forward verifies the last guesses and makes the next ones.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ngram_trie.tree import DraftTree
 
 
 class Space(Drafter):
-    """SPACE's parallel decoding (section 3.2): the candidates are a chain; behind the root and behind each of them stand
+    """SPACE's parallel decoding (section 3.2): the candidates are a chain, and behind the root and each of them stand
     `num_masks` mask tokens. Whichever candidate turns out to be the last one accepted, what the model says at the masks
     behind it are the candidates of the next step. With k masks that is (k + 1)^2 tokens a forward: 36 as published.
 

@@ -62,6 +62,8 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
+    #: The part of the prompt that drafts are made from, a name of `Prompt.part`.
+    context: str = "prompt"
     #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
     #: trained for it, and is compared with that model's own vanilla.
     own_model: str | None = None

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from ngram_trie import provenance
+from ngram_trie.config import relative
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NoDraft
@@ -67,7 +68,7 @@ class Run:
 def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
     """The methods whose parts are all there, and for each of the others, by name, what is missing and how to get it."""
     missing = {
-        name: f"{where}: not there; {how}"
+        name: f"{relative(str(where))}: not there; {how}"
         for name, method in methods.items()
         if isinstance(method, Drafter)
         for where, how in method.parts().items()

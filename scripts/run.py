@@ -65,8 +65,8 @@ def measure_live(config: DictConfig) -> Path:
     stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
     prompts = {name: [build_prompt(q, tokenizer) for q in dataset.questions] for name, dataset in datasets.items()}
     for method in methods.values():
-        if isinstance(method, Drafter) and method.reads == "tokens":
-            method.start(next(iter(prompts.values()))[0])
+        if isinstance(method, Drafter):
+            next(iter(prompts.values()))[0].part(method.context)
 
     manifest = runner.device_manifest(
         configuration.resolve(config) | {"parts": runner.part_hashes(methods)},
@@ -120,7 +120,7 @@ def measure_replay(config: DictConfig) -> Path:
         categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
     for trace in next(filter(None, categories.values()), [])[:1]:
         for method in methods.values():
-            method.start(trace.prompt)
+            trace.prompt.part(method.context)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     manifest = runner.device_manifest(configuration.resolve(config), "replay", digest, torch.device("cpu"))
     folder = Path(config.output or configuration.default_folder(config, manifest.run))

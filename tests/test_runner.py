@@ -26,7 +26,7 @@ def prompt(question: str, length: int = 20) -> Prompt:
 
 
 def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> runner.Run:
-    decoders = runner.bind_methods(methods, tiny_target("llama"))
+    decoders = runner.bind_methods(methods, tiny_target("llama"), tiny_target)
     prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
     return runner.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
 
@@ -117,9 +117,55 @@ def test_vanilla_is_required() -> None:
         make_run({"ngram_trie": NgramTrieDrafter()})
 
 
+class Guesser(NoDraft):
+    """Comes with a model of its own, a Qwen2 in place of the run's Llama."""
+
+    own_model = "qwen2"
+
+
+def test_a_method_with_a_model_of_its_own_is_compared_with_that_models_vanilla(tmp_path: Path) -> None:
+    records = measured(make_run({"vanilla": NoDraft(), "own": Guesser()}), tmp_path)
+    assert [r.method for r in records[:3]] == ["vanilla", "own_vanilla", "own"]
+    assert runner.decoder_names({"vanilla": NoDraft(), "own": Guesser()}) == ["vanilla", "own_vanilla", "own"]
+    outputs = {r.method: r.output_ids for r in records if r.repeat == 0 and r.question_id == "q0"}
+    assert outputs["own"] == outputs["own_vanilla"] != outputs["vanilla"]
+    assert {r.method: r.baseline for r in records} == {
+        "vanilla": "vanilla",
+        "own_vanilla": "own_vanilla",
+        "own": "own_vanilla",
+    }
+    assert all(r.lossless.verdict == "identical" for r in records if r.method == "own")
+    frame = metrics.to_frame(records)
+    own = frame[frame.method == "own"]
+    base = frame[frame.method == "own_vanilla"]
+    expected = (own.num_tokens.sum() / own.seconds.sum()) / (base.num_tokens.sum() / base.seconds.sum())
+    assert metrics.speedup(frame, "own").ratio == pytest.approx(expected)
+
+
+class Needy(NoDraft):
+    """Lacks a part."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def parts(self) -> dict[Path, str]:
+        return {self.folder: "run `make it`"}
+
+
+def test_a_missing_part_is_named_and_the_other_methods_stay(tmp_path: Path) -> None:
+    methods = {"vanilla": NoDraft(), "needy": Needy(tmp_path / "absent"), "fed": Needy(tmp_path)}
+    there, missing = runner.split_missing(methods)
+    assert list(there) == ["vanilla", "fed"]
+    assert missing == {"needy": f"{tmp_path / 'absent'}: not there; run `make it`"}
+    (tmp_path / "config.json").write_text("1")
+    before = runner.part_hashes(there)
+    (tmp_path / "config.json").write_text("2")
+    assert before.keys() == {"fed"} and before != runner.part_hashes(there)
+
+
 def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
     with pytest.raises(TypeError, match="neither"):
-        runner.bind_methods({"vanilla": object()}, tiny_target("llama"))
+        runner.bind_methods({"vanilla": object()}, tiny_target("llama"), tiny_target)
 
 
 @pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])

@@ -1,0 +1,62 @@
+"""Weights come from folders or the hub, without pickle, and what does not fit is listed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from baselines.checkpoints import fill, local_parts, locate, read_tensors
+
+
+@pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "pytorch_model.bin"])
+def test_every_weight_format_is_read(tmp_path: Path, name: str) -> None:
+    tensors = {"x": torch.arange(3.0), "y": torch.ones(2, 2)}
+    (save_file if name.endswith(".safetensors") else torch.save)(tensors, tmp_path / name)
+    torch.save({"lr": 0.1}, tmp_path / "training_args.bin")  # what trainers leave beside weights
+    found = read_tensors(tmp_path)
+    assert found.keys() == tensors.keys() and all(found[key].equal(tensors[key]) for key in tensors)
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_no_pickle_is_run(tmp_path: Path) -> None:
+    torch.save({"x": Trap()}, tmp_path / "heads.pt")
+    with pytest.raises(FileNotFoundError, match=r"heads\.pt: holds more than tensors, not read"):
+        read_tensors(tmp_path)
+
+
+def test_a_torn_file_and_an_empty_folder_are_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no weights there"):
+        read_tensors(tmp_path)
+    (tmp_path / "a.safetensors").write_bytes(b"torn")
+    with pytest.raises(FileNotFoundError, match=r"a\.safetensors: not readable") as error:
+        read_tensors(tmp_path)
+    assert "\n" not in str(error.value)
+
+
+def test_what_does_not_fit_is_listed() -> None:
+    layer = nn.Linear(2, 3)
+    with pytest.raises(ValueError, match=r"missing: bias; unexpected: other; of another shape: weight \(2, 3\), not"):
+        fill(layer, {"weight": torch.zeros(2, 3), "other": torch.zeros(1)}, Path("there"))
+    fill(layer, {"weight": torch.ones(3, 2, dtype=torch.float16), "bias": torch.zeros(3)}, Path("there"))
+    assert layer.weight.dtype == torch.float32 and layer.weight.eq(1).all()
+
+
+def test_a_hub_id_is_no_part_to_look_for_and_a_folder_is(tmp_path: Path) -> None:
+    assert local_parts("someone/weights", "how") == {}
+    assert local_parts(str(tmp_path / "absent"), "how") == {tmp_path / "absent": "how"}
+    assert locate(str(tmp_path)) == tmp_path
+
+
+def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(FileNotFoundError, match="weights 'someone/nothing-of-this-name': no such folder") as error:
+        locate("someone/nothing-of-this-name")
+    assert "\n" not in str(error.value)
