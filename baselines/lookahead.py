@@ -64,8 +64,8 @@ class Lookahead(Drafter):
 
     Departures from upstream:
     - A guess of N - 1 tokens that is accepted whole emits N tokens (5 with N = 5), its last one being the target's own
-      choice after it. Spec-Bench's copy and older upstream versions stop comparing one token early and emit N - 1; the
-      tokens are the same, the steps more. A newer upstream version mends this.
+      choice after it. Both public copies, upstream's (its issue 56; pull request 68 mends it) and Spec-Bench's, stop
+      comparing one token early and emit N - 1: the same text in more steps.
     - `seed_with_prompt` pools the output's n-grams as they are emitted; upstream's greedy loop notes the step's last
       token in place of each one.
     - Upstream puts the first row into the prefill and tries no guesses while the window fills. Here the first row goes
@@ -154,7 +154,7 @@ class Lookahead(Drafter):
     def _read_text(self, new_ids: Sequence[int]) -> None:
         text = [*self._tail, *new_ids]
         if self.seed_with_prompt:
-            # What is left of an n-gram's length in the tail ends in old tokens alone, and is pooled already.
+            # An n-gram that ends in an old token is pooled already.
             for end in range(max(self.level, len(self._tail) + 1), len(text) + 1):
                 self.pool.add(text[end - self.level : end])
         self._tail = text[-self.level :]

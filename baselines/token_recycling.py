@@ -70,8 +70,8 @@ class TokenRecycling(Drafter):
 
     After each forward the row of every verified token, accepted or not, becomes the top k of its logits. Where a token
     stands at several nodes the last of them counts (upstream leaves it to the device). The prefill gives the row of the
-    prompt's last token; upstream reads it from its first step, and like it nothing is learnt from the rest of the
-    prompt. Rows begin as zeros, so an unknown token is followed by k times token 0, which is drafted as it is upstream.
+    prompt's last token, which upstream gets from its first step; neither learns from the rest of the prompt. Rows begin
+    as zeros, so an unknown token is followed by k times token 0, and that is drafted, here as upstream.
 
     Upstream keeps the matrix from request to request; here that is asked for by `keep_between_prompts`.
 
