@@ -17,7 +17,7 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-all figures-run calibrate \
-	notebooks report bench-drafting train-embedded prompts test lint format clean
+	notebooks report bench-drafting build-datastore train-embedded prompts test lint format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
@@ -70,6 +70,9 @@ report: setup ## Derive tables and figures again from the records in OUTPUT, a r
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
+
+build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
+	$(RUN) -m scripts.build_datastore
 
 train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
 	$(RUN) -m scripts.train_embedded

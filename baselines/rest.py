@@ -1,111 +1,19 @@
-"""REST (He et al. 2023, arXiv 2311.08252): drafts retrieved from a datastore of other texts by the last tokens.
-
-A datastore is a folder: `header.json`, `tokens.bin` and `suffixes.bin`, both int32 and little-endian. `tokens` are the
-documents, each followed by `BORDER`; `suffixes` are all positions, sorted by the tokens that stand there. Both are
-memory-mapped, so opening one takes no time and memory is taken only by the pages that are searched.
-"""
+"""REST (He et al. 2023, arXiv 2311.08252): drafts retrieved from a datastore of other texts by the last tokens."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
-from ngram_trie.drafter import Drafter, Prompt, State, TokenHistory
+from baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
+from ngram_trie.drafter import HistoryDrafter, Prompt, State
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NUM_FIELDS, add_child, prune
-
-Tokens: TypeAlias = NDArray[np.int32]
-
-#: Ends a document; no token is negative, so nothing that is looked up holds it.
-BORDER = -1
-FORMAT = "ngram-trie datastore 1"
-BUILD_COMMAND = "python -m scripts.build_datastore SOURCE"
-#: Sorted by so many tokens, suffixes can be looked up by so many.
-SORTED_TOKENS = 16
-#: Positions are 32-bit integers.
-MOST_TOKENS = 2**31 - 1
-
-
-def suffix_array(tokens: Tokens, num_sorted: int = SORTED_TOKENS) -> Tokens:
-    """(k,) all positions of `tokens`, (k,), ordered by the `num_sorted` tokens that begin there, then by position.
-
-    Manber and Myers' prefix doubling: ranks by h tokens give the ranks by 2h, so four sorts are enough for 16.
-    """
-    rank = np.unique(tokens, return_inverse=True)[1].astype(np.int64)
-    order = np.argsort(rank, kind="stable")
-    length = 1
-    while length < num_sorted:
-        after = np.zeros_like(rank)  # 0 is the end of the text, before any token
-        after[:-length] = rank[length:] + 1
-        key = rank * (len(tokens) + 1) + after
-        order = np.argsort(key, kind="stable")
-        sorted_key = key[order]
-        rank[order] = np.concatenate([[0], np.cumsum(sorted_key[1:] != sorted_key[:-1])])
-        length *= 2
-    return order.astype(np.int32)
-
-
-def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
-    """Write the datastore of `documents`, token ids in [0, 2**31), to `folder`; the number of tokens, borders included.
-
-    Raises:
-        ValueError: no tokens, too many, or one out of range.
-    """
-    parts = []
-    for number, document in enumerate(documents):
-        ids = np.asarray(document, np.int64)
-        if len(ids) and (ids.min() < 0 or ids.max() >= 2**31):
-            raise ValueError(f"document {number}: token ids must be from 0 to 2**31 - 1")
-        if len(ids):
-            parts += [ids.astype(np.int32), np.array([BORDER], np.int32)]
-    size = sum(map(len, parts))
-    if not size:
-        raise ValueError("the documents hold no tokens")
-    if size > MOST_TOKENS:
-        raise ValueError(f"{size} tokens are more than a datastore holds, {MOST_TOKENS}")
-    tokens = np.concatenate(parts)
-    folder.mkdir(parents=True, exist_ok=True)
-    # The header is written last: without it a datastore is not complete. Removed files stay readable where mapped.
-    for name in ("header.json", "tokens.bin", "suffixes.bin"):
-        (folder / name).unlink(missing_ok=True)
-    tokens.astype("<i4").tofile(folder / "tokens.bin")
-    suffix_array(tokens).astype("<i4").tofile(folder / "suffixes.bin")
-    about = {"format": FORMAT, "tokens": size, "documents": len(parts) // 2, "sorted_tokens": SORTED_TOKENS}
-    (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    return size
-
-
-class Datastore:
-    """A datastore opened for reading.
-
-    Raises:
-        FileNotFoundError: there is none in `folder`; the message says what builds one.
-        ValueError: the files do not belong together.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        header = folder / "header.json"
-        if not header.is_file():
-            raise FileNotFoundError(f"datastore={folder}: no datastore there; build it: {BUILD_COMMAND} {folder}")
-        try:
-            about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
-            size = about["tokens"] if about["format"] == FORMAT else -1
-        except (ValueError, KeyError, TypeError):
-            size = -1
-        files = [folder / "tokens.bin", folder / "suffixes.bin"]
-        if any(not file.is_file() or file.stat().st_size != 4 * size for file in files):
-            raise ValueError(
-                f"datastore={folder}: damaged or of another format; build it anew: {BUILD_COMMAND} {folder}"
-            )
-        # np.asarray: a plain array over the same mapped pages, which numba takes.
-        self.tokens, self.suffixes = (np.asarray(np.memmap(file, "<i4", mode="r")) for file in files)
 
 
 @njit(cache=True)
@@ -174,7 +82,7 @@ def _retrieve(
     return prune(nodes, 0, num_draft, False, text[-1])
 
 
-class REST(Drafter):
+class REST(HistoryDrafter):
     """REST (section 3 of the paper): the longest suffix of the text, of `max_span` down to `min_span` tokens, that the
     datastore holds is looked up; what follows each hit becomes a path of a trie that counts prefixes, and the most
     frequent prefixes are drafted.
@@ -208,17 +116,18 @@ class REST(Drafter):
         num_draft: int = 64,
         max_hits: int = 5000,
     ) -> None:
-        if not isinstance(datastore, str | Path) or not str(datastore):
-            raise ValueError(f"datastore={datastore!r}: must be the path of a folder")
+        self.datastore = check_folder(datastore)
         check_int("max_span", max_span, 1, SORTED_TOKENS)
         check_int("min_span", min_span, 1, max_span)
         check_int("num_tokens", num_tokens, 1)
         check_int("num_draft", num_draft, 1)
         check_int("max_hits", max_hits, 1)
-        self.datastore = Path(datastore)
         self.max_span, self.min_span = max_span, min_span
         self.num_tokens, self.num_draft, self.max_hits = num_tokens, num_draft, max_hits
         self._opened: Datastore | None = None
+
+    def parts(self) -> Mapping[Path, str]:
+        return {self.datastore: how_to_get(self.datastore)}
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process maps the files itself instead of being sent their content.
@@ -229,10 +138,7 @@ class REST(Drafter):
         FileNotFoundError, ValueError: no usable datastore (`Datastore`).
         """
         self._opened = self._opened or Datastore(self.datastore)
-        self._history = TokenHistory(prompt.ids)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._history.append(new_ids)
+        super().start(prompt)
 
     def propose(self, budget: int) -> DraftTree:
         text, store = self._history.ids, self._opened

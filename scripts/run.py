@@ -122,7 +122,8 @@ def measure_replay(config: DictConfig) -> Path:
         for method in methods.values():
             trace.prompt.part(method.context)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
-    manifest = runner.device_manifest(configuration.resolve(config), "replay", digest, torch.device("cpu"))
+    resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
+    manifest = runner.device_manifest(resolved, "replay", digest, torch.device("cpu"))
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     num_answers = sum(map(len, categories.values())) * len(methods)
     if config.force or not runner.is_complete(folder, manifest.run, num_answers):

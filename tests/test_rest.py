@@ -1,4 +1,3 @@
-import json
 import pickle
 from collections import Counter
 from pathlib import Path
@@ -10,12 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replay import TRACES
 
-from baselines.rest import BORDER, REST, Datastore, build_datastore, suffix_array
+from baselines.datastore import build_datastore
+from baselines.rest import REST
 from ngram_trie.drafter import Prompt
 from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.runner import part_hashes, split_missing
+from ngram_trie.traces import read_traces
 from ngram_trie.tree import DraftTree
-from scripts import build_datastore as script
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=1, max_size=4).filter(any)
 
@@ -69,17 +69,19 @@ def test_the_output_is_looked_up_and_a_new_prompt_starts_afresh(store: Path) -> 
     assert drafter.propose(1).num_draft == 1
 
 
-def test_a_missing_or_damaged_datastore_is_one_line_that_says_what_to_do(store: Path) -> None:
+def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:
+    missing = REST(datastore="nowhere")
     with pytest.raises(
-        FileNotFoundError, match=r"datastore=nowhere: .* python -m scripts.build_datastore SOURCE nowhere"
+        FileNotFoundError, match=r"datastore=nowhere: .* scripts.build_datastore SOURCE --output nowhere"
     ):
-        drafted(Path("nowhere"), [1])
-    (store / "tokens.bin").write_bytes(b"1234")
-    with pytest.raises(ValueError, match="damaged"):
-        drafted(store, [1])
-    (store / "header.json").write_text("{}")
-    with pytest.raises(ValueError, match="damaged"):
-        drafted(store, [1])
+        missing.start(Prompt(np.array([1])))
+    there, not_there = split_missing({"rest": missing, "other": REST(datastore=str(store))})
+    assert list(there) == ["other"] and "`make build-datastore`" in not_there["rest"]
+    before = part_hashes(there)["other"]
+    build_datastore([[1, 2, 3]], store)
+    assert part_hashes(there)["other"] != before
+    build_datastore([[1, 2, 4]], store)  # as many tokens
+    assert part_hashes(there)["other"] != before
 
 
 @pytest.mark.parametrize(
@@ -97,19 +99,6 @@ def test_a_missing_or_damaged_datastore_is_one_line_that_says_what_to_do(store: 
 def test_bad_values_are_named(field: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
         REST(**({"datastore": "store"} | {field: value}))
-
-
-def test_bad_documents_are_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no tokens"):
-        build_datastore([[]], tmp_path)
-    with pytest.raises(ValueError, match="document 1: token ids"):
-        build_datastore([[1], [-1]], tmp_path)
-
-
-@given(st.lists(st.integers(-1, 2), min_size=1, max_size=80))
-def test_the_suffix_array_is_sorted(tokens: list[int]) -> None:
-    order = suffix_array(np.array(tokens, np.int32)).tolist()
-    assert order == sorted(range(len(tokens)), key=lambda start: (tokens[start : start + 16], start))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -136,38 +125,6 @@ def test_drafts_are_the_most_frequent_prefixes_of_brute_force(
     kept = [tuple(path) for path in paths(tree)]
     assert len(set(kept)) == len(kept) == min(num_draft, len(counts))
     assert sorted((counts[path] for path in kept), reverse=True) == sorted(counts.values(), reverse=True)[: len(kept)]
-
-
-def test_the_script_builds_from_recorded_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source, folder = tmp_path / "traces.jsonl", tmp_path / "store"
-    traces = [
-        Trace("m", Prompt(np.array([1]), {}, "d", str(number)), output) for number, output in enumerate(([5, 6], [7]))
-    ]
-    source.write_text("".join(trace.to_json() + "\n" for trace in traces))
-    assert script.main([str(source), str(folder)]) == 0
-    assert "5 tokens" in capsys.readouterr().out
-    assert Datastore(folder).tokens.tolist() == [5, 6, BORDER, 7, BORDER]
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.jsonl", "{}\n", "a.jsonl:1: neither output_token_ids nor a text"),
-        ("a.jsonl", json.dumps({"text": "hello"}), "a.jsonl:1: a text needs --tokenizer"),
-        ("a.jsonl", "{", "a.jsonl:1: "),
-        ("a.txt", "hello", "a.txt: a text needs --tokenizer"),
-        ("a.txt", None, "a.txt: no such file"),
-        ("a.jsonl", "\n", "no tokens"),
-    ],
-)
-def test_the_script_names_what_is_wrong_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, message: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_text(content)
-    assert script.main([str(tmp_path / name), str(tmp_path / "store")]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
 
 
 # A question's datastore are the answers to other questions of all categories: of ten parts by question, the nine that

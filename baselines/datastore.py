@@ -1,0 +1,167 @@
+"""A datastore of other texts, which REST and the static automaton of SAM-Decoding draft from.
+
+It is a folder of `header.json` and of `tokens.bin` and `suffixes.bin`, both int32 and little-endian. `tokens` are the
+documents, each followed by `BORDER`; `suffixes` are all positions, sorted by the tokens that stand there. Both are
+memory-mapped, so opening one takes no time and memory is taken only by the pages that are searched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+Tokens: TypeAlias = NDArray[np.int32]
+
+#: Ends a document; no token is negative, so nothing that is looked up holds it.
+BORDER = -1
+FORMAT = "ngram-trie datastore 2"
+BUILD_COMMAND = "python -m scripts.build_datastore SOURCE --output"
+#: Sorted by so many tokens, suffixes can be looked up by so many.
+SORTED_TOKENS = 16
+#: Positions are 32-bit integers.
+MOST_TOKENS = 2**31 - 1
+
+
+@njit(cache=True)
+def suffix_array(tokens: Tokens, num_sorted: int = SORTED_TOKENS) -> Tokens:
+    """(k,) all positions of `tokens`, (k,), each -1 or more, ordered by the `num_sorted` tokens that begin there, then
+    by position; the end of the text comes before any token.
+
+    A radix sort from the last token to the first, by 16 bits at a time. Beside its input and output it needs room for
+    one more array of their size.
+    """
+    size = len(tokens)
+    order, sorted_order = np.arange(size).astype(np.int32), np.empty(size, np.int32)
+    highest = np.int64(tokens.max()) + 2
+    for offset in range(num_sorted - 1, -1, -1):
+        for shift in (0, 16):
+            if highest >> shift == 0:
+                continue
+            starts = np.zeros(2**16 + 1, np.int64)
+            for position in range(size):
+                digit = _digit(tokens, position + offset, shift)
+                starts[digit + 1] += 1
+            starts = np.cumsum(starts)
+            for rank in range(size):
+                digit = _digit(tokens, order[rank] + offset, shift)
+                sorted_order[starts[digit]] = order[rank]
+                starts[digit] += 1
+            order, sorted_order = sorted_order, order
+    return order
+
+
+@njit(inline="always")
+def _digit(tokens: Tokens, position: int, shift: int) -> int:
+    """16 bits of a token's rank: 0 behind the end, 1 for a border."""
+    return int(((np.int64(tokens[position]) + 2) >> shift) & 0xFFFF) if position < len(tokens) else 0
+
+
+def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
+    """Write the datastore of `documents`, token ids in [0, 2**31), to `folder`; the number of tokens, borders included.
+
+    Documents go to the disk as they come. Sorting them takes 8 bytes a token and a hundred seconds or so for a hundred
+    million. A datastore that was there stays until the new one is complete; cut short, the old one or none is left.
+
+    Raises:
+        ValueError: no tokens, too many, or one out of range.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {name: folder / f"{name}.part" for name in ("tokens.bin", "suffixes.bin")}
+    try:
+        num_tokens, num_documents, digest = _write_documents(documents, parts["tokens.bin"])
+        suffix_array(_map(parts["tokens.bin"])).astype("<i4", copy=False).tofile(parts["suffixes.bin"])
+    except BaseException:
+        for part in parts.values():
+            part.unlink(missing_ok=True)
+        raise
+    # The header comes last: without it a datastore is not complete. Replaced files stay readable where mapped.
+    (folder / "header.json").unlink(missing_ok=True)
+    for name, part in parts.items():
+        part.replace(folder / name)
+    about = {
+        "format": FORMAT,
+        "tokens": num_tokens,
+        "documents": num_documents,
+        "sorted_tokens": SORTED_TOKENS,
+        "sha256": digest,  # of tokens.bin; whoever hashes the header has hashed the content
+    }
+    (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+    return num_tokens
+
+
+def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[int, int, str]:
+    """Numbers of tokens (with borders) and of documents that hold any, and a hash of what was written."""
+    num_tokens, num_documents, digest = 0, 0, hashlib.sha256()
+    with path.open("wb") as file:
+        for number, document in enumerate(documents):
+            ids = np.asarray(document, np.int64)
+            if not len(ids):
+                continue
+            if ids.min() < 0 or ids.max() >= 2**31:
+                raise ValueError(f"document {number}: token ids must be from 0 to 2**31 - 1")
+            num_tokens += len(ids) + 1
+            num_documents += 1
+            if num_tokens > MOST_TOKENS:
+                raise ValueError(f"more tokens than a datastore holds, {MOST_TOKENS}")
+            content = np.append(ids, BORDER).astype("<i4").tobytes()
+            digest.update(content)
+            file.write(content)
+    if not num_tokens:
+        raise ValueError("the documents hold no tokens")
+    return num_tokens, num_documents, digest.hexdigest()
+
+
+def _map(path: Path) -> Tokens:
+    # np.asarray: a plain array over the same mapped pages, which numba takes.
+    return np.asarray(np.memmap(path, "<i4", mode="r"))
+
+
+def how_to_get(folder: Path) -> str:
+    """What builds a datastore in `folder`."""
+    return f"`make build-datastore` builds the embedded model's; any other: {BUILD_COMMAND} {folder}"
+
+
+def check_folder(datastore: object) -> Path:
+    """Raises:
+    ValueError: `datastore` cannot be the path of a folder.
+    """
+    if not isinstance(datastore, str | Path) or not str(datastore):
+        raise ValueError(f"datastore={datastore!r}: must be the path of a folder")
+    return Path(datastore)
+
+
+class Datastore:
+    """A datastore opened for reading.
+
+    Attributes:
+        tokens, suffixes: (k,) as in the files, mapped.
+        sha256: the hash of its tokens, as the header has it.
+
+    Raises:
+        FileNotFoundError: there is none in `folder`; the message says what builds one.
+        ValueError: the files do not belong together.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        header = folder / "header.json"
+        if not header.is_file():
+            raise FileNotFoundError(f"datastore={folder}: no datastore there; {how_to_get(folder)}")
+        try:
+            about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+            size = about["tokens"] if about["format"] == FORMAT else -1
+            self.sha256 = str(about["sha256"])
+        except (ValueError, KeyError, TypeError):
+            size = -1
+        files = [folder / "tokens.bin", folder / "suffixes.bin"]
+        if any(not file.is_file() or file.stat().st_size != 4 * size for file in files):
+            raise ValueError(
+                f"datastore={folder}: damaged or of another format; build it anew: {BUILD_COMMAND} {folder}"
+            )
+        self.tokens, self.suffixes = map(_map, files)
