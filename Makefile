@@ -77,6 +77,15 @@ build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded 
 train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
 	$(RUN) -m scripts.train_embedded
 
+train-draft-model: setup ## Train SpS's draft model for the embedded model into results/local/draft_model (25 minutes)
+	$(RUN) -m scripts.train_draft_model
+
+train-heads: setup ## Train Medusa's and Hydra's heads on the embedded model into results/local/heads (25 minutes)
+	$(RUN) -m scripts.train_heads
+
+train-space: setup ## Fine-tune the embedded model for SPACE into results/local/space (10 minutes)
+	$(RUN) -m scripts.train_space
+
 prompts: setup ## Write the bundled test prompts again
 	$(RUN) -m scripts.make_prompts
 

@@ -32,7 +32,7 @@ class SpaceConfig:
 
     seed: int = 22
     num_masks: int = 5
-    num_steps: int = 700
+    num_steps: int = 450
     warmup_steps: int = 20
     rows: int = 8
     row_length: int = 800
