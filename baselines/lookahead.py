@@ -60,8 +60,8 @@ class Lookahead(Drafter):
 
     As upstream does, the window moves on by one position a step however many tokens were accepted, and is first filled
     row by row: a row of W + N - 3 tokens drawn from the prompt, one column shorter with every row that is added, until
-    after N - 2 steps it has N - 1 rows; only then do its n-grams go to the pool. (With N > W + 2 it has more cells on the
-    way than in the end.)
+    after N - 2 steps it has N - 1 rows; only then do its n-grams go to the pool. (With N > W + 2 there are
+    more cells on the way than in the end.)
 
     Departures from upstream:
     - A guess of N - 1 tokens that is accepted whole emits N tokens (5 with N = 5), its last one being the target's own
