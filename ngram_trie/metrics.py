@@ -226,6 +226,11 @@ def state(frame: pd.DataFrame) -> str:
     return ", ".join(frame.state.unique()) or "-"
 
 
+def baseline(frame: pd.DataFrame) -> str:
+    """The method that these answers are compared with; "-" without records."""
+    return ", ".join(frame.baseline.unique()) or "-"
+
+
 class Speedup(NamedTuple):
     """A ratio of throughputs and its 95% interval, nan where there is nothing to compare or resample."""
 
@@ -243,8 +248,8 @@ def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Spee
     unknown = Speedup(np.nan, np.nan, np.nan)
     answers = answered(frame)
     keys = [*PROMPT, "repeat"]
-    baseline = next(iter(answers.loc[answers.method == method, "baseline"]), None)
-    ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, baseline))
+    vanilla = baseline(answers[answers.method == method])
+    ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, vanilla))
     pairs = ours.merge(theirs, on=keys, suffixes=("", "_baseline"), validate="one_to_one")
     if pairs.empty or pairs.isna().any(axis=None):
         return unknown
@@ -323,4 +328,5 @@ METRICS: dict[str, Metric] = {
     "num_failures": Metric(num_failures, "prompts that failed, in one repeat or more"),
     "lossless": Metric(lossless, "prompts whose token ids equal vanilla's"),
     "state": Metric(state, "what the drafter knew before the prompt"),
+    "baseline": Metric(baseline, "the vanilla that speed and tokens are compared with"),
 }

@@ -13,7 +13,7 @@ from ngram_trie.records import PromptRecord
 
 COLUMNS = [
     "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
-    "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "protocol", "device",
+    "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
 ]  # fmt: skip
 ALL = "all"
 PAPER = Path(__file__).parents[1] / "results" / "paper"
@@ -96,6 +96,10 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -
         "Cell: speedup over vanilla in tokens per second on the same prompts [95% interval, paired bootstrap over "
         "prompts] (accept length: tokens emitted per verification step, all steps pooled)."
     )
+    pooled = part[part.dataset == ALL]
+    own = pooled[~pooled.baseline.isin(["vanilla", "-"]) & (pooled.method != pooled.baseline)]
+    for row in own.itertuples():
+        notes.append(f"{row.method} brings a target model of its own and is compared with that one's {row.baseline}.")
     if outside:
         notes.append("† an outside system in a decoding loop of its own: a control, not a like-for-like comparison.")
     counts = part.groupby("dataset", sort=False).num_prompts.max()

@@ -58,7 +58,7 @@ def test_columns_and_order_of_rows() -> None:
     frame = tables.table1(records(), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
     assert list(frame.columns) == [
         "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
-        "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "protocol", "device",
+        "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
     ]  # fmt: skip
     assert list(frame.method) == [m for m in METHODS[::-1] for _ in range(3)]
     assert list(frame.dataset) == ["rag", "qa", "all"] * 4
