@@ -9,6 +9,7 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 from __future__ import annotations
 
 import hashlib
+import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -200,10 +201,14 @@ class TargetModel:
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
         output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
-        return output.logits[0]
+        return self._of_nodes(output.logits)
+
+    def _of_nodes(self, states: torch.Tensor) -> torch.Tensor:
+        """The nodes' own (m, *) out of what a forward gave, (1, m, *)."""
+        return states[0]
 
     def _keep_hidden(self, module: Any, args: Any, output: Any) -> None:
-        self._hidden = output.last_hidden_state[0]
+        self._hidden = self._of_nodes(output.last_hidden_state)
 
 
 def choose_device(name: str) -> torch.device:
@@ -234,7 +239,7 @@ def load_tokenizer(path: str, revision: str | None = None) -> PreTrainedTokenize
 def load_model(
     path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None, attention: str = "sdpa"
 ) -> PreTrainedModel:
-    """A causal language model from a folder or the hub; no code from the checkpoint is run and no pickle is read.
+    """A causal language model from a folder or the hub; no code from the checkpoint is run.
 
     Args:
         path: a folder or a hub id.
@@ -251,10 +256,10 @@ def load_model(
             revision=revision,
             dtype=dtype,
             attn_implementation=attention,
-            use_safetensors=True,
+            weights_only=True,  # of files in PyTorch's own format, which older repositories have: tensors and no code
             output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
         raise FileNotFoundError(_cannot_load(path, error)) from error
     # transformers fills what is missing with random numbers and only warns
     wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
@@ -275,7 +280,7 @@ def fingerprint(path: str, revision: str | None = None) -> str:
     revision. Weights, tokenizer, template and generation settings all decide what a run measures.
     """
     digest = hashlib.sha256()
-    kinds = {".safetensors", ".json", ".jinja", ".model", ".txt"}
+    kinds = {".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".txt"}
     files = sorted(file for file in Path(path).glob("*") if file.suffix in kinds) if Path(path).is_dir() else []
     for file in files:
         size = file.stat().st_size

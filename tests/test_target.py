@@ -86,3 +86,21 @@ def test_a_gpu_that_is_not_there() -> None:
     assert choose_device("auto").type == "cpu"
     with pytest.raises(ValueError, match="no GPU"):
         choose_device("cuda")
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was run",))
+
+
+def test_a_model_in_pytorchs_own_format_is_read_and_no_code_in_it_is_run(tmp_path: Path) -> None:
+    """As JackFram/llama-68m and other older repositories hold theirs."""
+    model = tiny_target("llama").model
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    assert load_model(str(tmp_path), device="cpu").lm_head.weight.equal(model.lm_head.weight)
+    before = fingerprint(str(tmp_path))
+    torch.save(model.state_dict() | {"lm_head.weight": Trap()}, tmp_path / "pytorch_model.bin")
+    assert fingerprint(str(tmp_path)) != before
+    with pytest.raises(FileNotFoundError, match="cannot be loaded"):
+        load_model(str(tmp_path), device="cpu")
