@@ -1,0 +1,64 @@
+"""Table 1's experiment with every method that the project has, on the embedded model and the parts that ship with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+
+from ngram_trie import config as configuration
+from ngram_trie.config import CONFIGS
+from ngram_trie.records import PromptRecord, read_records
+from scripts import build_datastore, build_ngram_tables
+from scripts.run import measure
+
+TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
+TABLES = ("unigram", "bigram", "extended", "mixed")
+SMALL = ["experiment=table1", "model.device=cpu", *(f"datasets.{task}.limit=1" for task in TASKS)]
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small datastore and small tables, and the overrides that say where they are."""
+    folder = tmp_path_factory.mktemp("parts")
+    assert build_datastore.main(["--tokens", "20000", "--output", str(folder / "datastore")]) == 0
+    build_ngram_tables.main(["embedded", "--k", "8", "--w", "2", "--output", str(folder / "tables")])
+    return [
+        f"methods.rest.datastore={folder / 'datastore'}",
+        *(f"methods.ngrammys_{name}.tables={folder / 'tables'}" for name in TABLES),
+        "methods.ngrammys_mixed.k=8",
+        "methods.ngrammys_mixed.w=2",
+    ]
+
+
+def run(*overrides: str) -> list[PromptRecord]:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        folder = measure(compose("config", list(overrides)))
+    return list(read_records(folder / "records.jsonl"))
+
+
+def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_path: Path) -> None:
+    records = run(*SMALL, *parts, "measure.max_new_tokens=40", f"output={tmp_path}")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        methods = list(configuration.named(compose("config", SMALL), "method", "methods"))
+    assert {r.method for r in records} == {*methods, "space_vanilla"} and len(records) == 4 * (len(methods) + 1)
+    assert not any(r.failure for r in records)
+    assert {r.method for r in records if r.lossless is None} == {"vanilla", "space_vanilla"}
+    assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
+    drafted = {r.method: 0 for r in records if r.kind == "drafter"}
+    for record in records:
+        if record.kind == "drafter":
+            drafted[record.method] += sum(record.tree_sizes)
+            assert max(record.tree_sizes) <= 8
+    assert {method for method, nodes in drafted.items() if not nodes} == {"vanilla", "space_vanilla"}
+    table = (tmp_path / "table.md").read_text()
+    assert "space brings a target model of its own and is compared with that one's space_vanilla" in table
+
+
+def test_the_rest_of_the_table_comes_without_a_part(parts: list[str], tmp_path: Path) -> None:
+    absent = f"methods.rest.datastore={tmp_path / 'absent'}"
+    records = run(*SMALL, *parts, absent, "measure.max_new_tokens=2", f"output={tmp_path / 'run'}")
+    assert "rest" not in {r.method for r in records} and "medusa" in {r.method for r in records}
+    table = (tmp_path / "run" / "table.md").read_text()
+    assert "Not run: rest: " in table and "make build-datastore" in table
