@@ -1,0 +1,148 @@
+"""The model-derived N-grams of N-Grammys (section 4.1) as tables: made once for a model, read by its drafters.
+
+A folder: `header.json` and three files of little-endian int32. `unigram.bin` (V,): all tokens, the likeliest first.
+`bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
+the model continues each of those with. All are memory-mapped, so opening them takes no time.
+
+Shapes: V = vocabulary, k = rows, w = tokens of a row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Table: TypeAlias = NDArray[np.int32]
+
+FORMAT = "ngram-trie model n-grams 1"
+BUILD_COMMAND = "make build-ngram-tables MODEL=NAME"
+
+
+@dataclass(frozen=True)
+class NgramTables:
+    """The tables of one model.
+
+    Attributes:
+        model: `ngram_trie.target.fingerprint` of the model they were made with; empty if it has no files.
+        bos: whether the model read its BOS before each token (see `scripts.build_ngram_tables`).
+        unigram: (V,) all tokens, the likeliest first.
+        bigram: (V, k) successors of each token, best first.
+        extended: (V, k, w - 1) the greedy continuation of each of them.
+
+    Raises:
+        ValueError: shapes that do not fit, or a token that is not in the vocabulary.
+    """
+
+    model: str
+    bos: bool
+    unigram: Table
+    bigram: Table
+    extended: Table
+
+    def __post_init__(self) -> None:
+        size, k = self.bigram.shape
+        if self.unigram.shape != (size,) or self.extended.shape[:2] != (size, k):
+            raise ValueError("one rank and k rows are needed for each token of the vocabulary")
+
+    @property
+    def k(self) -> int:
+        """Successors that are kept of each token."""
+        return int(self.bigram.shape[1])
+
+    @property
+    def w(self) -> int:
+        """Longest row that is stored."""
+        return int(self.extended.shape[2]) + 1
+
+    def chain(self, token: int, w: int) -> NDArray[np.int64]:
+        """(k, w) the rows after `token`, from the bigram alone: each successor, then the likeliest successor of the
+        last token again and again ("repeatedly applying the model bigram").
+        """
+        rows = np.empty((self.k, w), np.int64)
+        rows[:, 0] = self.bigram[token]
+        for place in range(1, w):
+            rows[:, place] = self.bigram[rows[:, place - 1], 0]
+        return rows
+
+    def greedy(self, token: int, w: int) -> NDArray[np.int64]:
+        """(k, w) the rows after `token`: each successor and the model's greedy continuation of both."""
+        rows = np.empty((self.k, w), np.int64)
+        rows[:, 0] = self.bigram[token]
+        rows[:, 1:] = self.extended[token, :, : w - 1]
+        return rows
+
+    def write(self, folder: Path) -> None:
+        """Write to `folder`; tables that were there are replaced, and without the header, which is written last, none
+        are complete.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "header.json").unlink(missing_ok=True)
+        tables = {"unigram": self.unigram, "bigram": self.bigram, "extended": self.extended}
+        digests = {}
+        for name, table in tables.items():
+            content = np.ascontiguousarray(table, "<i4").tobytes()
+            digests[name] = hashlib.sha256(content).hexdigest()[:16]
+            path = folder / f"{name}.bin"
+            path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
+            path.write_bytes(content)
+        about = {"format": FORMAT, "model": self.model, "bos": self.bos}
+        about |= {"vocabulary": len(self.unigram), "k": self.k, "w": self.w, "digests": digests}
+        (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def open(cls, folder: Path) -> NgramTables:
+        """The tables in `folder`, mapped into memory.
+
+        Raises:
+            FileNotFoundError: there are none; the message says what builds them.
+            ValueError: damaged, or of another format.
+        """
+        header = folder / "header.json"
+        if not header.is_file():
+            raise FileNotFoundError(f"tables={folder}: no n-gram tables there; build them: {BUILD_COMMAND}")
+        try:
+            about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
+            if about["format"] != FORMAT:
+                raise ValueError
+            size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
+            shapes = {"unigram": (size,), "bigram": (size, k), "extended": (size, k, w - 1)}
+            for name, shape in shapes.items():
+                if (folder / f"{name}.bin").stat().st_size != 4 * np.prod(shape):
+                    raise ValueError
+            model, bos = str(about["model"]), bool(about["bos"])
+        except (ValueError, KeyError, TypeError, OSError):
+            raise ValueError(
+                f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}"
+            ) from None
+        return cls(model, bos, **{name: _mapped(folder / f"{name}.bin", shape) for name, shape in shapes.items()})
+
+    def check(self, model: Any, folder: Path) -> None:
+        """Check that the tables were made with `model`, of transformers. Of a hub id the name alone is compared, as a
+        loaded model does not say its revision; of a model without files the size of its vocabulary.
+
+        Raises:
+            ValueError: they are of another model.
+        """
+        from ngram_trie.target import fingerprint  # imports torch, which is there only where a model is
+
+        path, size = model.name_or_path, model.config.vocab_size
+        same = len(self.unigram) == size
+        if same and path and self.model:
+            same = fingerprint(path) == self.model if Path(path).is_dir() else self.model.startswith(f"{path}@")
+        if not same:
+            raise ValueError(
+                f"tables={folder}: made with another model than {path or 'the target'}; "
+                f"give its own or build them: {BUILD_COMMAND}"
+            )
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Table:
+    if 0 in shape:  # nothing can be mapped of an empty file
+        return np.empty(shape, np.int32)
+    return np.memmap(path, "<i4", "r", shape=shape)

@@ -1,0 +1,183 @@
+"""The drafters of N-Grammys (seed 004) that read tables of a model's own N-grams, alone and mixed with the context's.
+
+Each drafts k rows of w tokens. The paper verifies them as a batch (`engine.verify=rows`); merged into one tree, shared
+prefixes once, they are accepted alike at less cost (`engine.verify=tree`). The context's alone are in `context_ngrams`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from baselines.context_ngrams import context_ngrams
+from baselines.ngram_tables import BUILD_COMMAND, NgramTables
+from ngram_trie.drafter import HistoryDrafter, Prompt, State
+from ngram_trie.drafters import check_int
+from ngram_trie.tree import DraftTree, IntArray
+
+Extend = Literal["model", "bigram"]
+
+
+class TableDrafter(HistoryDrafter):
+    """k rows of w tokens, made with the help of a model's tables.
+
+    Args:
+        tables: folder that `scripts.build_ngram_tables` wrote for the target; opened when it is first needed.
+        k: rows.
+        w: tokens of a row.
+        num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
+            budget where that is smaller.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    state: ClassVar[State] = "preloaded"
+
+    def __init__(self, tables: str, k: int, w: int, num_draft: int | None) -> None:
+        if not isinstance(tables, str | Path) or not str(tables):
+            raise ValueError(f"tables={tables!r}: must be the path of a folder")
+        check_int("k", k, 1)
+        check_int("w", w, 1)
+        if num_draft is not None:
+            check_int("num_draft", num_draft, 1)
+        self.folder = Path(tables)
+        self.k, self.w, self.num_draft = k, w, num_draft
+        self._opened: NgramTables | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process maps the files itself instead of being sent their content.
+        return self.__dict__ | {"_opened": None}
+
+    def open(self) -> NgramTables:
+        """The tables, opened at the first call.
+
+        Raises:
+            FileNotFoundError, ValueError: no usable tables (`NgramTables.open`), or smaller ones than k or w.
+        """
+        if self._opened is None:
+            opened = NgramTables.open(self.folder)
+            self.check_size(opened)
+            self._opened = opened
+        return self._opened
+
+    def check_size(self, tables: NgramTables) -> None:
+        """Raises:
+        ValueError: `tables` hold less than is asked for.
+        """
+        if self.k > tables.k:
+            raise ValueError(f"k={self.k}: {self.folder} holds {tables.k} successors of each token")
+
+    def parts(self) -> Mapping[Path, str]:
+        return {self.folder: f"build it: {BUILD_COMMAND}"}
+
+    def bind(self, target: Any) -> None:
+        if hasattr(target, "model"):  # a recorded answer does not say which weights gave it
+            self.open().check(target.model, self.folder)
+
+    def start(self, prompt: Prompt) -> None:
+        self.open()  # before the first step is timed
+        super().start(prompt)
+
+    @abstractmethod
+    def rows(self, text: IntArray) -> IntArray:
+        """(r, w) the rows that continue `text`, r at most k, best first."""
+
+    def propose(self, budget: int) -> DraftTree:
+        text = self._history.ids
+        root = int(text[-1])
+        most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
+        if most < 1:
+            return DraftTree.root_only(root)
+        return DraftTree.from_paths(root, self.rows(text).tolist()).pruned(most, self.w)
+
+
+class ModelUnigram(TableDrafter):
+    """The model unigram (section 4.1): always the same k tokens, those whose output embeddings lie nearest to the mean.
+
+    Args:
+        tables, k, num_draft: as in `TableDrafter`; w is 1.
+    """
+
+    def __init__(self, *, tables: str, k: int = 10, num_draft: int | None = None) -> None:
+        super().__init__(tables, k, 1, num_draft)
+
+    def check_size(self, tables: NgramTables) -> None:
+        if self.k > len(tables.unigram):
+            raise ValueError(f"k={self.k}: {self.folder} ranks {len(tables.unigram)} tokens")
+
+    def rows(self, text: IntArray) -> IntArray:
+        return self.open().unigram[: self.k, None].astype(np.int64)
+
+
+class ModelBigram(TableDrafter):
+    """The model bigram (section 4.1): the k tokens that the model finds likeliest after the last token alone; with w
+    above 1 the extended bigram.
+
+    Args:
+        tables, k, w, num_draft: as in `TableDrafter`.
+        extend: where the tokens after the first come from: "model", the model's greedy continuation, which is stored
+            up to the w of the tables; or "bigram", the bigram's best applied again and again, for any w. The paper
+            names both and does not say which it used.
+    """
+
+    def __init__(
+        self, *, tables: str, k: int = 10, w: int = 1, extend: Extend = "model", num_draft: int | None = None
+    ) -> None:
+        check_extend(extend)
+        self.extend: Extend = extend
+        super().__init__(tables, k, w, num_draft)
+
+    def check_size(self, tables: NgramTables) -> None:
+        super().check_size(tables)
+        if self.extend == "model" and self.w > tables.w:
+            raise ValueError(f"w={self.w}: {self.folder} holds rows of {tables.w} tokens; extend=bigram has no limit")
+
+    def rows(self, text: IntArray) -> IntArray:
+        tables = self.open()
+        rows = tables.greedy if self.extend == "model" else tables.chain
+        return rows(int(text[-1]), self.w)[: self.k]
+
+
+class MixedNgrams(ModelBigram):
+    """The mixed strategy (section 4.3): as many rows as there are from the context, then the extended model bigram
+    until there are k. As published, a row that both give takes two of the k places.
+
+    Args:
+        tables, k, w, extend, num_draft: as in `ModelBigram`; (k, w) = (10, 10) is the paper's representative choice.
+        q: query length of the context n-grams; the paper's is 1 (section 5, note 4).
+    """
+
+    def __init__(
+        self,
+        *,
+        tables: str,
+        k: int = 10,
+        w: int = 10,
+        q: int = 1,
+        extend: Extend = "model",
+        num_draft: int | None = None,
+    ) -> None:
+        check_int("q", q, 1)
+        self.q = q
+        super().__init__(tables=tables, k=k, w=w, extend=extend, num_draft=num_draft)
+
+    def context_rows(self, text: IntArray) -> IntArray:
+        """(r, w) the context's share of the rows, r from 0 to k."""
+        return context_ngrams(text, self.q, self.w, self.k)[0]
+
+    def rows(self, text: IntArray) -> IntArray:
+        ours = self.context_rows(text)
+        return ours if len(ours) == self.k else np.concatenate([ours, super().rows(text)[: self.k - len(ours)]])
+
+
+def check_extend(extend: object) -> None:
+    """Raises:
+    ValueError: `extend` is no way to extend a bigram.
+    """
+    if extend not in get_args(Extend):
+        raise ValueError(f"extend={extend!r}: must be one of {', '.join(get_args(Extend))}")

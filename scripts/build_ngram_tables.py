@@ -1,0 +1,143 @@
+"""Make the tables of a model's own N-grams for N-Grammys: python -m scripts.build_ngram_tables MODEL [--output FOLDER]
+
+MODEL is a name of configs/model. One pass over its vocabulary (section 4.1, appendix B.1): the unigram's ranking from
+the two embeddings, the k likeliest successors of every token, and the model's greedy continuation of each.
+
+Unigram. The text ranks by the distance ||u_x - mean|| in the metric of the input embeddings; the pseudo code of
+appendix B.1 by the inner product of the mean with u_x, which is another ranking. The text's is made here.
+
+BOS. The pseudo code asks the model for p(. | x) with x alone. Models whose every text began with a BOS have never seen
+another token at the first place, and attend to it as to nothing else; so the BOS, where the tokenizer has one and its
+chat template writes it, stands before x unless --no-bos says otherwise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from omegaconf import OmegaConf
+from tqdm import tqdm
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+
+from baselines.ngram_tables import NgramTables
+from ngram_trie.config import CONFIGS, PROJECT, near
+from ngram_trie.drafters import check_int
+from ngram_trie.target import choose_device, fingerprint, load_model, load_tokenizer
+
+FOLDER = PROJECT / "results" / "local" / "ngram_tables"
+K, W, ROWS = 25, 15, 1024
+
+
+@torch.inference_mode()
+def unigram_ranking(model: PreTrainedModel) -> torch.Tensor:
+    """(V,) all tokens by p(x) ~ exp(-d(x)), the likeliest first, with d(x) = ||u_x - mean of u||_V (section 4.1).
+
+    <u, u'>_V = u' V'V u over the input embeddings V (V, H), so tokens lie close where they lead to similar next tokens.
+    """
+    inputs = model.get_input_embeddings().weight.float()
+    outputs = model.get_output_embeddings().weight.float()
+    metric = inputs.T @ inputs / len(inputs)
+    centred = outputs - outputs.mean(0)
+    squared = ((centred @ metric) * centred).sum(1)
+    return squared.argsort(stable=True)
+
+
+@torch.inference_mode()
+def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None) -> torch.Tensor:
+    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with.
+
+    Args:
+        bos: token that stands before each, or None.
+    """
+    start = tokens[:, None]
+    if bos is not None:
+        start = torch.cat([torch.full_like(start, bos), start], dim=1)
+    cache = DynamicCache(config=model.config)
+    logits = model(input_ids=start, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+    column = logits.float().topk(k).indices.flatten()
+    columns = [column]
+    if w > 1:
+        cache.batch_repeat_interleave(k)
+    for _ in range(w - 1):
+        logits = model(input_ids=column[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        column = logits[:, -1].argmax(-1)
+        columns.append(column)
+    return torch.stack(columns, 1).view(len(tokens), k, w)
+
+
+def build_tables(
+    model: PreTrainedModel, identity: str, k: int = K, w: int = W, bos: int | None = None, rows: int = ROWS
+) -> NgramTables:
+    """The tables of `model`; `identity` is its fingerprint, `rows` the size of a batch.
+
+    Raises:
+        ValueError: more successors than there are tokens.
+    """
+    size = model.config.vocab_size
+    if k > size:
+        raise ValueError(f"k={k}: the vocabulary has {size} tokens")
+    parts = []
+    step = max(1, rows // k)
+    for start in tqdm(range(0, size, step), unit="batch", desc="bigram", disable=None):
+        tokens = torch.arange(start, min(start + step, size), device=model.device)
+        parts.append(successors(model, tokens, k, w, bos).cpu().numpy().astype(np.int32))
+    table = np.concatenate(parts)
+    ranking = unigram_ranking(model).cpu().numpy().astype(np.int32)
+    return NgramTables(identity, bos is not None, ranking, table[:, :, 0], table[:, :, 1:])
+
+
+def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """The token that every prompt of the chat template begins with, if that is the BOS."""
+    if not tokenizer.chat_template or tokenizer.bos_token_id is None:
+        return None
+    text = tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    bos: int = tokenizer.bos_token_id
+    return bos if ids[:1] == [bos] else None
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Load, build, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", metavar="MODEL", help="name of a file in configs/model")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/MODEL")
+    parser.add_argument("--k", type=int, default=K, help="successors of each token (default: %(default)s)")
+    parser.add_argument("--w", type=int, default=W, help="tokens of each row (default: %(default)s)")
+    parser.add_argument("--rows", type=int, default=ROWS, help="rows of a batch (default: %(default)s)")
+    parser.add_argument("--no-bos", action="store_true", help="ask the model for what follows each token alone")
+    parser.add_argument("--device", help="default: the model's own setting")
+    options = parser.parse_args(arguments)
+    folder = options.output or FOLDER / options.model
+    try:
+        for name in ("k", "w", "rows"):
+            check_int(name, getattr(options, name), 1)
+        path = CONFIGS / "model" / f"{options.model}.yaml"
+        if not path.is_file():
+            known = sorted(file.stem for file in path.parent.glob("*.yaml"))
+            raise ValueError(f"MODEL={options.model}: {near(options.model, known)}")
+        about = OmegaConf.load(path)
+        settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
+        settings["device"] = str(choose_device(options.device or about.device))
+        bos = None if options.no_bos else leading_bos(load_tokenizer(about.path, about.revision))
+        model = load_model(**settings)
+        started = time.perf_counter()
+        identity = fingerprint(about.path, about.revision)
+        tables = build_tables(model, identity, options.k, options.w, bos, options.rows)
+        tables.write(folder)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing was written")
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    print(f"{len(tables.unigram)} tokens, {tables.k} rows of {tables.w}, {'with' if tables.bos else 'without'} BOS")
+    print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {model.device}")
+
+
+if __name__ == "__main__":
+    main()
