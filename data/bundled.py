@@ -1,12 +1,13 @@
-"""The prompts that ship with the project: four tasks of the text world about subjects that training never sees.
+"""The prompts that ship with the project: four tasks of the text world and three skills, on what training never sees.
 
-`python -m scripts.make_prompts` writes them. Each file holds 40 test questions (`rag-001` ...) and two for warming up
-(`rag-warmup-1` ...), which are never measured.
+`python -m scripts.make_prompts` writes them. Each file holds 40 test questions of the text world (`rag-001` ...) or 20
+of a skill (`math-001` ...; those of `chat` have two turns) and two for warming up (`rag-warmup-1` ...), never measured.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from data.prompts import Question
@@ -18,22 +19,50 @@ class BundledDataset:
     """One bundled task.
 
     Args:
-        name: "summarization", "rag", "open_qa" or "attributed_qa".
+        name: "summarization", "rag", "open_qa" or "attributed_qa"; "chat", "code" or "math".
         limit: use only the first so many questions; None for all.
+        parity: "odd" or "even": only the questions with such a number, to tune on the one half and report the other;
+            None for all.
     """
 
-    def __init__(self, name: str, limit: int | None = None) -> None:
+    def __init__(self, name: str, limit: int | None = None, parity: str | None = None) -> None:
         path = FOLDER / f"{name}.jsonl"
         if not path.exists():
             raise FileNotFoundError(f"{path}: no such bundled task; `python -m scripts.make_prompts` writes them")
-        if limit is not None and limit < 1:
-            raise ValueError(f"dataset.limit={limit}: at least 1, or null for all")
+        check_choice(limit, parity)
         self.name = name
         questions = [read_question(name, line) for line in path.read_text(encoding="utf-8").splitlines()]
         self.warmup = [question for question in questions if "warmup" in question.question_id]
-        self.questions = [question for question in questions if question not in self.warmup][:limit]
+        asked = [question for question in questions if question not in self.warmup]
+        self.questions = choose(asked, [number_of(question.question_id) for question in asked], limit, parity)
+
+
+def check_choice(limit: object, parity: object) -> None:
+    """Raises:
+    ValueError: no limit or parity that a dataset can have.
+    """
+    if limit is not None and (not isinstance(limit, int) or limit < 1):
+        raise ValueError(f"dataset.limit={limit}: at least 1, or null for all")
+    if parity not in (None, "odd", "even"):
+        raise ValueError(f"dataset.parity={parity}: must be odd or even, or null for all")
+
+
+def choose(
+    questions: Sequence[Question], numbers: Iterable[int], limit: int | None, parity: str | None
+) -> list[Question]:
+    """The turns of the first `limit` questions of those whose number is odd or even, as `parity` says."""
+    wanted = {"odd": (1,), "even": (0,), None: (0, 1)}[parity]
+    kept = [question for question, number in zip(questions, numbers, strict=False) if number % 2 in wanted]
+    first = list(dict.fromkeys(question.question_id for question in kept))[:limit]
+    return [question for question in kept if question.question_id in first]
+
+
+def number_of(question_id: str) -> int:
+    """The number that a bundled question's id ends with."""
+    return int(question_id.rpartition("-")[2])
 
 
 def read_question(dataset: str, line: str) -> Question:
     row = json.loads(line)
-    return Question(dataset, **row | {"key_facts": tuple(row["key_facts"])})
+    pairs = tuple((asked, answered) for asked, answered in row.pop("history", ()))
+    return Question(dataset, **row | {"key_facts": tuple(row["key_facts"])}, history=pairs)

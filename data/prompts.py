@@ -18,6 +18,8 @@ class Question:
         context: what was handed over to be read: the article, the passages.
         reference: an answer to compare with; may be empty.
         key_facts: texts that a right answer contains; may be empty.
+        turn: how many turns went before; they are in `history`.
+        history: the user's earlier messages, each with the answer that it got: the same for every method.
     """
 
     dataset: str
@@ -27,6 +29,8 @@ class Question:
     after: str
     reference: str = ""
     key_facts: tuple[str, ...] = field(default_factory=tuple)
+    turn: int = 0
+    history: tuple[tuple[str, str], ...] = ()
 
     @property
     def message(self) -> str:
@@ -41,9 +45,11 @@ def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prom
     """
     if not tokenizer.chat_template:
         raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; add one to its folder")
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": question.message}], tokenize=False, add_generation_prompt=True
-    )
+    messages = []
+    for asked, answered in question.history:
+        messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+    messages.append({"role": "user", "content": question.message})
+    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     if question.message not in text:
         raise ValueError(f"{question.question_id}: the chat template changes the message; strip its outer white space")
     # The template writes the special tokens itself, so the tokenizer must not add them again.
@@ -52,13 +58,13 @@ def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prom
     if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
         raise ValueError(f"{tokenizer.name_or_path}: the prompt begins with two BOS tokens")
     offsets = np.array(encoded["offset_mapping"])
-    user = text.index(question.message)
+    user = text.rindex(question.message)
     context = user + len(question.before)
     spans = {
         "user": token_span(offsets, user, user + len(question.message)),
         "context": token_span(offsets, context, context + len(question.context)),
     }
-    return Prompt(ids, spans, question.dataset, question.question_id)
+    return Prompt(ids, spans, question.dataset, question.question_id, question.turn)
 
 
 def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int]:

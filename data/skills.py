@@ -62,7 +62,7 @@ class Draws:
 
 
 def chat_sample(rng: random.Random, accept: Accept) -> Sample:
-    """A request for a guide, letter, speech or answer about a topic, and a follow-up that repeats part of the answer."""
+    """A request for a guide, letter, speech or answer about a topic, and a follow-up that repeats part of it."""
     words = grammar()["chat"]
     while True:
         form, topic = rng.choice(list(words["forms"])), rng.choice(list(words["topics"]))

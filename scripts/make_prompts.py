@@ -1,5 +1,7 @@
 """Write the bundled test prompts: `python -m scripts.make_prompts` (seconds; needs the `dev` extra).
 
+The four tasks of the text world for the embedded model, then the three skills for the general one.
+
 All subjects are held out from training. The question tasks share one small corpus; the passages of each prompt are
 what TF-IDF retrieval finds for the question in that corpus, so distractors resemble what a retriever brings along. They
 are laid out in the order of the corpus, so that the right passage is not given away by its place.
@@ -10,17 +12,17 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import AutoTokenizer
 
-from data import bundled, world
+from data import bundled, skills, world
 from data.prompts import Question, build_prompt
 
 SEED = 2026
-NUM_TEST, NUM_WARMUP = 40, 2
+NUM_TEST, NUM_WARMUP, NUM_SKILL_TEST = 40, 2, 20
 SUBJECTS_PER_KIND = 10
 NUM_RETRIEVED = {"rag": 5, "open_qa": 5, "attributed_qa": 8}
 MODEL = Path(__file__).parents[1] / "data" / "embedded" / "model"
@@ -68,6 +70,45 @@ def summary_samples(rng: random.Random) -> Iterator[world.Sample]:
         yield world.summarization_sample(rng, subject, rng.randrange(14, 27), 1)
 
 
+def skill_questions(task: str, rng: random.Random) -> Iterator[list[Question]]:
+    """The turns of one conversation after another; a later turn follows the reference answers of those before it."""
+    seen: set[str] = set()
+    while True:
+        sample = skills.held_out_sample(rng, task)
+        question = Question(task, "", sample.before, sample.context, sample.after)
+        if question.message in seen:
+            continue
+        seen.add(question.message)
+        turns: list[Question] = []
+        for turn in sample.turns:
+            if turns:
+                history = (*question.history, (question.message, turns[-1].reference))
+                question = Question(task, "", turn.question, "", "", turn=len(turns), history=history)
+            turns.append(replace(question, reference=turn.answer, key_facts=turn.key_facts))
+        yield turns
+
+
+def write_skills(rng: random.Random) -> None:
+    for task in skills.TASKS:
+        questions: list[Question] = []
+        conversations = skill_questions(task, rng)
+        for number in range(1, NUM_SKILL_TEST + NUM_WARMUP + 1):
+            name = f"{task}-{number:03}" if number <= NUM_SKILL_TEST else f"{task}-warmup-{number - NUM_SKILL_TEST}"
+            questions += [replace(question, question_id=name) for question in next(conversations)]
+        write(task, questions)
+        print(f"{task}.jsonl: {len(questions)} prompts")
+
+
+def write(task: str, questions: list[Question]) -> None:
+    """One line a question; first turns go without the fields that only later ones have."""
+    lines = [
+        {k: v for k, v in vars(q).items() if k != "dataset" and (q.turn or k not in ("turn", "history"))}
+        for q in questions
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (bundled.FOLDER / f"{task}.jsonl").write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     rng = random.Random(SEED)
@@ -85,11 +126,10 @@ def main() -> None:
             if len(questions) == NUM_TEST + NUM_WARMUP:
                 break
         assert len(questions) == NUM_TEST + NUM_WARMUP, f"{task}: only {len(questions)} questions"
-        lines = [{k: v for k, v in vars(q).items() if k != "dataset"} for q in questions]
-        path = bundled.FOLDER / f"{task}.jsonl"
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        write(task, questions)
         lengths = [len(build_prompt(question, tokenizer).ids) for question in questions]
-        print(f"{path.name}: {len(questions)} prompts of {min(lengths)} to {max(lengths)} tokens")
+        print(f"{task}.jsonl: {len(questions)} prompts of {min(lengths)} to {max(lengths)} tokens")
+    write_skills(random.Random(SEED))
 
 
 if __name__ == "__main__":
