@@ -10,14 +10,17 @@ LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
 engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
 RUN    := $(VENV)/bin/python
+# What methods need of the embedded model beside weights: REST's datastore, N-Grammys' tables.
+PARTS   = results/local/datastore/header.json results/local/ngram_tables/embedded/header.json
+MODEL  ?= embedded
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
 # gigabytes larger.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
-	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-all figures-run calibrate \
-	notebooks report bench-drafting build-datastore train-embedded prompts test lint format clean
+	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-all figures-run calibrate \
+	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded prompts test lint format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
@@ -34,7 +37,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-reproduce-table1: setup ## Table 1 on the embedded profile: measure, print, write to OUTPUT (under 10 minutes)
+reproduce-table1: setup $(PARTS) ## Table 1 on the embedded profile: build PARTS, measure, print, write to OUTPUT (20 minutes)
 	$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT)
 
 reproduce-table2 reproduce-table5 reproduce-table6: setup ## Speed and trie time over n x L_p, with heatmaps
@@ -51,6 +54,9 @@ reproduce-figure4: figures-run ## How often a step emits how many tokens
 
 reproduce-figure5: figures-run ## What a step's drafting time is spent on
 	$(RUN) -m scripts.time_split $(ANSWERS) $(LOCAL)/figure5
+
+reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
+	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
 
@@ -74,6 +80,15 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
 
+build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute)
+	$(RUN) -m scripts.build_ngram_tables $(MODEL)
+
+results/local/datastore/header.json: | $(VENV)/.ready
+	$(RUN) -m scripts.build_datastore
+
+results/local/ngram_tables/%/header.json: | $(VENV)/.ready
+	$(RUN) -m scripts.build_ngram_tables $*
+
 train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
 	$(RUN) -m scripts.train_embedded
 
@@ -83,7 +98,7 @@ train-draft-model: setup ## Train SpS's draft model for the embedded model into 
 train-heads: setup ## Train Medusa's and Hydra's heads on the embedded model into results/local/heads (25 minutes)
 	$(RUN) -m scripts.train_heads
 
-train-space: setup ## Fine-tune the embedded model for SPACE into results/local/space (10 minutes)
+train-space: setup ## Fine-tune the embedded model for SPACE into results/local/space (15 minutes)
 	$(RUN) -m scripts.train_space
 
 prompts: setup ## Write the bundled test prompts again
