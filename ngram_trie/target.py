@@ -143,8 +143,6 @@ class TargetModel:
         self.max_draft = max_draft
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
-        # The head's input: what any causal model of transformers calls its base model gives it.
-        model.base_model.register_forward_hook(self._keep_hidden)
 
     @torch.inference_mode()
     def prefill(self, prompt_ids: IntArray) -> int:
@@ -200,7 +198,10 @@ class TargetModel:
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
-        output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
+        # What any causal model of transformers calls its base model gives the head its input. The hook goes at once: a
+        # model outlives its targets, and one left behind would keep their caches alive.
+        with self.model.base_model.register_forward_hook(self._keep_hidden):
+            output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
         return self._of_nodes(output.logits)
 
     def _of_nodes(self, states: torch.Tensor) -> torch.Tensor:

@@ -207,3 +207,10 @@ def test_phases_add_up() -> None:
     phases = [seconds.prefill, seconds.draft, seconds.verify, seconds.commit]
     assert all(phase > 0 for phase in phases)
     assert sum(phases) <= seconds.total
+
+
+def test_probes_are_never_accepted() -> None:
+    chosen = np.array([5, 6, 7])
+    tree = DraftTree(np.array([1, 5, 6]), np.array([-1, 0, 1]))
+    assert verify_greedy(tree, chosen) == [0, 1, 2]
+    assert verify_greedy(DraftTree(tree.tokens, tree.parents, probes=1), chosen) == [0, 1]

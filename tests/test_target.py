@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_target
+from conftest import VOCABULARY, tiny_target
 from safetensors.torch import load_file, save_file
 
 from ngram_trie.target import KVCache, PreallocatedLayer, TargetModel, choose_device, fingerprint, load_model
@@ -104,3 +104,22 @@ def test_a_model_in_pytorchs_own_format_is_read_and_no_code_in_it_is_run(tmp_pat
     assert fingerprint(str(tmp_path)) != before
     with pytest.raises(FileNotFoundError, match="cannot be loaded"):
         load_model(str(tmp_path), device="cpu")
+
+
+def test_the_last_forward_says_what_the_model_says_and_leaves_nothing_behind() -> None:
+    target = tiny_target("qwen2")
+    ids = [4, 7, 9]
+    with torch.inference_mode():
+        expected = target.model.base_model(torch.tensor([[*ids, 11, 12]])).last_hidden_state[0]
+        logits = target.model(torch.tensor([[*ids, 11, 12]])).logits[0]
+    target.prefill(np.array(ids, np.int64))
+    torch.testing.assert_close(target.last.hidden, expected[:3])
+    assert target.last.tree is None and target.last.logits.shape == (1, VOCABULARY)
+    tree = DraftTree(np.array([11, 3, 12]), np.array([-1, 0, 0]))
+    choices = target.verify(tree)
+    torch.testing.assert_close(target.last.hidden[[0, 2]], expected[3:])
+    torch.testing.assert_close(target.last.logits[[0, 2]], logits[3:])
+    assert target.last.choices is choices and target.last.tree is tree
+    target.commit(3, [0, 2])
+    assert target.last.path == [0, 2]
+    assert not target.model.base_model._forward_hooks

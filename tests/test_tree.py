@@ -55,3 +55,14 @@ def test_chain_and_root_only() -> None:
 def test_a_list_that_is_no_tree_is_refused(tokens: list[int], parents: list[int]) -> None:
     with pytest.raises(ValueError, match="root"):
         DraftTree(np.array(tokens, np.int64), np.array(parents, np.int64))
+
+
+def test_probes_are_cut_first_and_stay_probes() -> None:
+    tree = DraftTree(np.array([1, 2, 3, 4, 5]), np.array([-1, 0, 1, 0, 3]), probes=2)
+    assert tree.num_draft == 4
+    assert tree.pruned(3, 9).probes == 1
+    assert tree.pruned(2, 9).probes == 0
+    shallow = tree.pruned(9, 1)
+    assert shallow.tokens.tolist() == [1, 2, 4] and shallow.probes == 1
+    with pytest.raises(ValueError, match="5 probes among 5 nodes"):
+        DraftTree(tree.tokens, tree.parents, probes=5)
