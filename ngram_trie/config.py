@@ -100,9 +100,10 @@ def check_values(config: DictConfig) -> None:
         ("model.dtype", ("float32", "bfloat16", "float16")),
         ("model.attention", ("sdpa", "eager")),
         ("engine.name", ("live", "replay")),
+        ("engine.verify", ("tree", "rows")),
     ):
         value = OmegaConf.select(config, field)
-        if value not in allowed:
+        if value not in allowed and not (field == "engine.verify" and config.engine.name == "replay"):
             raise ConfigError(f"{field}={value}: must be one of {', '.join(allowed)}")
     if config.engine.name == "replay" and not config.engine.traces:
         raise ConfigError(

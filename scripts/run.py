@@ -28,10 +28,13 @@ from ngram_trie import replay, report, runner
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.records import content_hash, read_records
+from ngram_trie.rows import RowsTarget
 from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model, load_tokenizer
 from ngram_trie.traces import TraceWriter, read_traces, select
 
 DEFAULT_THREADS = torch.get_num_threads()
+#: How drafts are verified: `engine.verify`.
+TARGETS: dict[str, type[TargetModel]] = {"tree": TargetModel, "rows": RowsTarget}
 
 
 @hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="config")
@@ -89,7 +92,7 @@ def measure_live(config: DictConfig) -> Path:
                 """The run's target, or another in its place."""
                 other = {} if path == config.model.path else {"path": path, "revision": None}
                 model = cached_model(**options | other)
-                return TargetModel(model, config.engine.max_draft, config.model.context_limit)
+                return TARGETS[config.engine.verify](model, config.engine.max_draft, config.model.context_limit)
 
             target = load(config.model.path)
             run = runner.Run(
