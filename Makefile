@@ -19,7 +19,8 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
-	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-all figures-run calibrate \
+	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \
+	reproduce-all figures-run calibrate \
 	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded prompts test lint format clean
 
 help: ## Show this list
@@ -58,6 +59,9 @@ reproduce-figure5: figures-run ## What a step's drafting time is spent on
 reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
+reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (8 minutes)
+	$(RUN) -m scripts.reproduce_ngrammys
+
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
@@ -91,6 +95,9 @@ results/local/ngram_tables/%/header.json: | $(VENV)/.ready
 
 train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
 	$(RUN) -m scripts.train_embedded
+
+train-general: setup ## Train the general model (chat, code, math) from nothing into results/local/general_model (10 minutes)
+	$(RUN) -m scripts.train_general
 
 train-draft-model: setup ## Train SpS's draft model for the embedded model into results/local/draft_model (25 minutes)
 	$(RUN) -m scripts.train_draft_model

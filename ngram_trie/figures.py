@@ -108,6 +108,8 @@ AXIS_LABELS = {
     "n": "n-gram length $n$",
     "prefix_len": "prefix length $L_p$",
     "num_draft": "draft nodes per step (num_draft)",
+    "k": "rows of a batch $k$",
+    "w": "drafted tokens of a row $w$",
 }
 _GREYS = LinearSegmentedColormap.from_list("print_greys", ["0.97", "0.40"])  # the darkest still shows a black frame
 # 7 markers and 4 line styles have no common factor: 28 lines before two look the same
@@ -118,31 +120,38 @@ _HATCHES = (("0.80", ""), ("0.95", "/////"), ("0.60", ""), ("0.95", "....."), ("
 
 
 def heatmap_figure(
-    frame: pd.DataFrame, value: str, label: str, best: Literal["highest", "lowest"] = "highest"
+    frame: pd.DataFrame,
+    value: str,
+    label: str,
+    best: Literal["highest", "lowest"] = "highest",
+    fields: tuple[str, str] = ("n", "prefix_len"),
 ) -> Figure:
-    """A grid n x L_p of numbers for each dataset, shaded by size; the best cell is bold and framed (all, if tied).
+    """A grid of numbers, such as n x L_p, for each dataset, shaded by size; the best cell is bold and framed (all, if
+    tied).
 
     Shades are scaled panel by panel: tasks differ more than cells do.
 
     Args:
-        frame: rows `dataset, n, prefix_len` and the column `value`, one a cell; datasets in the order they are to be
-            drawn. A cell that is missing or nan shows a dash.
+        frame: rows `dataset`, the two `fields` and the column `value`, one a cell; datasets in the order they are to
+            be drawn. A cell that is missing or nan shows a dash.
         value: column to draw.
         label: what the numbers are, with the unit.
         best: which end of the scale wins; "lowest" for times.
+        fields: columns of numbers that span the grid: down, and across.
 
     Raises:
         ValueError: no rows, a missing column, or two rows for one cell (several models or methods).
     """
-    _check(frame, "dataset", "n", "prefix_len", value, unique=["dataset", "n", "prefix_len"])
+    down, across = fields
+    _check(frame, "dataset", *fields, value, unique=["dataset", *fields])
     datasets = frame.dataset.unique()
     lines, columns = _grid(len(datasets))
-    height = 0.62 + lines * (0.42 + 0.185 * frame.n.nunique())
+    height = 0.62 + lines * (0.42 + 0.185 * frame[down].nunique())
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), height), layout="constrained")
         panels = list(figure.subplots(lines, columns, squeeze=False).flat)
         for dataset, axes in zip(datasets, panels, strict=False):
-            part = frame[frame.dataset == dataset].pivot(index="n", columns="prefix_len", values=value)
+            part = frame[frame.dataset == dataset].pivot(index=down, columns=across, values=value)
             _cells(axes, part.sort_index().sort_index(axis=1), best)
             axes.set_title(_name(dataset, 24))
         for axes in panels[len(datasets) :]:
@@ -150,8 +159,8 @@ def heatmap_figure(
         apart = ", each panel on its own scale" if len(datasets) > 1 else ""
         header = f"{label}\ndarker is higher{apart}; {best} framed"
         figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
-        figure.supxlabel(AXIS_LABELS["prefix_len"])
-        figure.supylabel(AXIS_LABELS["n"])
+        figure.supxlabel(AXIS_LABELS.get(across, across))
+        figure.supylabel(AXIS_LABELS.get(down, down))
     return figure
 
 
@@ -358,6 +367,52 @@ def time_split_figure(frame: pd.DataFrame) -> Figure:
         axes.spines["left"].set_visible(False)
         axes.set_xlabel("share of the drafting time (%)")
         figure.legend(loc="outside upper center", ncols=min(5, len(parts)), frameon=False, handlelength=2.5)
+    return figure
+
+
+def share_figure(frame: pd.DataFrame) -> Figure:
+    """How often something was so many, as bars stacked by where it came from: a line of panels for each measure, a
+    column for each dataset (N-Grammys' Figure 4).
+
+    Args:
+        frame: rows `measure, dataset, source, number, share`, the share from 0 to 1; measures, datasets and sources in
+            the order they are to be drawn.
+
+    Raises:
+        ValueError: no rows, a missing column, or two rows for one bar.
+    """
+    keys = ["measure", "dataset", "source", "number"]
+    _check(frame, *keys, "share", unique=keys)
+    measures, datasets, sources = frame.measure.unique(), frame.dataset.unique(), list(frame.source.unique())
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(TEXT_WIDTH, 0.5 + 1.25 * len(measures)), layout="constrained")
+        halves = figure.subfigures(len(measures), 1, squeeze=False)[:, 0]
+        for measure, half in zip(measures, halves, strict=True):
+            panels = half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0]
+            rows = frame[frame.measure == measure]
+            numbers = np.arange(rows.number.min(), rows.number.max() + 1)
+            for dataset, axes in zip(datasets, panels, strict=True):
+                ends = np.zeros(len(numbers))
+                for source in sources:
+                    part = rows[(rows.dataset == dataset) & (rows.source == source)].set_index("number").share
+                    height = 100 * part.reindex(numbers).fillna(0).to_numpy()
+                    grey, hatch = _HATCHES[sources.index(source) % len(_HATCHES)]
+                    axes.bar(numbers, height, bottom=ends, width=0.75, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
+                    ends += height
+                axes.grid(axis="y", color="0.9", lw=0.5)
+                axes.set_axisbelow(True)
+                axes.tick_params(length=2, width=0.6)
+                axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+                axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+                if measure == measures[0]:
+                    axes.set_title(_name(dataset, 24))
+            half.supxlabel(measure, size=STYLE["axes.labelsize"])
+            panels[0].set_ylabel("share of steps (%)")
+        handles = [
+            Rectangle((0, 0), 1, 1, fc=grey, hatch=hatch, ec="0.25", lw=0.6, label=source)
+            for source, (grey, hatch) in zip(sources, _HATCHES, strict=False)
+        ]
+        figure.legend(handles=handles, loc="outside upper center", ncols=len(sources), frameon=False, handlelength=2.5)
     return figure
 
 

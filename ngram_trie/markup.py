@@ -82,8 +82,8 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def markdown(measured: Iterable[Block], published: Iterable[Block] = ()) -> str:
-    """Blocks in Markdown, what was measured and then what was published. Best bold, then italic."""
+def markdown(measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING) -> str:
+    """Blocks in Markdown, what was measured and then, below `warning`, what was published. Best bold, then italic."""
     marks = ("{}", "**{}**", "*{}*")
 
     def render(block: Block) -> str:
@@ -98,7 +98,7 @@ def markdown(measured: Iterable[Block], published: Iterable[Block] = ()) -> str:
 
     text = ["## Measured", "", *map(render, measured)]
     if shown := [*map(render, published)]:
-        text += [f"## {PAPER_HEADING}", "", PAPER_WARNING, "", *shown]
+        text += [f"## {PAPER_HEADING}", "", warning, "", *shown]
     return "\n".join(text)
 
 
@@ -117,7 +117,7 @@ _LATEX = str.maketrans({
 })  # fmt: skip
 
 
-def latex(measured: Iterable[Block], published: Iterable[Block] = ()) -> str:
+def latex(measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING) -> str:
     """The same in LaTeX, to be \\input; needs booktabs and graphicx. Best bold, second best underlined."""
     marks = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
 
@@ -151,12 +151,14 @@ def latex(measured: Iterable[Block], published: Iterable[Block] = ()) -> str:
         ])  # fmt: skip
 
     text = ["% Measured", *(render(block, "Measured:") for block in measured)]
-    if shown := [render(block, f"{PAPER_HEADING}. {PAPER_WARNING}") for block in published]:
+    if shown := [render(block, f"{PAPER_HEADING}. {warning}") for block in published]:
         text += [f"% {PAPER_HEADING}: not measured here", *shown]
     return "\n".join(text)
 
 
-def plain_text(measured: Iterable[Block], published: Iterable[Block] = (), width: int = 120) -> str:
+def plain_text(
+    measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING, width: int = 120
+) -> str:
     """The same as plain text for a terminal `width` characters wide; columns that do not fit go below."""
     marks = ("{}", "{}*", "{}+")
 
@@ -175,7 +177,7 @@ def plain_text(measured: Iterable[Block], published: Iterable[Block] = (), width
 
     text = [*map(render, measured)]
     if shown := [*map(render, published)]:
-        text += ["=" * width, PAPER_HEADING, *textwrap.wrap(PAPER_WARNING, width), "=" * width, "", *shown]
+        text += ["=" * width, PAPER_HEADING, *textwrap.wrap(warning, width), "=" * width, "", *shown]
     return "\n".join(text)
 
 
@@ -200,10 +202,16 @@ def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
         yield from _grid([first, *rest[fitting:]], width)
 
 
-def write(folder: Path, frame: pd.DataFrame, measured: Sequence[Block], published: Sequence[Block] = ()) -> str:
+def write(
+    folder: Path,
+    frame: pd.DataFrame,
+    measured: Sequence[Block],
+    published: Sequence[Block] = (),
+    warning: str = PAPER_WARNING,
+) -> str:
     """Write table.csv (measured rows only), table.md and table.tex; returns the table as plain text."""
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "table.csv", index=False, float_format="%.6g", lineterminator="\n")
-    (folder / "table.md").write_text(markdown(measured, published), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(measured, published), encoding="utf-8")
-    return plain_text(measured, published)
+    (folder / "table.md").write_text(markdown(measured, published, warning), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(measured, published, warning), encoding="utf-8")
+    return plain_text(measured, published, warning)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from omegaconf import OmegaConf
@@ -190,11 +190,10 @@ def _write_sweep(
             texts.append(markup.write(folder / f"table{number}", frame, blocks, published))
     for value in values + [value for value in ("trie_ms",) if value in frame]:
         label = _LABELS[value]
-        if fields == ["n", "prefix_len"]:
-            figures.save_figure(
-                figures.heatmap_figure(parts, value, label, "lowest" if value == "trie_ms" else "highest"),
-                folder / f"{value}.png",
-            )
+        if len(fields) == 2 and all(_is_a_size(parts[field]) for field in fields):
+            winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
+            drawn = figures.heatmap_figure(parts, value, label, winner, (fields[0], fields[1]))
+            figures.save_figure(drawn, folder / f"{value}.png")
         elif len(fields) == 1 and _is_a_size(parts[fields[0]]):
             figures.save_figure(figures.line_figure(parts, fields[0], value, label), folder / f"{value}.png")
     return "\n".join(texts[1:] or texts)

@@ -57,7 +57,7 @@ def table1(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def _block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[str]) -> Block:
+def block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[str]) -> Block:
     """Lay out rows with `method`, `dataset`, `speedup`, `accept_length`, and with intervals if there are any."""
     frame = frame.reindex(columns=["method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length"])
     columns = list(frame.dataset.unique())
@@ -79,7 +79,7 @@ def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] 
         for method, row in pooled.iterrows():
             named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
             labels[method] = f"{method}{named_state}{'†' if outside[method] else ''}"
-        yield _block(
+        yield block(
             part, f"{model}, {protocol} protocol", labels, [*_notes(part, protocol, num_repeats, outside.any()), *notes]
         )
 
@@ -132,4 +132,4 @@ def paper_blocks(folder: Path = PAPER) -> Iterator[Block]:
             if abs(computed[row.model, row.method] - row.speedup) > 0.005 + 1e-9:
                 mean = computed[row.model, row.method]
                 notes.append(f"{row.method}: the cells average {mean:.2f}x, the paper prints {row.speedup:.2f}x.")
-        yield _block(part, str(model), {method: method for method in part.method.unique()}, notes)
+        yield block(part, str(model), {method: method for method in part.method.unique()}, notes)
