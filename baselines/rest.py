@@ -94,7 +94,7 @@ class REST(HistoryDrafter):
     tokens have 32 bits and no continuation crosses the end of a document.
 
     Args:
-        datastore: folder that `scripts.build_datastore` wrote; opened when the first prompt starts.
+        datastore: folder that `scripts.build_datastore` wrote; opened by `bind`, or when the first prompt starts.
         max_span, min_span: longest and shortest suffix that is looked up; at most 16.
         num_tokens: tokens read after each hit.
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
@@ -129,15 +129,18 @@ class REST(HistoryDrafter):
     def parts(self) -> Mapping[Path, str]:
         return {self.datastore: how_to_get(self.datastore)}
 
+    def bind(self, target: Any) -> None:
+        """Raises:
+        FileNotFoundError, ValueError: no usable datastore (`Datastore`).
+        """
+        self._opened = self._opened or Datastore(self.datastore)
+
     def __getstate__(self) -> dict[str, Any]:
         # Another process maps the files itself instead of being sent their content.
         return self.__dict__ | {"_opened": None}
 
     def start(self, prompt: Prompt) -> None:
-        """Raises:
-        FileNotFoundError, ValueError: no usable datastore (`Datastore`).
-        """
-        self._opened = self._opened or Datastore(self.datastore)
+        self.bind(None)  # for those who call it without a target
         super().start(prompt)
 
     def propose(self, budget: int) -> DraftTree:

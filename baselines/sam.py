@@ -9,13 +9,16 @@ most 2k states and 3k transitions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeAlias
+import functools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from baselines.datastore import BORDER, Datastore, check_folder, how_to_get
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_context, check_int
 from ngram_trie.tree import DraftTree, IntArray
@@ -27,8 +30,6 @@ LENGTH, LINK, FIRST_END, EDGES = range(4)
 # Of a transition: from where, by which token, to where, and the one that the same state got before.
 SOURCE, TOKEN, TARGET, NEXT_EDGE = range(4)
 NONE = -1
-#: Stands between texts that do not follow each other; no token is negative.
-BORDER = -1
 
 
 @njit(cache=True)
@@ -120,6 +121,43 @@ def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int,
     return states[state, LENGTH], states[state, FIRST_END]
 
 
+@njit(cache=True)
+def _follow(new_ids: IntArray, states: Rows, edges: Rows, table: Rows, state: int, length: int) -> tuple[int, int]:
+    """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
+    for token in new_ids:
+        edge = table[_edge_slot(edges, table, state, token)]
+        while edge == NONE and state != 0:
+            state = states[state, LINK]
+            length = states[state, LENGTH]
+            edge = table[_edge_slot(edges, table, state, token)]
+        if edge != NONE:
+            state = edges[edge, TARGET]
+            length += 1
+    return state, length
+
+
+@njit(cache=True)
+def _first_that_goes_on(states: Rows, edges: Rows, tokens: IntArray, state: int, length: int) -> tuple[int, int]:
+    """Of the last `length` tokens, which are a string of `state`, the longest suffix that a token follows somewhere:
+    its length, 0 if there is none, and where its first such occurrence ends."""
+    while state > 0:
+        end = np.int64(states[state, FIRST_END])
+        if end < len(tokens) and tokens[end] != BORDER:
+            return length, end
+        # What follows by a transition follows first where the strings of its target first end.
+        first = len(tokens) + 1
+        edge = states[state, EDGES]
+        while edge != NONE:
+            if edges[edge, TOKEN] != BORDER:
+                first = min(first, np.int64(states[edges[edge, TARGET], FIRST_END]))
+            edge = edges[edge, NEXT_EDGE]
+        if first <= len(tokens):
+            return length, first - 1
+        state = states[state, LINK]
+        length = states[state, LENGTH]
+    return 0, 0
+
+
 class SuffixAutomaton:
     """Online suffix automaton of a growing text, with the first end of every state's strings (`min_endpos`).
 
@@ -186,6 +224,23 @@ class SuffixAutomaton:
         length, end = _match(self._states, self._last, self._size, followers)
         return int(length), int(end)
 
+    def follow(self, new_ids: Sequence[int] | IntArray, state: int, length: int) -> tuple[int, int]:
+        """Match another text as it grows: from the (state, length) of its longest suffix to those after `new_ids`."""
+        ids = np.asarray(new_ids, np.int64)
+        state, length = _follow(ids, self._states, self._edges, self._table, state, length)
+        return int(state), int(length)
+
+    def first_that_goes_on(self, state: int, length: int) -> tuple[int, int]:
+        """For the (state, length) that `follow` ends in: the longest suffix of the other text that occurs in a text of
+        the automaton with a token after it.
+
+        Returns:
+            Its length, 0 if there is none, and where its first such occurrence ends: the position of the next token.
+        """
+        tokens = self._text[: self._size]
+        found, end = _first_that_goes_on(self._states, self._edges, tokens, state, length)
+        return int(found), int(end)
+
     def copied(self, start: int, count: int) -> IntArray:
         """(k,) at most `count` tokens of the text from `start` on, none behind a border."""
         tokens = self._text[start : min(start + count, self._size)]
@@ -193,24 +248,42 @@ class SuffixAutomaton:
         return tokens[: borders[0]] if len(borders) else tokens
 
 
+@functools.lru_cache(maxsize=1)
+def static_automaton(folder: Path, sha256: str) -> SuffixAutomaton:
+    """The automaton of a datastore's documents, built once in a process: about 120 bytes and a microsecond a token.
+    `sha256` tells apart what a folder holds at different times.
+    """
+    return SuffixAutomaton(Datastore(folder).tokens)
+
+
 class SAMDecoding(Drafter):
-    """SAM-Decoding with its dynamic automaton alone (section 3 of the paper): the longest suffix of prompt and output
-    that occurred before, at any length, is followed from its earliest occurrence; what came next is drafted as a chain.
+    """SAM-Decoding (section 3 of the paper). Its dynamic automaton: the longest suffix of prompt and output that
+    occurred before, at any length, is followed from its earliest occurrence; what came next is drafted as a chain. With
+    a datastore also its static automaton, of other texts, used in the same way.
+
+    Of the two matches the dynamic one is followed, unless the static one is longer by more than `static_bias` tokens
+    (the paper's l_bias = 5). A match of the chosen automaton, the bias taken off, that is shorter than `min_match` (its
+    l_threshold = 5) is handed over to another drafter in the paper (Token Recycling, EAGLE-2). Alone here, the method
+    keeps shorter matches, hence 1. Both automata of the release keep the first end of every string, `min_endpos` (an
+    older revision kept the most frequent successors of each state instead); so it is here, but for occurrences that end
+    a document, which nothing follows: of a static match the first that goes on is taken.
 
     The paper drafts up to 40 tokens. Its release (hyx1999/SAM-Decoding) differs from commit to commit: later ones draft
     at most 4 tokens for each matched one (`alpha=4`), earlier ones pass over matches that fewer than 40 tokens follow
     (`require_full`, their `to_anc`). Where nothing matches the release drafts the beginning of the text; here the draft
-    is empty. The paper's threshold of 5 matched tokens hands shorter matches to another drafter (Token Recycling,
-    EAGLE-2) and its bias of 5 holds back the static automaton; alone, the dynamic one needs neither.
+    is empty.
 
     Args:
         num_draft: most tokens drafted; `propose` takes its budget where that is smaller.
         min_match: shortest match that is followed.
         alpha: most tokens drafted for each matched token; None sets no such limit.
-        require_full: a match counts only if all the tokens that may be drafted follow its earliest occurrence; else
-            the next shorter one is tried.
+        require_full: a match of the dynamic automaton counts only if all the tokens that may be drafted follow its
+            earliest occurrence; else the next shorter one is tried.
         context: the part of the prompt that the automaton is built from (`Prompt.part`). If it is not the prompt's end,
             no match reaches from the output back into it.
+        datastore: folder that `scripts.build_datastore` wrote, whose texts the static automaton is made of; None for
+            none. The drafter's state is then "preloaded". The automaton is built by `bind`, in memory.
+        static_bias: how much longer a static match must be than the dynamic one, in tokens.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -224,6 +297,8 @@ class SAMDecoding(Drafter):
         alpha: float | None = None,
         require_full: bool = False,
         context: str = "prompt",
+        datastore: str | None = None,
+        static_bias: int = 5,
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("min_match", min_match, 1)
@@ -232,10 +307,33 @@ class SAMDecoding(Drafter):
         if not isinstance(require_full, bool):
             raise ValueError(f"require_full={require_full!r}: must be true or false")
         check_context(context)
+        check_int("static_bias", static_bias, 0)
+        self.datastore = None if datastore is None else check_folder(datastore)
+        if self.datastore:
+            self.state = "preloaded"  # type: ignore[misc]
+        self.static_bias = static_bias
+        self._static: SuffixAutomaton | None = None
         self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
         self.require_full, self.context = require_full, context
 
+    def parts(self) -> Mapping[Path, str]:
+        return {self.datastore: how_to_get(self.datastore)} if self.datastore else {}
+
+    def bind(self, target: Any) -> None:
+        """Raises:
+        FileNotFoundError, ValueError: no usable datastore (`Datastore`).
+        """
+        if self.datastore and not self._static:
+            self._static = static_automaton(self.datastore, Datastore(self.datastore).sha256)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process builds its own.
+        return self.__dict__ | {"_static": None}
+
     def start(self, prompt: Prompt) -> None:
+        self.bind(None)  # for those who call it without a target
+        if self._static:
+            self._static_match = self._static.follow(prompt.ids, 0, 0)
         self._automaton = SuffixAutomaton(prompt.part(self.context))
         if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
             # The output does not follow this part of the prompt.
@@ -246,14 +344,21 @@ class SAMDecoding(Drafter):
         if len(new_ids):
             self._automaton.extend(new_ids)
             self._root = int(new_ids[-1])
+            if self._static:
+                self._static_match = self._static.follow(new_ids, *self._static_match)
 
     def propose(self, budget: int) -> DraftTree:
         limit = min(self.num_draft, budget)
         if limit < 1:
             return DraftTree.root_only(self._root)
-        length, start = self._automaton.match(limit if self.require_full else 1)
-        if length < self.min_match:
+        source, bias = self._automaton, 0
+        length, start = source.match(limit if self.require_full else 1)
+        if self._static:
+            static_length, static_start = self._static.first_that_goes_on(*self._static_match)
+            if static_length - self.static_bias > length:
+                source, length, start, bias = self._static, static_length, static_start, self.static_bias
+        if length - bias < self.min_match:
             return DraftTree.root_only(self._root)
         if self.alpha is not None:
             limit = int(min(limit, self.alpha * length))
-        return DraftTree.chain(self._root, self._automaton.copied(start, limit))
+        return DraftTree.chain(self._root, source.copied(start, limit))

@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numba import njit
 
+from baselines.datastore import BORDER
 from baselines.sam import (
-    BORDER,
     EDGES,
     FIRST_END,
     LENGTH,
@@ -28,6 +28,7 @@ from baselines.sam import (
     SuffixAutomaton,
     _edge_slot,
     _extend,
+    _follow,
 )
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_context, check_int
@@ -71,21 +72,6 @@ def _extend_counted(
             states[state, COUNT] += 1
             state = states[state, LINK]
     return num_states, num_edges, last, reached, matched
-
-
-@njit(cache=True)
-def _follow(new_ids: IntArray, states: Rows, edges: Rows, table: Rows, state: int, length: int) -> tuple[int, int]:
-    """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
-    for token in new_ids:
-        edge = table[_edge_slot(edges, table, state, token)]
-        while edge == NONE and state != 0:
-            state = states[state, LINK]
-            length = states[state, LENGTH]
-            edge = table[_edge_slot(edges, table, state, token)]
-        if edge != NONE:
-            state = edges[edge, TARGET]
-            length += 1
-    return state, length
 
 
 @njit(cache=True)
@@ -216,12 +202,6 @@ class CountedAutomaton(SuffixAutomaton):
         """How often the (k,) tokens `path`, 1 <= k <= max_depth, occurred in a row."""
         state, length = _follow(np.asarray(path, np.int64), self._states, self._edges, self._table, 0, 0)
         return int(self._states[state, COUNT]) if length == len(path) else 0
-
-    def follow(self, new_ids: Sequence[int] | IntArray, state: int, length: int) -> tuple[int, int]:
-        """Match another text as it grows: from the (state, length) of its longest suffix to those after `new_ids`."""
-        ids = np.asarray(new_ids, np.int64)
-        state, length = _follow(ids, self._states, self._edges, self._table, state, length)
-        return int(state), int(length)
 
     def draft(
         self,

@@ -54,15 +54,25 @@ def measure(config: DictConfig) -> Path:
     return {"live": measure_live, "replay": measure_replay}[config.engine.name](config)
 
 
+def methods_at_hand(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
+    """The methods to run; and, for the manifest, those of several that are left out, with the part that is missing.
+
+    Raises:
+        ConfigError: it is the only method.
+    """
+    methods, missing = runner.split_missing(configuration.build_all(config, "method"))
+    if missing and not config.methods:
+        raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
+    return methods, {f"not run: {name}": what for name, what in missing.items()}
+
+
 def measure_live(config: DictConfig) -> Path:
     """Run the target model."""
     # Names and values are checked by building everything cheap before any weights load.
     config.model.device = str(choose_device(config.model.device))
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
-    methods, missing = runner.split_missing(configuration.build_all(config, "method"))
-    if missing and not config.methods:
-        raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
+    methods, not_run = methods_at_hand(config)
     tokenizer = load_tokenizer(config.model.path, config.model.revision)
     stop_strings = tuple(config.model.stop_strings)
     stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
@@ -76,7 +86,7 @@ def measure_live(config: DictConfig) -> Path:
         fingerprint(config.model.path, config.model.revision),
         content_hash({name: [prompt.ids.tolist() for prompt in part] for name, part in prompts.items()}),
         torch.device(config.model.device),
-        {f"not run: {name}": what for name, what in missing.items()},
+        not_run,
     )
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     names = runner.decoder_names(methods)
@@ -112,7 +122,7 @@ def measure_live(config: DictConfig) -> Path:
 
 def measure_replay(config: DictConfig) -> Path:
     """Run the decoding loop over recorded answers."""
-    methods = configuration.build_all(config, "method")
+    methods, not_run = methods_at_hand(config)
     replay.check_replayable(methods)
     configuration.build(config.cost, "cost")
     path = Path(config.engine.traces)
@@ -126,7 +136,7 @@ def measure_replay(config: DictConfig) -> Path:
             trace.prompt.part(method.context)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
-    manifest = runner.device_manifest(resolved, "replay", digest, torch.device("cpu"))
+    manifest = runner.device_manifest(resolved, "replay", digest, torch.device("cpu"), not_run)
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     num_answers = sum(map(len, categories.values())) * len(methods)
     if config.force or not runner.is_complete(folder, manifest.run, num_answers):
