@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from replay import TRACES
+from replay import TRACES, datastores_of_other_answers
 
 from baselines.datastore import build_datastore
 from baselines.rest import REST
@@ -133,16 +133,11 @@ def test_drafts_are_the_most_frequent_prefixes_of_brute_force(
 # here: after a bigram, any continuation in this store is the right token in 7% and 13% of the cases.
 @pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 def test_accept_lengths_of_recorded_answers(tmp_path: Path) -> None:
-    traces = read_traces(TRACES)
     steps: dict[str, list[int]] = {"summarization": [], "rag": []}
-    for part in range(10):
-        inside = [int(trace.prompt.question_id) // 2 % 10 == part for trace in traces]
-        build_datastore(
-            [t.output_ids for t, here in zip(traces, inside, strict=True) if not here], tmp_path / str(part)
-        )
-        drafter = REST(datastore=str(tmp_path / str(part)))
-        for trace, here in zip(traces, inside, strict=True):
-            if here and trace.prompt.dataset in steps:
+    for datastore, traces in datastores_of_other_answers(read_traces(TRACES), tmp_path):
+        drafter = REST(datastore=str(datastore))
+        for trace in traces:
+            if trace.prompt.dataset in steps:
                 steps[trace.prompt.dataset] += replay(drafter, trace).accept_lengths
     measured = [float(np.mean(lengths)) for lengths in steps.values()]
     print(f"{measured[0]:.3f} {measured[1]:.3f}")
