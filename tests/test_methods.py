@@ -25,7 +25,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     assert build_datastore.main(["--tokens", "20000", "--output", str(folder / "datastore")]) == 0
     build_ngram_tables.main(["embedded", "--k", "8", "--w", "2", "--output", str(folder / "tables")])
     return [
-        f"methods.rest.datastore={folder / 'datastore'}",
+        *(f"methods.{name}.datastore={folder / 'datastore'}" for name in ("rest", "sam_static")),
         *(f"methods.ngrammys_{name}.tables={folder / 'tables'}" for name in TABLES),
         "methods.ngrammys_mixed.k=8",
         "methods.ngrammys_mixed.w=2",
