@@ -1,4 +1,4 @@
-"""Table 1's experiment with every method that the project has, on the embedded model and the parts that ship with it."""
+"""Table 1's experiment with every method that the project has, on the embedded model and shipped parts."""
 
 from __future__ import annotations
 
