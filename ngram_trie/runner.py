@@ -159,9 +159,10 @@ def check_lossless(records: Iterable[PromptRecord]) -> None:
 
 
 def warm_up(run: Run, progress: tqdm[Any]) -> None:
+    """The baselines on every warm-up prompt, for the device; the others on one, for the code that they compile."""
     progress.set_description("warming up")
-    for prompt in run.warmup:
-        for decoder in run.methods.values():
+    for name, decoder in run.methods.items():
+        for prompt in run.warmup if decoder.baseline == name else run.warmup[:1]:
             decoder.generate(prompt, run.stop)
 
 
