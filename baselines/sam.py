@@ -141,7 +141,7 @@ def _first_that_goes_on(states: Rows, edges: Rows, tokens: IntArray, state: int,
     """Of the last `length` tokens, which are a string of `state`, the longest suffix that a token follows somewhere:
     its length, 0 if there is none, and where its first such occurrence ends."""
     while state > 0:
-        end = np.int64(states[state, FIRST_END])
+        end = int(states[state, FIRST_END])
         if end < len(tokens) and tokens[end] != BORDER:
             return length, end
         # What follows by a transition follows first where the strings of its target first end.
@@ -149,7 +149,7 @@ def _first_that_goes_on(states: Rows, edges: Rows, tokens: IntArray, state: int,
         edge = states[state, EDGES]
         while edge != NONE:
             if edges[edge, TOKEN] != BORDER:
-                first = min(first, np.int64(states[edges[edge, TARGET], FIRST_END]))
+                first = min(first, int(states[edges[edge, TARGET], FIRST_END]))
             edge = edges[edge, NEXT_EDGE]
         if first <= len(tokens):
             return length, first - 1
@@ -253,7 +253,7 @@ def static_automaton(folder: Path, sha256: str) -> SuffixAutomaton:
     """The automaton of a datastore's documents, built once in a process: about 120 bytes and a microsecond a token.
     `sha256` tells apart what a folder holds at different times.
     """
-    return SuffixAutomaton(Datastore(folder).tokens)
+    return SuffixAutomaton(Datastore(folder).tokens.astype(np.int64))
 
 
 class SAMDecoding(Drafter):

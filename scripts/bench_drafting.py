@@ -129,7 +129,7 @@ def bench_tree(num_nodes: int = 32) -> float:
 def bench_datastore(num_tokens: int = 300_000) -> str:
     """In words: what it takes to build and to open a datastore of synthetic texts, and the static automaton of it."""
     rng = np.random.default_rng(0)
-    documents = [synthetic_text(100, rng) for _ in range(num_tokens // 100)]
+    documents = [synthetic_text(100, rng).tolist() for _ in range(num_tokens // 100)]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         build_datastore([[1, 2, 3]], folder)  # compiles
