@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -121,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not path.is_file():
             known = sorted(file.stem for file in path.parent.glob("*.yaml"))
             raise ValueError(f"MODEL={options.model}: {near(options.model, known)}")
-        about = OmegaConf.load(path)
+        about: Any = OmegaConf.load(path)
         settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
         settings["device"] = str(choose_device(options.device or about.device))
         bos = None if options.no_bos else leading_bos(load_tokenizer(about.path, about.revision))

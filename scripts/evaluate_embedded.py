@@ -1,6 +1,7 @@
-"""How well the embedded model does its tasks: python -m scripts.evaluate_embedded [MODEL [OUTPUT]] (a minute)
+"""An embedded model's quality: python -m scripts.evaluate_embedded [MODEL [OUTPUT [TASK ...]]] (a minute)
 
-Writes quality.json and a manifest to OUTPUT, results/local/quality unless given.
+Writes quality.json and a manifest to OUTPUT, results/local/quality unless given. The tasks are those of the text world
+unless given; those of the general model are chat, code and math.
 
 Greedy answers to the bundled test prompts are compared with the references: the share of key facts that the answer
 contains word for word, the share of answers that equal the reference from end to end, and how far the answers copy
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from baselines.prompt_lookup import PromptLookup
@@ -24,11 +26,11 @@ from ngram_trie.runner import device_manifest, eos_ids
 from ngram_trie.target import TargetModel, fingerprint, load_model, load_tokenizer
 
 
-def main(model_folder: str, output: Path) -> None:
+def main(model_folder: str, output: Path, tasks: Sequence[str] = TASKS) -> None:
     model, tokenizer = load_model(model_folder), load_tokenizer(model_folder)
     decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
     stop = Stop(256, eos_ids(model))
-    datasets = {task: BundledDataset(task).questions for task in TASKS}
+    datasets = {task: BundledDataset(task).questions for task in tasks}
     prompts = {task: [build_prompt(question, tokenizer) for question in part] for task, part in datasets.items()}
     ids = {task: [prompt.ids.tolist() for prompt in part] for task, part in prompts.items()}
     config = {"max_new_tokens": stop.max_new_tokens, "method": "pld"}
@@ -60,4 +62,4 @@ def main(model_folder: str, output: Path) -> None:
 if __name__ == "__main__":
     given = dict(enumerate(sys.argv[1:]))
     folder = given.get(0, str(PROJECT / "data" / "embedded" / "model"))
-    main(folder, Path(given.get(1, PROJECT / "results" / "local" / "quality")))
+    main(folder, Path(given.get(1, PROJECT / "results" / "local" / "quality")), sys.argv[3:] or TASKS)

@@ -109,7 +109,8 @@ def slowdowns(target: RowsTarget, num_calls: int = 5) -> pd.DataFrame:
         seconds = np.empty((num_calls + 1, len(cells)))
         for turn in range(num_calls + 1):  # the first warms up
             for number in rng.permutation(len(cells)):
-                tree = rows_tree(*cells[number], rng, vocabulary)
+                k, w = cells[number]
+                tree = rows_tree(k, w, rng, vocabulary)
                 target.synchronize()
                 started, built = perf_counter(), target.build_seconds
                 target.verify(tree)
