@@ -21,7 +21,8 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \
 	reproduce-all figures-run calibrate \
-	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded prompts test lint format clean
+	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded \
+	train-draft-model train-heads train-space train-general prompts test lint format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
@@ -102,7 +103,7 @@ train-general: setup ## Train the general model (chat, code, math) from nothing 
 train-draft-model: setup ## Train SpS's draft model for the embedded model into results/local/draft_model (25 minutes)
 	$(RUN) -m scripts.train_draft_model
 
-train-heads: setup ## Train Medusa's and Hydra's heads on the embedded model into results/local/heads (25 minutes)
+train-heads: setup ## Train Medusa's and Hydra's heads on the embedded model into results/local/heads (half an hour)
 	$(RUN) -m scripts.train_heads
 
 train-space: setup ## Fine-tune the embedded model for SPACE into results/local/space (15 minutes)

@@ -17,12 +17,6 @@ SUFFIXES = (".safetensors", ".pt", ".bin")
 Tensors = dict[str, torch.Tensor]
 
 
-def local_parts(path: str, how: str) -> dict[Path, str]:
-    """`Drafter.parts` of weights at `path`: nothing for a hub id, which is fetched when it is loaded."""
-    folder = Path(path)
-    return {folder: how} if folder.is_absolute() or folder.exists() else {}
-
-
 def locate(path: str, revision: str | None = None) -> Path:
     """The folder of `path`, a folder or hub id; what the hub has is fetched once and cached.
 
@@ -37,6 +31,18 @@ def locate(path: str, revision: str | None = None) -> Path:
     except Exception as error:  # the hub client raises many kinds, for no network, no such repository, a gate
         reason = str(error).splitlines()[0]
         raise FileNotFoundError(f"weights {path!r}: no such folder, and the hub does not give them: {reason}") from None
+
+
+def weight_parts(path: str, revision: str | None, how: str) -> dict[Path, str]:
+    """`Drafter.parts` of weights at `path`, a folder that `how` makes, or a hub id, which is fetched here and now: what
+    the hub does not give is missing before anything is measured.
+    """
+    if Path(path).is_absolute() or Path(path).exists():
+        return {Path(path): how}
+    try:
+        return {locate(path, revision): how}
+    except FileNotFoundError as error:
+        return {Path(path): str(error)}
 
 
 def read_tensors(folder: Path) -> Tensors:

@@ -38,7 +38,9 @@ def suffix_array(tokens: Tokens, num_sorted: int = SORTED_TOKENS) -> Tokens:
     one more array of their size.
     """
     size = len(tokens)
-    order, sorted_order = np.arange(size).astype(np.int32), np.empty(size, np.int32)
+    order, sorted_order = np.empty(size, np.int32), np.empty(size, np.int32)
+    for position in range(size):  # arange would make 64-bit integers first
+        order[position] = position
     highest = np.int64(tokens.max()) + 2
     for offset in range(num_sorted - 1, -1, -1):
         for shift in (0, 16):
@@ -66,8 +68,8 @@ def _digit(tokens: Tokens, position: int, shift: int) -> int:
 def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
     """Write the datastore of `documents`, token ids in [0, 2**31), to `folder`; the number of tokens, borders included.
 
-    Documents go to the disk as they come. Sorting them takes 8 bytes a token and a hundred seconds or so for a hundred
-    million. A datastore that was there stays until the new one is complete; cut short, the old one or none is left.
+    Documents go to the disk as they come. Sorting them takes 8 bytes a token. A datastore that was
+    there stays until the new one is complete; cut short, the old one or none is left.
 
     Raises:
         ValueError: no tokens, too many, or one out of range.
@@ -75,7 +77,7 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     parts = {name: folder / f"{name}.part" for name in ("tokens.bin", "suffixes.bin")}
     try:
-        num_tokens, num_documents, digest = _write_documents(documents, parts["tokens.bin"])
+        num_tokens, num_documents, largest, digest = _write_documents(documents, parts["tokens.bin"])
         suffix_array(_map(parts["tokens.bin"])).astype("<i4", copy=False).tofile(parts["suffixes.bin"])
     except BaseException:
         for part in parts.values():
@@ -89,6 +91,7 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
         "format": FORMAT,
         "tokens": num_tokens,
         "documents": num_documents,
+        "largest_token": largest,
         "sorted_tokens": SORTED_TOKENS,
         "sha256": digest,  # of tokens.bin; whoever hashes the header has hashed the content
     }
@@ -96,9 +99,9 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
     return num_tokens
 
 
-def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[int, int, str]:
-    """Numbers of tokens (with borders) and of documents that hold any, and a hash of what was written."""
-    num_tokens, num_documents, digest = 0, 0, hashlib.sha256()
+def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[int, int, int, str]:
+    """Numbers of tokens (with borders) and of documents that hold any, largest token, hash of what was written."""
+    num_tokens, num_documents, largest, digest = 0, 0, 0, hashlib.sha256()
     with path.open("wb") as file:
         for number, document in enumerate(documents):
             ids = np.asarray(document, np.int64)
@@ -108,6 +111,7 @@ def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[in
                 raise ValueError(f"document {number}: token ids must be from 0 to 2**31 - 1")
             num_tokens += len(ids) + 1
             num_documents += 1
+            largest = max(largest, int(ids.max()))
             if num_tokens > MOST_TOKENS:
                 raise ValueError(f"more tokens than a datastore holds, {MOST_TOKENS}")
             content = np.append(ids, BORDER).astype("<i4").tobytes()
@@ -115,7 +119,7 @@ def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[in
             file.write(content)
     if not num_tokens:
         raise ValueError("the documents hold no tokens")
-    return num_tokens, num_documents, digest.hexdigest()
+    return num_tokens, num_documents, largest, digest.hexdigest()
 
 
 def _map(path: Path) -> Tokens:
@@ -142,7 +146,7 @@ class Datastore:
 
     Attributes:
         tokens, suffixes: (k,) as in the files, mapped.
-        sha256: the hash of its tokens, as the header has it.
+        sha256, largest_token: the hash of its tokens and the largest of them, as the header has it.
 
     Raises:
         FileNotFoundError: there is none in `folder`; the message says what builds one.
@@ -156,7 +160,7 @@ class Datastore:
         try:
             about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
             size = about["tokens"] if about["format"] == FORMAT else -1
-            self.sha256 = str(about["sha256"])
+            self.sha256, self.largest_token = str(about["sha256"]), int(about["largest_token"])
         except (ValueError, KeyError, TypeError):
             size = -1
         files = [folder / "tokens.bin", folder / "suffixes.bin"]
@@ -165,3 +169,14 @@ class Datastore:
                 f"datastore={folder}: damaged or of another format; build it anew: {BUILD_COMMAND} {folder}"
             )
         self.tokens, self.suffixes = map(_map, files)
+        self.folder = folder
+
+    def check(self, target: Any) -> None:
+        """Raises:
+        ValueError: it holds tokens that the target model does not have.
+        """
+        if hasattr(target, "model") and self.largest_token >= (size := target.model.config.vocab_size):
+            raise ValueError(
+                f"datastore={self.folder}: holds token {self.largest_token} and the model has {size}; it was built "
+                f"with another tokenizer, build one with the model's: {BUILD_COMMAND} FOLDER --tokenizer MODEL"
+            )

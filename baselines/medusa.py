@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from baselines.checkpoints import fill, local_parts, locate, read_config, read_tensors
+from baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.target import TargetModel
@@ -33,10 +33,10 @@ PUBLISHED_TREE: tuple[Ranks, ...] = tuple(tuple(map(int, path)) for path in _PUB
 
 def likely_tree(accuracies: Sequence[Sequence[float]], num_nodes: int) -> tuple[Ranks, ...]:
     """The `num_nodes` nodes that are most likely accepted (Medusa, section 2.3.3): best first, by the product of the
-    accuracies on the path.
+    accuracies on the path, as if they were independent.
 
     Args:
-        accuracies: [d - 1][r], how often the token of rank r is right at depth d, given that all before it were.
+        accuracies: [d - 1][r], how often the token of rank r is right at depth d.
     """
     frontier: list[tuple[float, Ranks]] = [(-accuracies[0][0], (0,))]
     chosen: list[Ranks] = []
@@ -141,7 +141,7 @@ class HeadDrafter(Drafter):
         )
 
     def parts(self) -> Mapping[Path, str]:
-        return local_parts(self.heads, "`make train-heads` trains the embedded model's")
+        return weight_parts(self.heads, self.revision, "`make train-heads` trains the embedded model's")
 
     def bind(self, target: TargetModel) -> None:
         """Load the heads onto the target's device, in its precision.
@@ -151,7 +151,9 @@ class HeadDrafter(Drafter):
         """
         folder = locate(self.heads, self.revision)
         self.target = target
-        self.module = self.load(read_tensors(folder), folder).to(target.device, target.model.dtype).eval()
+        self.module = self.load(read_tensors(folder), folder).to(target.device).eval()
+        for weight in self.module.parameters():  # not the buffers: rotary frequencies do not survive half precision
+            weight.data = weight.data.to(target.model.dtype)
         accuracies = None
         if self.tree == "likely":
             accuracies = read_config(folder).get("head_accuracies")

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 Table: TypeAlias = NDArray[np.int32]
 
 FORMAT = "ngram-trie model n-grams 1"
-BUILD_COMMAND = "make build-ngram-tables MODEL=NAME"
+BUILD_COMMAND = "make build-ngram-tables MODEL="
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,9 @@ class NgramTables:
         """
         header = folder / "header.json"
         if not header.is_file():
-            raise FileNotFoundError(f"tables={folder}: no n-gram tables there; build them: {BUILD_COMMAND}")
+            raise FileNotFoundError(
+                f"tables={folder}: no n-gram tables there; build them: {BUILD_COMMAND}{folder.name}"
+            )
         try:
             about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
             if about["format"] != FORMAT:
@@ -118,7 +120,7 @@ class NgramTables:
             model, bos = str(about["model"]), bool(about["bos"])
         except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(
-                f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}"
+                f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}{folder.name}"
             ) from None
         return cls(model, bos, **{name: _mapped(folder / f"{name}.bin", shape) for name, shape in shapes.items()})
 
@@ -138,7 +140,7 @@ class NgramTables:
         if not same:
             raise ValueError(
                 f"tables={folder}: made with another model than {path or 'the target'}; "
-                f"give its own or build them: {BUILD_COMMAND}"
+                f"give its own or build them: {BUILD_COMMAND}NAME"
             )
 
 

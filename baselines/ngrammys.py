@@ -1,4 +1,4 @@
-"""The drafters of N-Grammys (seed 004) that read tables of a model's own N-grams, alone and mixed with the context's.
+"""The drafters of N-Grammys that read tables of a model's own N-grams, alone and mixed with the context's.
 
 Each drafts k rows of w tokens. The paper verifies them as a batch (`engine.verify=rows`); merged into one tree, shared
 prefixes once, they are accepted alike at less cost (`engine.verify=tree`). The context's alone are in `context_ngrams`.
@@ -73,7 +73,7 @@ class TableDrafter(HistoryDrafter):
             raise ValueError(f"k={self.k}: {self.folder} holds {tables.k} successors of each token")
 
     def parts(self) -> Mapping[Path, str]:
-        return {self.folder: f"build it: {BUILD_COMMAND}"}
+        return {self.folder / "header.json": f"`{BUILD_COMMAND}{self.folder.name}` builds it"}
 
     def bind(self, target: Any) -> None:
         if hasattr(target, "model"):  # a recorded answer does not say which weights gave it

@@ -127,13 +127,14 @@ class REST(HistoryDrafter):
         self._opened: Datastore | None = None
 
     def parts(self) -> Mapping[Path, str]:
-        return {self.datastore: how_to_get(self.datastore)}
+        return {self.datastore / "header.json": how_to_get(self.datastore)}
 
     def bind(self, target: Any) -> None:
         """Raises:
         FileNotFoundError, ValueError: no usable datastore (`Datastore`).
         """
         self._opened = self._opened or Datastore(self.datastore)
+        self._opened.check(target)
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process maps the files itself instead of being sent their content.

@@ -319,14 +319,16 @@ class SAMDecoding(Drafter):
         self.require_full, self.context = require_full, context
 
     def parts(self) -> Mapping[Path, str]:
-        return {self.datastore: how_to_get(self.datastore)} if self.datastore else {}
+        return {self.datastore / "header.json": how_to_get(self.datastore)} if self.datastore else {}
 
     def bind(self, target: Any) -> None:
         """Raises:
         FileNotFoundError, ValueError: no usable datastore (`Datastore`).
         """
         if self.datastore and not self._static:
-            self._static = static_automaton(self.datastore, Datastore(self.datastore).sha256)
+            store = Datastore(self.datastore)
+            store.check(target)
+            self._static = static_automaton(self.datastore, store.sha256)
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process builds its own.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from baselines.checkpoints import local_parts
+from baselines.checkpoints import weight_parts
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.target import TargetModel
@@ -30,6 +30,7 @@ class Space(Drafter):
         model: folder or hub id of the fine-tuned target; it takes the run's tokenizer.
         mask_id: its mask token.
         num_masks: k, candidates of a step; fewer where the budget is below (k + 1)^2 - 1 nodes.
+        revision: of the hub id.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -37,13 +38,14 @@ class Space(Drafter):
 
     reads = "choices at mask tokens"
 
-    def __init__(self, *, model: str, mask_id: int, num_masks: int = 5) -> None:
+    def __init__(self, *, model: str, mask_id: int, num_masks: int = 5, revision: str | None = None) -> None:
         check_int("mask_id", mask_id, 0)
         check_int("num_masks", num_masks, 1)
-        self.own_model, self.mask_id, self.num_masks = model, mask_id, num_masks
+        self.own_model, self.own_revision = model, revision
+        self.mask_id, self.num_masks = mask_id, num_masks
 
     def parts(self) -> Mapping[Path, str]:
-        return local_parts(str(self.own_model), "`make train-space` trains the embedded one")
+        return weight_parts(str(self.own_model), self.own_revision, "`make train-space` trains the embedded one")
 
     def bind(self, target: TargetModel) -> None:
         """Raises:

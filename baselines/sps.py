@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from baselines.checkpoints import local_parts
+from baselines.checkpoints import weight_parts
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.target import TargetModel, load_model
@@ -54,7 +54,8 @@ class SpS(Drafter):
         self.gamma, self.schedule, self.max_gamma, self.min_confidence = gamma, schedule, max_gamma, min_confidence
 
     def parts(self) -> Mapping[Path, str]:
-        return local_parts(self.draft_model, "`make train-draft-model` trains the embedded model's")
+        how = "`make train-draft-model` trains the embedded model's"
+        return weight_parts(self.draft_model, self.revision, how)
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process loads the weights itself.
@@ -91,7 +92,9 @@ class SpS(Drafter):
         if not len(new_ids):
             return
         if self._drafted and self.schedule == "heuristic":
-            self._gamma = self._gamma + 2 if len(new_ids) > self._drafted else max(1, self._gamma - 1)
+            grown = self._gamma + 2 if len(new_ids) > self._drafted else self._gamma - 1
+            # Within what may be drafted: beyond it, many rejections would go by before a draft got shorter.
+            self._gamma = min(max(grown, 1), self.max_gamma)
         self._drafted = 0
         self._output += new_ids
         self._root = int(new_ids[-1])

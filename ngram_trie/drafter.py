@@ -67,9 +67,12 @@ class Drafter(ABC):
     #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
     #: trained for it, and is compared with that model's own vanilla.
     own_model: str | None = None
+    own_revision: str | None = None
 
     def parts(self) -> Mapping[Path, str]:
-        """What it needs beside the target (weights, a datastore, a table): each folder, and what to do to get it."""
+        """What it needs beside the target (weights, a datastore, a table): each folder, or the file that completes it,
+        and what to do to get it.
+        """
         return {}
 
     def bind(self, target: Any) -> None:

@@ -80,7 +80,7 @@ def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
     """What the methods' parts hold, by method: they decide results as weights do."""
     return {
-        name: " ".join(fingerprint(str(folder)) for folder in method.parts())
+        name: " ".join(fingerprint(str(part if part.is_dir() else part.parent)) for part in method.parts())
         for name, method in methods.items()
         if isinstance(method, Drafter) and method.parts()
     }
@@ -95,7 +95,7 @@ def decoder_names(methods: Mapping[str, Any]) -> list[str]:
 
 
 def bind_methods(
-    methods: Mapping[str, Any], target: TargetModel, load: Callable[[str], TargetModel]
+    methods: Mapping[str, Any], target: TargetModel, load: Callable[[str, str | None], TargetModel]
 ) -> dict[str, Decoder]:
     """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
     its own gets that, and a vanilla over it as its baseline: METHOD_vanilla.
@@ -103,7 +103,7 @@ def bind_methods(
     decoders: dict[str, Decoder] = {}
     for name, method in methods.items():
         if isinstance(method, Drafter) and method.own_model:
-            own, baseline = load(method.own_model), f"{name}_{BASELINE}"
+            own, baseline = load(method.own_model, method.own_revision), f"{name}_{BASELINE}"
             decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
             decoders[name] = SpeculativeDecoder(own, method, baseline)
         elif isinstance(method, Drafter):

@@ -81,6 +81,7 @@ def texts_of(row: Any, field: str | None) -> list[str]:
         raise ValueError(f"no field {' or '.join(map(repr, names))} (--field)")
     turns = row[name] if isinstance(row[name], list) else [row[name]]
     texts: list[Any] = [turn.get("value", turn.get("content")) if isinstance(turn, dict) else turn for turn in turns]
+    texts = [text for text in texts if text is not None]  # turns that were left empty
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"the field {name!r} holds neither a text nor a list of texts or of turns (--field)")
     return texts

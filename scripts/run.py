@@ -98,13 +98,12 @@ def measure_live(config: DictConfig) -> Path:
         ):
             options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
 
-            def load(path: str) -> TargetModel:
+            def load(path: str, revision: str | None) -> TargetModel:
                 """The run's target, or another in its place."""
-                other = {} if path == config.model.path else {"path": path, "revision": None}
-                model = cached_model(**options | other)
+                model = cached_model(**options | {"path": path, "revision": revision})
                 return TARGETS[config.engine.verify](model, config.engine.max_draft, config.model.context_limit)
 
-            target = load(config.model.path)
+            target = load(config.model.path, config.model.revision)
             run = runner.Run(
                 id=manifest.run,
                 model=config.model.name,

@@ -80,7 +80,7 @@ def train(config: SpaceConfig, output: Path) -> None:
     batches = Batches(text, load_tokenizer(str(MODEL)))
     named = list(model.named_parameters())
     matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name and "lm_head" not in name]
-    others = [p for name, p in named if p.ndim != 2 or "embed" in name]
+    others = [p for name, p in named if p.ndim != 2 or "embed" in name or "lm_head" in name]
     optimizers = [
         (torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0), config.muon_lr),
         (torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0), config.adam_lr),

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from baselines.checkpoints import fill, local_parts, locate, read_tensors
+from baselines.checkpoints import fill, locate, read_tensors, weight_parts
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "pytorch_model.bin"])
@@ -49,10 +49,17 @@ def test_what_does_not_fit_is_listed() -> None:
     assert layer.weight.dtype == torch.float32 and layer.weight.eq(1).all()
 
 
-def test_a_hub_id_is_no_part_to_look_for_and_a_folder_is(tmp_path: Path) -> None:
-    assert local_parts("someone/weights", "how") == {}
-    assert local_parts(str(tmp_path / "absent"), "how") == {tmp_path / "absent": "how"}
+def test_weights_are_a_folder_or_what_the_hub_gives_and_else_a_missing_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert locate(str(tmp_path)) == tmp_path
+    assert weight_parts(str(tmp_path / "absent"), None, "how") == {tmp_path / "absent": "how"}
+    monkeypatch.setattr("baselines.checkpoints.snapshot_download", lambda *args, **options: str(tmp_path))
+    assert weight_parts("someone/weights", "abc", "how") == {tmp_path: "how"}
+    monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    (where, why), *rest = weight_parts("someone/weights", None, "how").items()
+    assert not where.exists() and "the hub does not give them" in why and not rest
 
 
 def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

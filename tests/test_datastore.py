@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -72,7 +73,9 @@ def test_opening_maps_and_does_not_read(tmp_path: Path) -> None:
     for name in ("tokens.bin", "suffixes.bin"):
         with (tmp_path / name).open("wb") as file:
             file.truncate(4 * size)
-    (tmp_path / "header.json").write_text(json.dumps({"format": FORMAT, "tokens": size, "sha256": ""}))
+    (tmp_path / "header.json").write_text(
+        json.dumps({"format": FORMAT, "tokens": size, "sha256": "", "largest_token": 1})
+    )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     store = Datastore(tmp_path)
     assert isinstance(store.tokens.base, np.memmap) and isinstance(store.suffixes.base, np.memmap)
@@ -191,3 +194,12 @@ def test_a_data_set_that_cannot_be_read_is_named_in_one_line(
     assert script.main(["--dataset", str(tmp_path / "a.json"), *more, "--output", str(tmp_path / "store")]) == 1
     error = capsys.readouterr().err
     assert message in error and error.count("\n") == 1
+
+
+def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    build_datastore([[1, 60], [61, 2]], tmp_path)
+    with pytest.raises(ValueError, match="holds token 61 and the model has 61; it was built with another tokenizer"):
+        Datastore(tmp_path).check(tiny_target("llama"))
+    build_datastore([[1, 60]], tmp_path)
+    Datastore(tmp_path).check(tiny_target("llama"))
+    Datastore(tmp_path).check(None)  # a replay does not know its model

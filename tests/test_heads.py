@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 from collections import Counter
@@ -200,6 +201,16 @@ def test_hydra_drafts_what_its_heads_say_given_the_path(tmp_path: Path, once: bo
             rank = siblings.index(node)
             assert path[-1] == int(logits.argsort(descending=True)[rank])
         done += accepted
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_in_half_precision_positions_stay_exact(tmp_path: Path, dtype: torch.dtype) -> None:
+    target = TargetModel(copy.deepcopy(tiny_target("llama").model).to(dtype))
+    drafter = Hydra(heads=str(hydra_folder(tmp_path)))
+    drafter.bind(target)
+    assert {p.dtype for p in drafter.module.parameters()} == {dtype}
+    assert drafter.module.prefix_embeding_layer.rotary_emb.inv_freq.dtype == torch.float32
+    assert len(decode(target, drafter, [5, 9, 2], 8).output_ids) == 8
 
 
 @KEPT

@@ -25,8 +25,12 @@ def prompt(question: str, length: int = 20) -> Prompt:
     return Prompt(np.resize(np.arange(3, 9), length).astype(np.int64), {}, "toy", question)
 
 
+def load_tiny(path: str, revision: str | None) -> TargetModel:
+    return tiny_target(path)
+
+
 def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> runner.Run:
-    decoders = runner.bind_methods(methods, tiny_target("llama"), tiny_target)
+    decoders = runner.bind_methods(methods, tiny_target("llama"), load_tiny)
     prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
     return runner.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
 
@@ -165,7 +169,7 @@ def test_a_missing_part_is_named_and_the_other_methods_stay(tmp_path: Path) -> N
 
 def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
     with pytest.raises(TypeError, match="neither"):
-        runner.bind_methods({"vanilla": object()}, tiny_target("llama"), tiny_target)
+        runner.bind_methods({"vanilla": object()}, tiny_target("llama"), load_tiny)
 
 
 @pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])

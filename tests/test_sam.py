@@ -162,7 +162,7 @@ def test_an_occurrence_that_ends_a_document_is_passed_over(tmp_path: Path) -> No
 
 def test_a_datastore_is_a_part_and_makes_the_state_preloaded(store: str) -> None:
     drafter = SAMDecoding(datastore=store)
-    assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store)]
+    assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]
     assert SAMDecoding().state == "cold" and not SAMDecoding().parts()
     drafter = pickle.loads(pickle.dumps(drafter))  # as a worker process gets it
     for _ in range(2):  # a new prompt starts afresh

@@ -56,8 +56,23 @@ def test_a_draft_model_that_is_the_target_is_always_right_and_gamma_grows(twin: 
     result = decode(tiny_target("llama"), SpS(draft_model=twin), [3, 4, 5], 40)
     assert result.tree_sizes == [5, 7, 9, 11, 2]  # the last step has room for two
     assert result.accept_lengths == [6, 8, 10, 12, 3]
+    capped = decode(tiny_target("llama"), SpS(draft_model=twin, max_gamma=6), [3, 4, 5], 20)
+    assert capped.tree_sizes == [5, 6, 5]
     constant = decode(tiny_target("llama"), SpS(draft_model=twin, schedule="constant"), [3, 4, 5], 20)
     assert constant.tree_sizes == [5, 5, 5, 0]
+
+
+def test_gamma_does_not_wind_up_beyond_what_may_be_drafted(draft: str) -> None:
+    drafter = SpS(draft_model=draft, max_gamma=6)
+    drafter.bind(tiny_target("llama"))
+    drafter.start(Prompt(np.array([7, 1], np.int64)))
+    sizes, new = [], [3]
+    for accepted in (True, True, False, False, False):
+        drafter.observe(new)
+        tree = drafter.propose(64)
+        sizes.append(tree.num_draft)
+        new = [*tree.tokens[1:].tolist(), 9] if accepted else [9]
+    assert sizes == [5, 6, 6, 5, 4]
 
 
 def test_gamma_shrinks_by_one_and_drafts_are_the_draft_models_own(draft: str) -> None:
