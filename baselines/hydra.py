@@ -114,12 +114,13 @@ class Hydra(HeadDrafter):
         last = self.target.last
         hidden = last.hidden[last.path] if last.tree else last.hidden
         # Inputs are kept for the nodes of one level: the path's states and embeddings, side by side.
-        state = self.module.prefix(hidden[None], past_key_values=self._cache, use_cache=True)[0, -1]
+        heads: HydraHeads = self.module
+        state = heads.prefix(hidden[None], past_key_values=self._cache, use_cache=True)[0, -1]
         inputs = torch.cat([state, self._embed(torch.tensor(tokens[0], device=state.device))])[None]
         above = np.zeros(1, np.int64)  # the nodes that `inputs` belong to, in their order
         for head, level in enumerate(layout.levels):
             parents, ranks = np.searchsorted(above, layout.parents[level]), layout.ranks[level]
-            best = self.module.logits(head, inputs).topk(int(ranks.max()) + 1).indices
+            best = heads.logits(head, inputs).topk(int(ranks.max()) + 1).indices
             tokens[level] = best.cpu().numpy()[parents, ranks]
             if head + 1 < len(layout.levels):
                 above = np.intersect1d(level, layout.parents[layout.levels[head + 1]])

@@ -9,6 +9,7 @@ import heapq
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,7 +117,7 @@ class HeadDrafter(Drafter):
     """
 
     reads = "hidden states"
-    layer_key: str  # a weight of every head, by which they are counted
+    module: Any  # the heads, once they are bound
 
     def __init__(
         self,

@@ -19,6 +19,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from transformers import PreTrainedModel
 
 from baselines.hydra import HydraHeads
 from baselines.medusa import MedusaHeads
@@ -50,17 +51,17 @@ class HeadsConfig:
 class Heads(nn.Module):
     """Both methods' heads; Medusa's start from the target's own head, as the paper's do, Hydra's as well."""
 
-    def __init__(self, model: nn.Module, config: HeadsConfig) -> None:
+    def __init__(self, model: PreTrainedModel, config: HeadsConfig) -> None:
         super().__init__()
         size, vocab_size = model.config.hidden_size, model.config.vocab_size
         self.medusa = MedusaHeads(config.num_heads, size, vocab_size)
         self.hydra = HydraHeads(model.config, type(model.base_model), config.num_heads, config.num_layers, True)
         with torch.no_grad():
-            for head in self.medusa:
-                head[1].weight.copy_(model.lm_head.weight)
-            for head in self.hydra.hydra_lm_head:
-                head[1].weight.copy_(model.lm_head.weight)
-                head[1].bias.zero_()
+            for name, weight in self.named_parameters():
+                if name.endswith(".1.weight"):
+                    weight.copy_(model.lm_head.weight)
+                elif name.endswith(".1.bias"):
+                    weight.zero_()
 
     def forward(
         self, hidden: torch.Tensor, embeddings: torch.Tensor, positions: torch.Tensor
@@ -144,7 +145,9 @@ def train(config: HeadsConfig, output: Path) -> None:
             save(heads, model, batches, config, output, round(time.perf_counter() - started))
 
 
-def save(heads: Heads, model: nn.Module, batches: Batches, config: HeadsConfig, output: Path, seconds: int) -> None:
+def save(
+    heads: Heads, model: PreTrainedModel, batches: Batches, config: HeadsConfig, output: Path, seconds: int
+) -> None:
     """Write both folders, with accuracies of the weights as they are stored."""
     rounded = Heads(model, config)
     stored = {key: value.to(torch.float8_e4m3fn) if value.ndim == 2 else value.to(torch.bfloat16)
@@ -165,7 +168,7 @@ def save(heads: Heads, model: nn.Module, batches: Batches, config: HeadsConfig, 
 
 @torch.inference_mode()
 def head_accuracies(
-    heads: Heads, model: nn.Module, batches: Batches, num_heads: int, num_samples: int = 48
+    heads: Heads, model: PreTrainedModel, batches: Batches, num_heads: int, num_samples: int = 48
 ) -> list[list[list[float]]]:
     """For Medusa and for Hydra [head][rank]: how often the token of that rank is right, over all positions in answers,
     Hydra's heads given the true tokens before; on samples about subjects of the training split that training has not
