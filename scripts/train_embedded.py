@@ -74,12 +74,16 @@ class Source:
         training: a fresh sample from a generator of random numbers, the context scale in (0, 1], the number of turns
             and the share of the context's subjects that are of one kind.
         held_out: a full-size sample about what training never sees.
+        cut: share of the samples that are fragments of `FRAGMENT` tokens from anywhere, behind a BOS. Large models are
+            trained on texts that are cut anywhere, so they have a say on what follows a single token.
     """
 
     training: Callable[[random.Random, float, int, float], world.Sample]
     held_out: Callable[[random.Random], world.Sample]
+    cut: float = 0.0
 
 
+FRAGMENT = (8, 64)
 WORLD = Source(world.training_sample, lambda rng: world.random_sample(rng, 1.0, 1, world.is_held_out))
 
 
@@ -229,6 +233,10 @@ class Batches:
             else:
                 items = iter(lambda: self.encode(self.source.training(rng, self.size(rng, step), 3, alike)), None)
             for tokens, token_weights in items:
+                if self.source.cut and rng.random() < self.source.cut:
+                    first = rng.randrange(1, len(tokens))
+                    last = first + rng.randrange(*FRAGMENT)
+                    tokens, token_weights = tokens[:1] + tokens[first:last], [0.0, *token_weights[first:last]]
                 room = min(length - end, len(tokens))
                 ids[row, end : end + room] = torch.tensor(tokens[:room])
                 weights[row, end : end + room] = torch.tensor(token_weights[:room])

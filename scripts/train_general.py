@@ -30,7 +30,7 @@ CONFIG = TrainConfig(
     copy_steps=200,
     prompt_steps=700,
 )
-SOURCE = Source(lambda rng, *_: skills.training_sample(rng), skills.held_out_sample)
+SOURCE = Source(lambda rng, *_: skills.training_sample(rng), skills.held_out_sample, cut=0.5)
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "general_model"
