@@ -1,6 +1,7 @@
 """The model-derived N-grams of N-Grammys (section 4.1) as tables: made once for a model, read by its drafters.
 
-A folder: `header.json` and three files of little-endian int32. `unigram.bin` (V,): all tokens, the likeliest first.
+A folder: `header.json` and three files of little-endian int32. `unigram.bin` (2, V): all tokens, the likeliest first,
+by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
 the model continues each of those with. All are memory-mapped, so opening them takes no time.
 
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 
 Table: TypeAlias = NDArray[np.int32]
 
-FORMAT = "ngram-trie model n-grams 1"
+FORMAT = "ngram-trie model n-grams 2"
 BUILD_COMMAND = "make build-ngram-tables MODEL="
+#: How the paper ranks the unigram: as section 4.1 defines it, and as the pseudo code of appendix B.1 does.
+RANKINGS = ("text", "code")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class NgramTables:
     Attributes:
         model: `ngram_trie.target.fingerprint` of the model they were made with; empty if it has no files.
         bos: whether the model read its BOS before each token (see `scripts.build_ngram_tables`).
-        unigram: (V,) all tokens, the likeliest first.
+        unigram: (2, V) all tokens, the likeliest first, by each of `RANKINGS`.
         bigram: (V, k) successors of each token, best first.
         extended: (V, k, w - 1) the greedy continuation of each of them.
 
@@ -47,7 +50,7 @@ class NgramTables:
 
     def __post_init__(self) -> None:
         size, k = self.bigram.shape
-        if self.unigram.shape != (size,) or self.extended.shape[:2] != (size, k):
+        if self.unigram.shape != (len(RANKINGS), size) or self.extended.shape[:2] != (size, k):
             raise ValueError("one rank and k rows are needed for each token of the vocabulary")
 
     @property
@@ -92,7 +95,7 @@ class NgramTables:
             path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
             path.write_bytes(content)
         about = {"format": FORMAT, "model": self.model, "bos": self.bos}
-        about |= {"vocabulary": len(self.unigram), "k": self.k, "w": self.w, "digests": digests}
+        about |= {"vocabulary": len(self.bigram), "k": self.k, "w": self.w, "digests": digests}
         (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
@@ -113,7 +116,7 @@ class NgramTables:
             if about["format"] != FORMAT:
                 raise ValueError
             size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
-            shapes = {"unigram": (size,), "bigram": (size, k), "extended": (size, k, w - 1)}
+            shapes = {"unigram": (len(RANKINGS), size), "bigram": (size, k), "extended": (size, k, w - 1)}
             for name, shape in shapes.items():
                 if (folder / f"{name}.bin").stat().st_size != 4 * np.prod(shape):
                     raise ValueError
@@ -134,7 +137,7 @@ class NgramTables:
         from ngram_trie.target import fingerprint  # imports torch, which is there only where a model is
 
         path, size = model.name_or_path, model.config.vocab_size
-        same = len(self.unigram) == size
+        same = len(self.bigram) == size
         if same and path and self.model:
             same = fingerprint(path) == self.model if Path(path).is_dir() else self.model.startswith(f"{path}@")
         if not same:

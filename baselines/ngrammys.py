@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 
 from baselines.context_ngrams import context_ngrams
-from baselines.ngram_tables import BUILD_COMMAND, NgramTables
+from baselines.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
 from ngram_trie.drafter import HistoryDrafter, Prompt, State
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree, IntArray
@@ -97,21 +97,27 @@ class TableDrafter(HistoryDrafter):
 
 
 class ModelUnigram(TableDrafter):
-    """The model unigram (section 4.1): always the same k tokens, those whose output embeddings lie nearest to the mean.
+    """The model unigram (section 4.1): always the same k tokens.
 
     Args:
         tables, k, num_draft: as in `TableDrafter`; w is 1.
+        ranking: "text", by the distance of a token's output embedding from the mean, as section 4.1 has it; or "code",
+            by its inner product with the mean, as the pseudo code of appendix B.1 has it. On the general model the
+            first begins with tokens that never occur, the second with the most frequent ones.
     """
 
-    def __init__(self, *, tables: str, k: int = 10, num_draft: int | None = None) -> None:
+    def __init__(self, *, tables: str, k: int = 10, ranking: str = "code", num_draft: int | None = None) -> None:
+        if ranking not in RANKINGS:
+            raise ValueError(f"ranking={ranking!r}: must be one of {', '.join(RANKINGS)}")
+        self.ranking = ranking
         super().__init__(tables, k, 1, num_draft)
 
     def check_size(self, tables: NgramTables) -> None:
-        if self.k > len(tables.unigram):
-            raise ValueError(f"k={self.k}: {self.folder} ranks {len(tables.unigram)} tokens")
+        if self.k > len(tables.bigram):
+            raise ValueError(f"k={self.k}: {self.folder} ranks {len(tables.bigram)} tokens")
 
     def rows(self, text: IntArray) -> IntArray:
-        return self.open().unigram[: self.k, None].astype(np.int64)
+        return self.open().unigram[RANKINGS.index(self.ranking), : self.k, None].astype(np.int64)
 
 
 class ModelBigram(TableDrafter):

