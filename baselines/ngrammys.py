@@ -106,7 +106,7 @@ class ModelUnigram(TableDrafter):
             first begins with tokens that never occur, the second with the most frequent ones.
     """
 
-    def __init__(self, *, tables: str, k: int = 10, ranking: str = "code", num_draft: int | None = None) -> None:
+    def __init__(self, *, tables: str, k: int = 10, ranking: str = "text", num_draft: int | None = None) -> None:
         if ranking not in RANKINGS:
             raise ValueError(f"ranking={ranking!r}: must be one of {', '.join(RANKINGS)}")
         self.ranking = ranking

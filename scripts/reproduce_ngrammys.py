@@ -282,8 +282,8 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
 def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None:
     """Replay the model's own n-grams over k and draw their tokens per call."""
     kinds: dict[str, dict[str, object]] = {
-        "unigram (pseudo code)": {"method": "ngrammys_unigram"},
-        "unigram (text)": {"method": "ngrammys_unigram", "ranking": "text"},
+        "unigram": {"method": "ngrammys_unigram"},
+        "unigram (pseudo code)": {"method": "ngrammys_unigram", "ranking": "code"},
         "bigram": {"method": "ngrammys_bigram"},
         "extended bigram, w = 2": {"method": "ngrammys_extended", "w": 2},
         "extended bigram, w = 3": {"method": "ngrammys_extended", "w": 3},

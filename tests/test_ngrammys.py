@@ -58,8 +58,8 @@ def rows_of(drafter: TableDrafter, text: list[int]) -> list[list[int]]:
 def test_rows_by_hand(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
     where = str(tmp_path)
-    assert rows_of(ModelUnigram(tables=where, k=3, ranking="text"), [0, 1]) == [[2], [0], [3]]
-    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[1], [2], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[2], [0], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3, ranking="code"), [0, 1]) == [[1], [2], [3]]
     assert rows_of(ModelBigram(tables=where, k=2), [0, 1]) == [[2], [3]]
     assert rows_of(ModelBigram(tables=where, k=2, w=3), [0, 1]) == [[2, 0, 0], [3, 1, 1]]
     assert rows_of(ModelBigram(tables=where, k=1, w=2), [3]) == [[0, 3]]
