@@ -98,8 +98,9 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -
     )
     pooled = part[part.dataset == ALL]
     own = pooled[~pooled.baseline.isin(["vanilla", "-"]) & (pooled.method != pooled.baseline)]
-    for row in own.itertuples():
-        notes.append(f"{row.method} brings a target model of its own and is compared with that one's {row.baseline}.")
+    if len(own):
+        listed = "; ".join(f"{row.method} over {row.baseline}" for row in own.itertuples())
+        notes.append(f"Compared with a vanilla of their own: {listed}.")
     if outside:
         notes.append("† an outside system in a decoding loop of its own: a control, not a like-for-like comparison.")
     counts = part.groupby("dataset", sort=False).num_prompts.max()
