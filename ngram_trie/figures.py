@@ -391,6 +391,7 @@ def share_figure(frame: pd.DataFrame) -> Figure:
             panels = half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0]
             rows = frame[frame.measure == measure]
             numbers = np.arange(rows.number.min(), rows.number.max() + 1)
+            highest = 0.0
             for dataset, axes in zip(datasets, panels, strict=True):
                 ends = np.zeros(len(numbers))
                 for source in sources:
@@ -399,6 +400,7 @@ def share_figure(frame: pd.DataFrame) -> Figure:
                     grey, hatch = _HATCHES[sources.index(source) % len(_HATCHES)]
                     axes.bar(numbers, height, bottom=ends, width=0.75, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
                     ends += height
+                highest = max(highest, float(ends.max()))
                 axes.grid(axis="y", color="0.9", lw=0.5)
                 axes.set_axisbelow(True)
                 axes.tick_params(length=2, width=0.6)
@@ -406,6 +408,7 @@ def share_figure(frame: pd.DataFrame) -> Figure:
                 axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
                 if measure == measures[0]:
                     axes.set_title(_name(dataset, 24))
+            panels[0].set_ylim(0, 1.08 * highest or 1)
             half.supxlabel(measure, size=STYLE["axes.labelsize"])
             panels[0].set_ylabel("share of steps (%)")
         handles = [
