@@ -81,7 +81,7 @@ def chat_sample(rng: random.Random, accept: Accept) -> Sample:
         parts.append(draws.fill(link))
     first = Turn(ask, " ".join([*parts, draws.fill(spec["close"])]), (topic,))
     question, answer = (draws.fill(pattern) for pattern in rng.choice(words["follow_ups"]))
-    return Sample("chat", ask, "", "", [first, Turn(question, answer, (points[1][0],))])
+    return Sample("chat", ask, "", "", [first, Turn(question, answer, ())])
 
 
 #: What the functions of the grammar do: from their arguments to their result.
