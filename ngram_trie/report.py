@@ -22,8 +22,7 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the tables as text.
 
     Args:
-        methods, datasets: order of rows and columns; that of the records, or of the categories that a replay was to
-            read, unless given.
+        methods, datasets: order of rows and columns; that of the configuration, then of the records, unless given.
 
     Raises:
         FileNotFoundError: the folder holds no records.
@@ -39,6 +38,7 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     curve = curve_for(manifest)
     if datasets is None and (categories := manifest.config["engine"].get("categories")):
         datasets = [categories] if isinstance(categories, str) else list(categories)
+    methods = methods or method_order(manifest, records)
     if records:
         distribution = metrics.accept_length_distribution(records)
         save_csv(distribution, folder / "accept_lengths.csv")
@@ -50,6 +50,14 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     if not live:
         return _write_replay(folder, records, manifest, curve, methods, datasets)
     return _write_live(folder, records, manifest, curve, methods, datasets)
+
+
+def method_order(manifest: RunManifest, records: Sequence[PromptRecord]) -> list[str]:
+    """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
+    baselines = {record.method: record.baseline for record in records}
+    named = [*(manifest.config.get("methods") or {}), *baselines]
+    order = [each for name in named if name in baselines for each in (baselines[name], name)]
+    return [name for name in dict.fromkeys(order) if name in baselines]
 
 
 def curve_for(manifest: RunManifest) -> CostCurve | None:

@@ -17,7 +17,6 @@ from conftest import VOCABULARY, Scripted, tiny_target
 from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 from test_decoding import adversarial_tree
 
 from baselines.hf_generate import HFGenerate
@@ -269,14 +268,6 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
 
 # ---- the embedded model, live and replayed ---------------------------------------------------------------------------
 
-#: All there are, but for those that need a store to be built first.
-TOKEN_ONLY = [
-    path.stem
-    for path in sorted((config.CONFIGS / "method").glob("*.yaml"))
-    if isinstance(method := config.build(OmegaConf.load(path), path.stem), Drafter)
-    and method.reads == "tokens"
-    and method.state != "preloaded"
-]
 TASKS = ["summarization", "rag", "open_qa", "attributed_qa"]
 
 
@@ -285,6 +276,18 @@ def configured(*overrides: str):
         return compose("config", list(overrides))
 
 
+def token_only() -> list[str]:
+    """All methods that there are, but for those that need a store to be built first."""
+    names = sorted(path.stem for path in (config.CONFIGS / "method").glob("*.yaml"))
+    methods = {name: config.build(configured(f"method={name}").method, name) for name in names}
+    return [
+        name
+        for name, method in methods.items()
+        if isinstance(method, Drafter) and method.reads == "tokens" and method.state != "preloaded"
+    ]
+
+
+TOKEN_ONLY = token_only()
 ALL_METHODS = [f"+method@methods.{name}={name}" for name in TOKEN_ONLY]
 
 
