@@ -60,7 +60,7 @@ reproduce-figure5: figures-run ## What a step's drafting time is spent on
 reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
-reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (8 minutes)
+reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
@@ -85,7 +85,7 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
 
-build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute)
+build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
 	$(RUN) -m scripts.build_ngram_tables $(MODEL)
 
 results/local/datastore/header.json: | $(VENV)/.ready
