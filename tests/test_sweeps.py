@@ -353,9 +353,8 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     assert table[table.dataset == "all"].predicted_speedup.is_monotonic_increasing
     page = (folder / "table3" / "table.md").read_text()
     assert "predicted speedup (accept length). Replay of toy.jsonl" in page and "an assumed device" in page
-    assert (
-        "What the cost curve recommends for this device: Largest predicted speedup: summarization num_draft=16" in page
-    )
+    # what a live sweep adds as the curve's recommendation is the sweep itself here
+    assert page.count("Largest predicted speedup: summarization num_draft=16") == 1 and "recommends" not in page
     assert "Table 3, qwen2-7b-instruct" in page and "predicted speedup" in text
     # The same again, byte for byte.
     before = {name: (folder / name).read_bytes() for name in files(folder)}
