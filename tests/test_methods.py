@@ -78,7 +78,7 @@ def test_a_space_model_of_older_layout_is_loaded_and_compared_with_itself(tmp_pa
     torch.save(LlamaForCausalLM(config).state_dict(), tmp_path / "space" / "pytorch_model.bin")
     records = run(
         "method=space", f"method.model={tmp_path / 'space'}", "dataset=rag", "dataset.limit=1", "model.device=cpu",
-        "measure.repeats=1", "measure.max_new_tokens=12", f"output={tmp_path / 'run'}",
+        "measure.repeats=1", "measure.max_new_tokens=20", f"output={tmp_path / 'run'}",
     )  # fmt: skip
     outputs = {r.method: r.output_ids for r in records}
     assert outputs["space"] == outputs["space_vanilla"] != outputs["vanilla"]
