@@ -56,11 +56,7 @@ def test_jobs_write_their_own_shards_and_the_report_gathers_them(
     traces: Path, tmp_path: Path, launcher: tuple[str, ...]
 ) -> None:
     shards = tmp_path / "shards"
-    for attempt in ("first", "second"):
-        done = sweep(traces, shards, *launcher, f"hydra.sweep.dir={tmp_path / attempt}")
-        # submitit starts a job before it makes the folder of the job's log: on a busy machine the job may be first
-        if "FileNotFoundError" not in done.stderr or ".submitit" not in done.stderr:
-            break
+    done = sweep(traces, shards, *launcher, f"hydra.sweep.dir={tmp_path / 'hydra'}")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in shards.iterdir()) == ["n4-2", "n4-3", "n8-2", "n8-3"]
     report.gather(shards)
