@@ -3,6 +3,8 @@ most frequent first."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
+
 import numpy as np
 from numba import njit
 
@@ -72,17 +74,11 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
     return rows, row_counts
 
 
-class ContextNgrams(HistoryDrafter):
-    """N-Grammys' context n-grams: k rows of the w tokens that followed the last q tokens before, in prompt or output.
-
-    The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
-    the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
-    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency.
+class RowsDrafter(HistoryDrafter):
+    """k rows of w tokens behind the text, drafted as one tree, shared prefixes merged.
 
     Args:
-        k: most rows.
-        w: tokens of a row.
-        q: query length, the tokens that have to match.
+        k, w: most rows, and tokens of a row.
         num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
             budget where that is smaller.
 
@@ -90,13 +86,16 @@ class ContextNgrams(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    def __init__(self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None) -> None:
+    def __init__(self, k: int, w: int, num_draft: int | None) -> None:
         check_int("k", k, 1)
         check_int("w", w, 1)
-        check_int("q", q, 1)
         if num_draft is not None:
             check_int("num_draft", num_draft, 1)
-        self.k, self.w, self.q, self.num_draft = k, w, q, num_draft
+        self.k, self.w, self.num_draft = k, w, num_draft
+
+    @abstractmethod
+    def rows(self, text: IntArray) -> IntArray:
+        """(r, w) the rows that continue `text`, r at most k, best first."""
 
     def propose(self, budget: int) -> DraftTree:
         text = self._history.ids
@@ -104,5 +103,25 @@ class ContextNgrams(HistoryDrafter):
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
         if most < 1:
             return DraftTree.root_only(root)
-        rows, _ = context_ngrams(text, self.q, self.w, self.k)
-        return DraftTree.from_paths(root, rows.tolist()).pruned(most, self.w)
+        return DraftTree.from_paths(root, self.rows(text).tolist()).pruned(most, self.w)
+
+
+class ContextNgrams(RowsDrafter):
+    """N-Grammys' context n-grams: k rows of the w tokens that followed the last q tokens before, in prompt or output.
+
+    The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
+    the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
+    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency.
+
+    Args:
+        k, w, num_draft: as in `RowsDrafter`.
+        q: query length, the tokens that have to match.
+    """
+
+    def __init__(self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None) -> None:
+        super().__init__(k, w, num_draft)
+        check_int("q", q, 1)
+        self.q = q
+
+    def rows(self, text: IntArray) -> IntArray:
+        return context_ngrams(text, self.q, self.w, self.k)[0]

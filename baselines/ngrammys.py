@@ -6,31 +6,27 @@ prefixes once, they are accepted alike at less cost (`engine.verify=tree`). The 
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from baselines.context_ngrams import context_ngrams
+from baselines.context_ngrams import RowsDrafter, context_ngrams
 from baselines.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
-from ngram_trie.drafter import HistoryDrafter, Prompt, State
+from ngram_trie.drafter import Prompt, State
 from ngram_trie.drafters import check_int
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import IntArray
 
 Extend = Literal["model", "bigram"]
 
 
-class TableDrafter(HistoryDrafter):
+class TableDrafter(RowsDrafter):
     """k rows of w tokens, made with the help of a model's tables.
 
     Args:
         tables: folder that `scripts.build_ngram_tables` wrote for the target; opened when it is first needed.
-        k: rows.
-        w: tokens of a row.
-        num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
-            budget where that is smaller.
+        k, w, num_draft: as in `RowsDrafter`.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -41,12 +37,8 @@ class TableDrafter(HistoryDrafter):
     def __init__(self, tables: str, k: int, w: int, num_draft: int | None) -> None:
         if not isinstance(tables, str | Path) or not str(tables):
             raise ValueError(f"tables={tables!r}: must be the path of a folder")
-        check_int("k", k, 1)
-        check_int("w", w, 1)
-        if num_draft is not None:
-            check_int("num_draft", num_draft, 1)
+        super().__init__(k, w, num_draft)
         self.folder = Path(tables)
-        self.k, self.w, self.num_draft = k, w, num_draft
         self._opened: NgramTables | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -82,18 +74,6 @@ class TableDrafter(HistoryDrafter):
     def start(self, prompt: Prompt) -> None:
         self.open()  # before the first step is timed
         super().start(prompt)
-
-    @abstractmethod
-    def rows(self, text: IntArray) -> IntArray:
-        """(r, w) the rows that continue `text`, r at most k, best first."""
-
-    def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
-        root = int(text[-1])
-        most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
-        if most < 1:
-            return DraftTree.root_only(root)
-        return DraftTree.from_paths(root, self.rows(text).tolist()).pruned(most, self.w)
 
 
 class ModelUnigram(TableDrafter):

@@ -250,7 +250,7 @@ class SuffixAutomaton:
 
 @functools.lru_cache(maxsize=1)
 def static_automaton(folder: Path, sha256: str) -> SuffixAutomaton:
-    """The automaton of a datastore's documents, built once in a process: about 120 bytes and a microsecond a token.
+    """The automaton of a datastore's documents, built once in a process: about 120 bytes a token.
     `sha256` tells apart what a folder holds at different times.
     """
     return SuffixAutomaton(Datastore(folder).tokens.astype(np.int64))
