@@ -36,7 +36,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(shell command -v nvidia-smi),gpu,cpu)]'
 	@touch $@
 
 reproduce-table1: setup $(PARTS) ## Table 1 on the embedded profile: build PARTS, measure, print, write to OUTPUT (20 minutes)

@@ -17,9 +17,13 @@ class Question:
     Attributes:
         context: what was handed over to be read: the article, the passages.
         reference: an answer to compare with; may be empty.
-        key_facts: texts that a right answer contains; may be empty.
+        key_facts: texts that a right answer contains, all of them; may be empty.
+        answers: short answers of which any one is right, for exact match and F1; may be empty.
         turn: how many turns went before; they are in `history`.
-        history: the user's earlier messages, each with the answer that it got: the same for every method.
+        history: the user's earlier messages, each with the answer that it got: the same for every method. None in an
+            answer's place: what vanilla answers in this run.
+        released_span: the part of the prompt that the paper's released code builds its trie from for this data set: its
+            drafters find it as the span "released".
     """
 
     dataset: str
@@ -29,8 +33,10 @@ class Question:
     after: str
     reference: str = ""
     key_facts: tuple[str, ...] = field(default_factory=tuple)
+    answers: tuple[str, ...] = ()
     turn: int = 0
-    history: tuple[tuple[str, str], ...] = ()
+    history: tuple[tuple[str, str | None], ...] = ()
+    released_span: str = "user"
 
     @property
     def message(self) -> str:
