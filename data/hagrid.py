@@ -1,0 +1,61 @@
+"""HAGRID (Kamalloo et al. 2023): questions with the Wikipedia quotes that answer them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from data.prompts import Question
+from data.sources import Row, check_fields, check_options, divide, read_hub_file, read_local
+
+
+class Hagrid:
+    """The questions of one split, each after its quotes: "we simply concatenate the given context and the question"
+    (paper, section 4.1.2).
+
+    Its repository on the hub has a loading script, which `datasets` no longer runs: the one file is read instead.
+
+    Args:
+        name: the dataset's name in records.
+        hub: its id on the hub.
+        split: "dev" or "train".
+        revision: a commit of the hub's repository; None for its newest.
+        path: instead of the hub a file of the same layout, or a folder with one for each split.
+        warmup, limit, parity: as in `data.hub.HubDataset`.
+
+    Raises:
+        FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
+        ValueError: a field that is not there, or a value that is not allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        hub: str,
+        split: str = "dev",
+        revision: str | None = None,
+        path: str | None = None,
+        warmup: int = 2,
+        limit: int | None = None,
+        parity: str | None = None,
+    ) -> None:
+        check_options(warmup, limit, parity)
+        if split not in ("dev", "train"):
+            raise ValueError(f"dataset.split={split}: must be dev or train")
+        self.name = name
+        file = f"hagrid-v1.0-en/{split}.jsonl"
+        rows = read_local(Path(path), split) if path else read_hub_file(name, hub, file, revision)
+        questions = [self._question(number, row) for number, row in enumerate(rows, 1)]
+        self.questions, self.warmup = divide(questions, warmup, limit, parity)
+
+    def _question(self, number: int, row: Row) -> Question:
+        check_fields(number, row, ("query", "query_id", "quotes", "answers"))
+        # Chat templates strip a message's outer white space.
+        context = "\n".join(quote["text"] for quote in row["quotes"]).lstrip()
+        after, reference = "\n" + row["query"].strip(), best_answer(row["answers"])
+        return Question(self.name, str(row["query_id"]), "", context, after, reference, released_span="prompt")
+
+
+def best_answer(answers: list[Row]) -> str:
+    """The first answer that was judged informative and attributable to the quotes; the first where none was."""
+    good = [answer for answer in answers if answer.get("informative") == 1 and answer.get("attributable") == 1]
+    return (good or answers)[0]["answer"] if answers else ""

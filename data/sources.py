@@ -1,0 +1,181 @@
+"""Where the rows of a data set come from: the hub, one file of a hub repository, a plain download, a local file.
+
+All give rows (mappings from field to value), keep what they fetched in a cache that serves without a network, and fail
+with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids every one of them to fetch.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download
+
+from data.bundled import check_choice, choose
+from data.prompts import Question
+from ngram_trie.hub import PAGES, disk_full, explain, first_line
+
+Row = Mapping[str, Any]
+KINDS = (".jsonl", ".json", ".parquet")
+
+
+def remedy(name: str, page: str = "") -> str:
+    """What helps whoever cannot fetch a set: a copy of it, from `page`."""
+    source = f" from {page}" if page else ""
+    return f"or give a copy{source}: dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
+
+
+def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Row]:
+    """The rows of a set on the hub, through the `datasets` library and its cache.
+
+    Raises:
+        FileNotFoundError: it cannot be had.
+    """
+    otherwise = remedy(name, f"{PAGES['dataset']}/{hub}")
+    try:
+        import datasets
+    except ImportError:
+        raise FileNotFoundError(f"`pip install datasets` reads {hub} from the hub; {otherwise}") from None
+    try:
+        return datasets.load_dataset(hub, subset, split=split, revision=revision)
+    except Exception as error:  # many libraries' own kinds
+        reason = explain(error, hub, revision, "dataset")
+        raise FileNotFoundError(f"{hub} cannot be loaded: {reason}; {otherwise}") from error
+
+
+def read_hub_file(name: str, hub: str, file: str, revision: str | None) -> Iterable[Row]:
+    """The rows of one file of a repository on the hub, for sets that `datasets` does not load.
+
+    Raises:
+        FileNotFoundError: it cannot be had.
+        ValueError: it is no file of rows.
+    """
+    try:
+        path = hf_hub_download(hub, file, repo_type="dataset", revision=revision)
+    except Exception as error:  # many libraries' own kinds
+        reason = explain(error, hub, revision, "dataset")
+        page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
+        raise FileNotFoundError(f"{file} of {hub} cannot be loaded: {reason}; {remedy(name, page)}") from error
+    return read_local(Path(path))
+
+
+def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
+    """The rows of a file that is downloaded once and kept in `cache_folder()`.
+
+    Args:
+        checksum: "sha256:..." or "md5:...", of the file.
+
+    Raises:
+        FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
+        ValueError: it is no file of rows.
+    """
+    otherwise = remedy(name)
+    try:
+        import pooch  # type: ignore[import-untyped]
+        import requests  # type: ignore[import-untyped]
+    except ImportError:
+        raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
+    # By its checksum, so that sets of one file share it, and another version of it is another file.
+    folder, file = cache_folder(), f"{checksum.rpartition(':')[2][:8]}-{Path(url).name}"
+    if constants.HF_HUB_OFFLINE and not (folder / file).exists():
+        raise FileNotFoundError(
+            f"{url} is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}"
+        )
+    pooch.get_logger().setLevel("WARNING")
+    try:
+        path = pooch.retrieve(url, checksum, fname=file, path=folder)
+    except (OSError, ValueError) as error:  # those of requests and of the disk; a ValueError where the checksum differs
+        if full := disk_full(error):
+            reason = f"{full}, or set NGRAM_TRIE_DATA to a folder on another disk"
+        elif "known hash" in str(error):
+            found = str(error).rpartition(" ")[2].strip("'.")
+            reason = (
+                f"its checksum is {found}, not {checksum}: the download was damaged, or the file has changed; try again"
+            )
+        elif (response := getattr(error, "response", None)) is not None:
+            reason = f"the server answered {response.status_code}"
+        elif isinstance(error, requests.ConnectionError | requests.Timeout):
+            reason = f"no network: {url.split('/')[2]} cannot be reached, and it is not in {folder}"
+        else:
+            reason = first_line(error)
+        raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
+    return read_local(Path(path))
+
+
+def cache_folder() -> Path:
+    """Where plain downloads are kept: $NGRAM_TRIE_DATA, else this user's folder for caches."""
+    import pooch
+
+    return Path(os.environ.get("NGRAM_TRIE_DATA") or pooch.os_cache("ngram-trie"))
+
+
+def read_local(path: Path, split: str = "") -> Iterable[Row]:
+    """The rows of a file, or of a folder's files that name the split (all of them if there is only one).
+
+    Raises:
+        FileNotFoundError: no such file, or none of a known kind.
+        ValueError: a file that holds no rows.
+    """
+    files = sorted(f for f in path.rglob("*") if f.suffix in KINDS) if path.is_dir() else [path]
+    if len(files) > 1:
+        files = [file for file in files if split in str(file.relative_to(path))]
+    if not files or not all(file.is_file() for file in files):
+        raise FileNotFoundError(f"path={path}: no such file, or no {', '.join(KINDS)} file of split {split!r} in it")
+    if len({file.suffix for file in files}) > 1 or files[0].suffix not in KINDS:
+        raise FileNotFoundError(f"path={path}: give files of one kind of {', '.join(KINDS)}")
+    return [row for file in files for row in read_file(file)]
+
+
+def read_file(file: Path) -> Iterator[Row]:
+    """The rows of one file: JSON lines, one JSON list, or Parquet."""
+    try:
+        if file.suffix == ".parquet":
+            from pyarrow import parquet  # type: ignore[import-untyped]
+
+            rows = parquet.read_table(file).to_pylist()
+        else:
+            text = file.read_text(encoding="utf-8")
+            is_list = text.lstrip().startswith("[")
+            # Not splitlines: texts may hold other line ends than the file's own.
+            rows = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line.strip()]
+    except Exception as error:  # of json, pyarrow and the codec
+        raise ValueError(f"{file}: not readable as {file.suffix[1:]} ({first_line(error)})") from error
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"{file}: row {number} is no object with named fields")
+        yield row
+
+
+def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
+    """Raises:
+    ValueError: row `number` lacks a field; the message says which it has.
+    """
+    for field in fields:
+        if field not in row:
+            raise ValueError(f"question {number} has no field {field!r}; it has {', '.join(row)}: another file?")
+
+
+def divide(
+    questions: Sequence[Question], warmup: int, limit: int | None, parity: str | None
+) -> tuple[list[Question], list[Question]]:
+    """The questions to ask, of which `limit` and `parity` (by place, from 1) choose, and the last few, which warm up.
+
+    Raises:
+        ValueError: nothing is left to ask.
+    """
+    if len(questions) <= warmup:
+        raise ValueError(f"{len(questions)} questions, of which {warmup} are for warming up")
+    asked = questions[: len(questions) - warmup]
+    return choose(asked, range(1, len(asked) + 1), limit, parity), list(questions[len(asked) :])
+
+
+def check_options(warmup: object, limit: object, parity: object) -> None:
+    """Raises:
+    ValueError: a value that is not allowed; before anything is fetched.
+    """
+    check_choice(limit, parity)
+    if not isinstance(warmup, int) or warmup < 0:
+        raise ValueError(f"dataset.warmup={warmup}: must be an integer of at least 0")

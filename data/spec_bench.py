@@ -1,0 +1,89 @@
+"""Spec-Bench (Xia et al. 2024): 480 questions of 13 categories, eight of them MT-Bench's, which have two turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from data.bundled import choose
+from data.prompts import Question
+from data.sources import Row, check_fields, check_options, read_local, read_url
+from ngram_trie.config import near
+
+# Where every category is asked, no question of the set is left to warm up on.
+WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."
+
+
+class SpecBench:
+    """The questions of Spec-Bench, with the ids, messages and order of the published file.
+
+    A category's question is asked whole, both turns of it: the second follows what vanilla answers to the first.
+
+    Args:
+        name: the dataset's name in records.
+        url, checksum: the published file, and what it must be.
+        category: one, a list of several, or None for all of them.
+        path: instead of the download a file of the same layout.
+        warmup: so many questions are for warming up and never measured. All of the set are test questions, so these are
+            of other categories: the longest, which make room for long prompts. Where every category is asked, a text of
+            the project's own takes their place.
+        limit: as in `data.bundled.BundledDataset`.
+        parity: "odd" or "even" question ids only; None for all.
+
+    Raises:
+        FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
+        ValueError: a field that is not there, or a value that is not allowed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        url: str,
+        checksum: str,
+        category: str | Sequence[str] | None = None,
+        path: str | None = None,
+        warmup: int = 2,
+        limit: int | None = None,
+        parity: str | None = None,
+    ) -> None:
+        check_options(warmup, limit, parity)
+        self.name = name
+        turns: dict[str, list[Question]] = {}
+        for number, row in enumerate(read_local(Path(path)) if path else read_url(name, url, checksum), 1):
+            check_fields(number, row, ("question_id", "category", "turns"))
+            turns.setdefault(row["category"], []).extend(read_turns(name, row))
+        wanted = [category] if isinstance(category, str) else list(category or turns)
+        for unknown in set(wanted) - set(turns):
+            raise ValueError(f"dataset.category={unknown}: {near(unknown, list(turns))}")
+        asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
+        others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
+        self.questions = choose(asked, [int(question.question_id) for question in asked], limit, parity)
+        self.warmup = sorted((q for q in others if not q.turn), key=lambda q: len(q.message), reverse=True)[:warmup]
+        if not others:
+            self.warmup = [Question(name, f"warmup-{number}", "", WARMUP, "") for number in range(1, warmup + 1)]
+
+
+def read_turns(name: str, row: Row) -> Iterator[Question]:
+    """The turns of one line of the file. Rag's reference is a list of short answers, others' a text a turn."""
+    references: list[Any] = row.get("reference") or []
+    history: tuple[tuple[str, str | None], ...] = ()
+    for turn, message in enumerate(row["turns"]):
+        reference = references[turn] if turn < len(references) else ""
+        answers = tuple(reference) if isinstance(reference, list) else ()
+        text = "; ".join(answers) or reference
+        before, context, after = parts(row["category"], message)
+        number = str(row["question_id"])
+        yield Question(name, number, before, context, after, text, answers=answers, turn=turn, history=history)
+        history += ((message, None),)
+
+
+def parts(category: str, message: str) -> tuple[str, str, str]:
+    """A message as what is said before the text that was handed over, that text, and what is said after it."""
+    if category in ("summarization", "translation"):  # "Summarize: ", "Translate German to English: "
+        instruction, colon, text = message.partition(": ")
+        return instruction + colon, text, ""
+    if category == "rag":  # five passages, a line each; the question is the last line
+        passages, line, question = message.rpartition("\n")
+        return "", passages, line + question
+    return "", message, ""
