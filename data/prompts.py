@@ -1,13 +1,24 @@
-"""From questions to token ids: the chat template of the model, and where the parts of the prompt lie in the tokens."""
+"""From questions to token ids: the chat template of the model, and where the parts of the prompt lie in the tokens.
+
+A template is the tokenizer's own, or one of data/templates, for models that were published without: FastChat's for
+Vicuna and Llama-2 (`set_template`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ngram_trie.drafter import Prompt
+from ngram_trie.runner import LaterTurn
+
+TEMPLATES = Path(__file__).parent / "templates"
+#: What is cut from a prompt that is too long: nothing (it becomes a failure record), or its context's end or middle.
+TRUNCATIONS = ("fail", "end", "middle")
 
 
 @dataclass(frozen=True)
@@ -24,6 +35,7 @@ class Question:
             answer's place: what vanilla answers in this run.
         released_span: the part of the prompt that the paper's released code builds its trie from for this data set: its
             drafters find it as the span "released".
+        noise: unrelated text that tries read behind their context and the model never sees (Table 4, as released).
     """
 
     dataset: str
@@ -37,20 +49,75 @@ class Question:
     turn: int = 0
     history: tuple[tuple[str, str | None], ...] = ()
     released_span: str = "user"
+    noise: str = ""
 
     @property
     def message(self) -> str:
         return self.before + self.context + self.after
 
 
-def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
-    """The tokenised prompt of a question, through the tokenizer's own chat template.
+def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> None:
+    """Give the tokenizer the chat template that `template` names: one of data/templates, or a file; None keeps its own.
+
+    Raises:
+        FileNotFoundError: there is no such template.
+    """
+    if template is None:
+        return
+    known = sorted(path.stem for path in TEMPLATES.glob("*.jinja"))
+    path = TEMPLATES / f"{template}.jinja" if template in known else Path(template)
+    if not path.is_file():
+        raise FileNotFoundError(f"model.chat_template={template}: one of {', '.join(known)}, or a Jinja file")
+    tokenizer.chat_template = path.read_text(encoding="utf-8")
+
+
+def build_prompt(
+    question: Question,
+    tokenizer: PreTrainedTokenizerBase,
+    max_tokens: int | None = None,
+    truncation: str = "fail",
+) -> Prompt:
+    """The tokenised prompt of a question, through the tokenizer's chat template.
+
+    Spans: "user", the user's message; "context", in it what was handed over to be read; "question", what is asked about
+    that; "system", what the template says before the user's first message; "released", see `Question.released_span`.
+    A part that is empty has no span.
+
+    Args:
+        max_tokens: most tokens that the prompt may have; None for any number.
+        truncation: what gives way in a longer one, of TRUNCATIONS. Only the context is cut, so a prompt whose other
+            parts are too long stays too long.
 
     Raises:
         ValueError: the tokenizer has no chat template, doubles the BOS, or changes the message.
     """
+    prompt = _build(question, tokenizer)
+    if truncation == "fail" or max_tokens is None:
+        return prompt
+    whole, spans = len(prompt.ids), prompt.spans
+    # The cut text may be tokenised otherwise at the seam, so a second look is taken.
+    while len(prompt.ids) > max_tokens and "context" in prompt.spans:
+        question = _cut(question, tokenizer, len(prompt.ids) - max_tokens, truncation)
+        prompt = _build(question, tokenizer)
+    return replace(prompt, num_cut=whole - len(prompt.ids) if "context" in spans else 0)
+
+
+def _cut(question: Question, tokenizer: PreTrainedTokenizerBase, excess: int, where: str) -> Question:
+    """The question with `excess` tokens of its context gone, or with none of it left."""
+    offsets = tokenizer(question.context, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+    kept = max(0, len(offsets) - excess)
+    head = kept if where == "end" else (kept + 1) // 2
+    tail = kept - head
+    start = offsets[head - 1][1] if head else 0
+    end = offsets[len(offsets) - tail][0] if tail else len(question.context)
+    return replace(question, context=question.context[:start] + question.context[end:])
+
+
+def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     if not tokenizer.chat_template:
-        raise ValueError(f"{tokenizer.name_or_path}: the tokenizer has no chat template; add one to its folder")
+        raise ValueError(
+            f"{tokenizer.name_or_path}: the tokenizer has no chat template; name one: model.chat_template=vicuna_v1.1"
+        )
     messages = []
     for asked, answered in question.history:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
@@ -66,11 +133,50 @@ def build_prompt(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prom
     offsets = np.array(encoded["offset_mapping"])
     user = text.rindex(question.message)
     context = user + len(question.before)
-    spans = {
-        "user": token_span(offsets, user, user + len(question.message)),
-        "context": token_span(offsets, context, context + len(question.context)),
+    rest = context + len(question.context)
+    first = text.index(messages[0]["content"])
+    bos = tokenizer.bos_token or ""
+    parts = {
+        "system": (len(bos) if text.startswith(bos) else 0, first),
+        "user": (user, user + len(question.message)),
+        "context": (context, rest),
+        # what is asked stands before the context or behind it, and is the longer of the two
+        "question": (user, context)
+        if len(question.before.strip()) > len(question.after.strip())
+        else (rest, rest + len(question.after)),
     }
-    return Prompt(ids, spans, question.dataset, question.question_id, question.turn)
+    spans = {name: token_span(offsets, start, end) for name, (start, end) in parts.items() if text[start:end].strip()}
+    spans["released"] = spans.get(question.released_span, (0, len(ids)))
+    noise = tokenizer(question.noise, add_special_tokens=False)["input_ids"] if question.noise else []
+    return Prompt(ids, spans, question.dataset, question.question_id, question.turn, noise=np.array(noise, np.int64))
+
+
+def build_prompts(
+    questions: Sequence[Question], build: Callable[[Question], Prompt], decode: Callable[[list[int]], str]
+) -> list[Prompt | LaterTurn]:
+    """The prompts of questions; one that waits for vanilla's answers to earlier turns as a `LaterTurn`.
+
+    Args:
+        build: from a question to its prompt.
+        decode: from an answer's token ids to its text, special tokens left out.
+    """
+
+    def later(question: Question) -> LaterTurn:
+        def build_later(answers: Sequence[list[int]]) -> Prompt:
+            # FastChat and Spec-Bench strip an answer before it goes into the conversation.
+            history = tuple(
+                (asked, answered if answered is not None else decode(ids).strip())
+                for (asked, answered), ids in zip(question.history, answers, strict=True)
+            )
+            return build(replace(question, history=history))
+
+        said = [text for pair in question.history for text in pair if text] + [question.message]
+        return LaterTurn(question.dataset, question.question_id, question.turn, said, build_later)
+
+    return [
+        later(question) if any(answered is None for _, answered in question.history) else build(question)
+        for question in questions
+    ]
 
 
 def token_span(offsets: np.ndarray, start: int, end: int) -> tuple[int, int]:

@@ -99,6 +99,7 @@ def check_values(config: DictConfig) -> None:
     for field, allowed in (
         ("model.dtype", ("float32", "bfloat16", "float16")),
         ("model.attention", ("sdpa", "eager")),
+        ("measure.truncation", ("fail", "end", "middle")),
         ("engine.name", ("live", "replay")),
         ("engine.verify", ("tree", "rows")),
     ):

@@ -25,8 +25,12 @@ class Prompt:
     Attributes:
         ids: (l,) token ids, template and BOS included: exactly what the target model reads.
         spans: token ranges [start, end) by name. "user" is the user's turn without the template, "context" the part of
-            it that was handed over to be read (article, passages); "prompt", the whole, always exists.
+            it that was handed over to be read (article, passages), "question" what is asked about that, "system" what
+            the template says first; "prompt", the whole, always exists.
         dataset, question_id, turn: which question this is; the record repeats them.
+        noise: (k,) unrelated tokens that tries read behind their part of the prompt, and the model never sees: the way
+            in which the paper's released code makes a context noisy (Table 4).
+        num_cut: tokens of the context that were left out because the prompt was too long.
     """
 
     ids: IntArray
@@ -34,6 +38,8 @@ class Prompt:
     dataset: str = ""
     question_id: str = ""
     turn: int = 0
+    noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    num_cut: int = 0
 
     def part(self, name: str) -> IntArray:
         """(k,) token ids of the span `name`.

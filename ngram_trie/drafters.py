@@ -6,6 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import get_args
 
+import numpy as np
+
 from ngram_trie.drafter import Drafter, HistoryDrafter, Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
@@ -66,8 +68,8 @@ class _TrieDrafter(HistoryDrafter):
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._trie = self._index(prompt.part(self.context))
-        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
+        self._trie = self._index(np.concatenate([prompt.part(self.context), prompt.noise]))
+        if len(prompt.noise) or (self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids)):
             # The output does not follow this part of the prompt, so no window may run from one into the other.
             self._trie.begin_text()
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import PreTrainedModel
@@ -28,6 +29,23 @@ class LosslessError(RuntimeError):
 
 
 @dataclass(frozen=True)
+class LaterTurn:
+    """A turn whose prompt holds vanilla's answers to the turns before, so that every method sees the same prompts.
+
+    Attributes:
+        dataset, question_id, turn: which turn; the earlier ones are 0 to turn - 1.
+        said: the texts that are known beforehand: what the run's identity is taken from.
+        build: from vanilla's answers, token ids each, to the prompt.
+    """
+
+    dataset: str
+    question_id: str
+    turn: int
+    said: Sequence[str]
+    build: Callable[[Sequence[list[int]]], Prompt]
+
+
+@dataclass(frozen=True)
 class Run:
     """What to measure.
 
@@ -44,7 +62,7 @@ class Run:
     id: str
     model: str
     methods: Mapping[str, Decoder]
-    prompts: Mapping[str, Sequence[Prompt]]
+    prompts: Mapping[str, Sequence[Prompt | LaterTurn]]
     warmup: Sequence[Prompt]
     stop: Stop
     repeats: int
@@ -127,16 +145,25 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWr
             warm_up(run, progress)
         for dataset, prompts in run.prompts.items():
             progress.set_description(dataset)
-            for index, prompt in enumerate(prompts):
+            for index, item in enumerate(prompts):
+                prompt = follow(item, writer) if isinstance(item, LaterTurn) else item
                 for repeat in range(run.repeats):
                     for method in run.order(index, repeat):
-                        if (method, dataset, prompt.question_id, prompt.turn, repeat) not in writer:
+                        if (method, dataset, item.question_id, item.turn, repeat) not in writer:
                             writer.write(answer(run, method, prompt, repeat, writer))
                             progress.update()
                         if traces and method == BASELINE and run.is_reference(method, repeat):
-                            reference = writer.records[method, dataset, prompt.question_id, prompt.turn, repeat]
+                            reference = writer.records[method, dataset, item.question_id, item.turn, repeat]
                             if not reference.failure:
                                 traces.write(to_trace(run, prompt, reference, target))
+
+
+def follow(later: LaterTurn, writer: RecordWriter) -> Prompt:
+    """The prompt of a later turn, after vanilla's recorded answers; an empty one if any of those failed."""
+    earlier = [writer.records[BASELINE, later.dataset, later.question_id, turn, 0] for turn in range(later.turn)]
+    if any(record.failure for record in earlier):
+        return Prompt(np.empty(0, np.int64), {}, later.dataset, later.question_id, later.turn)
+    return later.build([record.output_ids for record in earlier])
 
 
 def to_trace(run: Run, prompt: Prompt, reference: PromptRecord, target: TargetModel) -> Trace:
@@ -179,6 +206,8 @@ def answer(run: Run, method: str, prompt: Prompt, repeat: int, writer: RecordWri
         kind=decoder.kind,
         baseline=decoder.baseline,
     )
+    if not len(prompt.ids):
+        return PromptRecord(**about, failure=Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn"))
     try:
         result = decoder.generate(prompt, run.stop)
     except PromptTooLong as error:

@@ -17,9 +17,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 
+from ngram_trie.sentencepiece import restore_merges
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -225,16 +226,35 @@ def choose_device(name: str) -> torch.device:
     return torch.device(name)
 
 
-def load_tokenizer(path: str, revision: str | None = None) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> PreTrainedTokenizerBase:
     """The tokenizer of a folder or hub id; no code from the checkpoint is run.
+
+    Args:
+        options: passed on to transformers, such as `legacy=True` for Llama tokenizers that were published before that
+            setting: without it, the word behind a special token loses its space.
 
     Raises:
         FileNotFoundError: nothing to load; the message says what to do.
     """
     try:
-        return AutoTokenizer.from_pretrained(path, revision=revision)
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, **options)
     except (OSError, ValueError) as error:
         raise FileNotFoundError(_cannot_load(path, error)) from error
+    restore_merges(tokenizer, path, revision)
+    return tokenizer
+
+
+def context_limit(path: str, revision: str | None = None, limit: int | None = None) -> int:
+    """Largest number of tokens of prompt and output together: the model's own, or `limit` where that is less.
+
+    Raises:
+        FileNotFoundError: nothing to load.
+    """
+    try:
+        own = int(AutoConfig.from_pretrained(path, revision=revision).max_position_embeddings)
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(_cannot_load(path, error)) from error
+    return min(limit or own, own)
 
 
 def load_model(

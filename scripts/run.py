@@ -14,6 +14,7 @@ import dataclasses
 import functools
 import hashlib
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,15 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
-from data.prompts import build_prompt
+from data.prompts import build_prompt, build_prompts, set_template
 from ngram_trie import config as configuration
 from ngram_trie import replay, report, runner
 from ngram_trie.decoding import Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.records import content_hash, read_records
 from ngram_trie.rows import RowsTarget
-from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model, load_tokenizer
+from ngram_trie.runner import LaterTurn
+from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model, load_tokenizer
 from ngram_trie.traces import TraceWriter, read_traces, select
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -73,20 +75,30 @@ def measure_live(config: DictConfig) -> Path:
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
     methods, not_run = methods_at_hand(config)
-    tokenizer = load_tokenizer(config.model.path, config.model.revision)
+    tokenizer = load_tokenizer(config.model.path, config.model.revision, **config.model.tokenizer)
+    set_template(tokenizer, config.model.chat_template)
     stop_strings = tuple(config.model.stop_strings)
     stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
-    prompts = {name: [build_prompt(q, tokenizer) for q in dataset.questions] for name, dataset in datasets.items()}
+    build = functools.partial(
+        build_prompt,
+        tokenizer=tokenizer,
+        max_tokens=context_limit(config.model.path, config.model.revision, config.model.context_limit)
+        - config.measure.max_new_tokens,
+        truncation=config.measure.truncation,
+    )
+    answer_text = functools.partial(tokenizer.decode, skip_special_tokens=True)
+    prompts = {name: build_prompts(dataset.questions, build, answer_text) for name, dataset in datasets.items()}
     for method in methods.values():
-        if isinstance(method, Drafter):
-            next(iter(prompts.values()))[0].part(method.context)
+        for first in (part[0] for part in prompts.values()):
+            if isinstance(method, Drafter) and isinstance(first, Prompt):
+                first.part(method.context)
 
     manifest = runner.device_manifest(
         configuration.resolve(config) | {"parts": runner.part_hashes(methods)},
         fingerprint(config.model.path, config.model.revision),
-        content_hash({name: [prompt.ids.tolist() for prompt in part] for name, part in prompts.items()}),
+        content_hash({name: [identity(prompt) for prompt in part] for name, part in prompts.items()}),
         torch.device(config.model.device),
-        not_run,
+        not_run | cut_prompts(prompts, config.measure.truncation),
     )
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     names = runner.decoder_names(methods)
@@ -109,14 +121,25 @@ def measure_live(config: DictConfig) -> Path:
                 model=config.model.name,
                 methods=runner.bind_methods(methods, target, load),
                 prompts=prompts,
-                warmup=[build_prompt(q, tokenizer) for dataset in datasets.values() for q in dataset.warmup],
-                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(target.model)),
+                warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
+                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(target.model) | set(config.model.stop_ids)),
                 repeats=config.measure.repeats,
             )
             runner.measure(run, target, writer, traces)
     print(report.write(folder, names, list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
     return folder
+
+
+def identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
+    """What a prompt adds to the run's identity."""
+    return prompt.ids.tolist() if isinstance(prompt, Prompt) else list(prompt.said)
+
+
+def cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation: str) -> dict[str, str]:
+    """For the manifest: of which data sets how many prompts were cut to fit. Later turns are not known yet."""
+    cut = {name: sum(1 for p in part if isinstance(p, Prompt) and p.num_cut) for name, part in prompts.items()}
+    return {f"cut: {name}": f"{count} contexts lack their {truncation}" for name, count in cut.items() if count}
 
 
 def measure_replay(config: DictConfig) -> Path:

@@ -1,0 +1,201 @@
+"""Chat templates token by token, where the parts of a prompt lie, and how a long one is cut."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.prompts import Question, build_prompt, build_prompts, set_template
+from ngram_trie.config import PROJECT
+from ngram_trie.drafter import Prompt
+from ngram_trie.runner import LaterTurn
+from ngram_trie.target import load_tokenizer
+
+SHARED = PROJECT.parent / "shared"
+TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"
+LLAMA = SHARED / "tokenizers" / "llama2" / "tokenizer.model"
+SYSTEM = (
+    "A chat between a curious user and an artificial intelligence assistant. "
+    "The assistant gives helpful, detailed, and polite answers to the user's questions."
+)
+
+
+@pytest.fixture(scope="module")
+def embedded():
+    return load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory):
+    """The Llama tokenizer as lmsys/vicuna-7b-v1.3 publishes it: a SentencePiece file and no tokenizer.json."""
+    if not LLAMA.exists():
+        pytest.skip(f"{LLAMA.relative_to(PROJECT.parent)} is not beside the project")
+    folder = tmp_path_factory.mktemp("vicuna")
+    shutil.copy(LLAMA, folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    about = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    return load_tokenizer(str(folder), legacy=True)
+
+
+def message_of(recorded: dict) -> str:
+    """The last user message of a recorded Vicuna prompt."""
+    return recorded["prompt"].rpartition("USER: ")[2].removesuffix(" ASSISTANT:")
+
+
+def test_vicuna_prompts_are_those_that_were_recorded(llama) -> None:
+    set_template(llama, "vicuna_v1.1")
+    turns = [json.loads(line) for line in TRACES.read_text(encoding="utf-8").splitlines()]
+    firsts = {turn["question_id"]: turn for turn in turns if turn["turn"] == 0}
+    assert len(firsts) == 240
+    for turn in turns:
+        question = Question("d", "q", "", message_of(turn), "")
+        if turn["turn"]:
+            first = firsts[turn["question_id"]]
+            answer = turn["prompt"].partition(" ASSISTANT: ")[2].partition("</s>USER: ")[0]
+            question = replace(question, turn=1, history=((message_of(first), answer),))
+        prompt = build_prompt(question, llama)
+        if turn["turn"] == 0:
+            assert prompt.ids.tolist() == turn["prompt_token_ids"]
+        else:
+            # The recording has "</s>" as the letters it is written with, where the template means the token, so here
+            # the texts are compared.
+            assert llama.eos_token_id in prompt.ids
+            text = llama.apply_chat_template(
+                [
+                    {"role": "user", "content": question.history[0][0]},
+                    {"role": "assistant", "content": question.history[0][1]},
+                    {"role": "user", "content": question.message},
+                ],
+                tokenize=False,
+                add_generation_prompt=True,
+            )
+            assert text == "<s>" + turn["prompt"]
+        start, end = prompt.spans["user"]
+        assert llama.decode(prompt.ids[start:end]).strip() == question.message.strip()
+
+
+def fastchat_llama2(turns: list[tuple[str, str | None]], system: str = "") -> str:
+    """FastChat's `get_prompt` for "llama-2", after its description: [INST] and [/INST] are the roles, " " and
+    " </s><s>" the separators, the first role stands in the opening.
+    """
+    text = f"[INST] <<SYS>>\n{system}\n<</SYS>>\n\n" if system else "[INST] "
+    for number, (asked, answered) in enumerate(turns):
+        text += ("" if number == 0 else "[INST] ") + asked + " "
+        text += "[/INST]" if answered is None else f"[/INST] {answered} </s><s>"
+    return text
+
+
+@pytest.mark.parametrize("system", ["", "Be brief."])
+def test_llama_2_prompts_are_fastchats(embedded, system: str) -> None:
+    set_template(embedded, "llama-2")
+    opening = [{"role": "system", "content": system}] if system else []
+    asked = [
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "Yes."},
+        {"role": "user", "content": "Two?"},
+    ]
+    for turns, messages in (([("One?", None)], asked[:1]), ([("One?", "Yes."), ("Two?", None)], asked)):
+        text = embedded.apply_chat_template(opening + messages, tokenize=False, add_generation_prompt=True)
+        assert text == "<s>" + fastchat_llama2(turns, system)
+
+
+def test_llama_2_tokens_hold_meta_s_form(llama) -> None:
+    """Meta tokenises each exchange by itself, with BOS and EOS around it; the first word has its space."""
+    set_template(llama, "llama-2")
+    question = Question("d", "q", "", "Two  words?", "", turn=1, history=(("One?", "Yes."),))
+    first = llama("[INST] One? [/INST] Yes. ", add_special_tokens=False)["input_ids"]
+    second = llama("[INST] Two  words? [/INST]", add_special_tokens=False)["input_ids"]
+    assert build_prompt(question, llama).ids.tolist() == [1, *first, 2, 1, *second]
+    set_template(llama, "vicuna_v1.1")
+
+
+def test_merges_are_sentencepieces(llama) -> None:
+    from sentencepiece import SentencePieceProcessor
+
+    pieces = SentencePieceProcessor(model_file=str(LLAMA))
+    for text in (
+        "I  enjoyed it.   Three",
+        "tabs\tand\n\n\nlines",
+        "naïve 東京 🙂",
+        "code:\n        indented\n            deeper",
+    ):
+        assert llama(text, add_special_tokens=False)["input_ids"] == pieces.encode(text)
+
+
+def test_the_parts_of_a_prompt(embedded) -> None:
+    tokenizer = embedded
+    set_template(tokenizer, "vicuna_v1.1")
+    question = Question("d", "q", "Read this: ", "The cat sat. The dog ran.", "\nWho ran over there, then?")
+    prompt = build_prompt(question, tokenizer)
+
+    def text(name: str) -> str:
+        return tokenizer.decode(prompt.part(name)).strip()
+
+    assert text("context") == "The cat sat. The dog ran."
+    assert text("question") == "Who ran over there, then?"
+    assert text("user") == question.message
+    assert text("system").startswith(SYSTEM) and "Read" not in text("system")
+    assert np.array_equal(prompt.part("released"), prompt.part("user"))
+    whole = build_prompt(replace(question, released_span="prompt"), tokenizer)
+    assert np.array_equal(whole.part("released"), whole.ids)
+    bare = build_prompt(Question("d", "q", "", "Only this", ""), tokenizer)
+    with pytest.raises(ValueError, match="has the parts prompt, system, user, context, released"):
+        bare.part("question")
+    set_template(tokenizer, str(PROJECT / "data" / "embedded" / "model" / "chat_template.jinja"))
+
+
+def test_an_unknown_template_is_named(embedded) -> None:
+    with pytest.raises(FileNotFoundError, match=r"model.chat_template=vicuna: one of llama-2, vicuna_v1.1, or a Jinja"):
+        set_template(embedded, "vicuna")
+
+
+@given(
+    words=st.lists(st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ","]), min_size=1, max_size=60),
+    room=st.integers(1, 60),
+    where=st.sampled_from(["end", "middle"]),
+)
+def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> None:
+    tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+    question = Question("d", "q", "", " ".join(words), "\n\nWhich tree?")
+    whole = build_prompt(question, tokenizer)
+    fixed = len(whole.ids) - len(whole.part("context"))
+    prompt = build_prompt(question, tokenizer, fixed + room, where)
+    if len(whole.ids) <= fixed + room:
+        assert np.array_equal(prompt.ids, whole.ids) and prompt.num_cut == 0
+        return
+    assert len(prompt.ids) <= fixed + room
+    assert prompt.num_cut == len(whole.ids) - len(prompt.ids)
+    kept = tokenizer.decode(prompt.part("context")) if "context" in prompt.spans else ""
+    if where == "end":
+        assert question.context.startswith(kept.rstrip("\n"))
+    assert tokenizer.decode(prompt.part("question")).strip() == "Which tree?"
+
+
+def test_what_does_not_fit_fails_unless_told_otherwise(embedded) -> None:
+    question = Question("d", "q", "", "alder " * 50, "Which?")
+    assert len(build_prompt(question, embedded, 20).ids) > 20
+    assert len(build_prompt(replace(question, after="Which? " * 50), embedded, 20, "end").ids) > 20
+
+
+def test_a_later_turn_takes_the_answers_of_this_run(embedded) -> None:
+    questions = [
+        Question("d", "1", "", "One?", ""),
+        Question("d", "1", "", "Two?", "", turn=1, history=(("One?", None),)),
+        Question("d", "2", "", "Known?", "", turn=1, history=(("One?", "Yes."),)),
+    ]
+    first, later, known = build_prompts(
+        questions, lambda question: build_prompt(question, embedded), lambda ids: embedded.decode(ids)
+    )
+    assert isinstance(first, Prompt) and isinstance(known, Prompt) and isinstance(later, LaterTurn)
+    assert later.turn == 1 and list(later.said) == ["One?", "Two?"]
+    answer = embedded(" Yes. ", add_special_tokens=False)["input_ids"]
+    built = later.build([answer])
+    expected = build_prompt(replace(questions[1], history=(("One?", "Yes."),)), embedded)
+    assert np.array_equal(built.ids, expected.ids) and built.turn == 1
