@@ -455,3 +455,37 @@ def save_figure(figure: Figure, path: Path) -> Path:
     with matplotlib.rc_context(STYLE):
         figure.savefig(path, dpi=200, metadata=dated.get(path.suffix))
     return path
+
+
+def context_quality_figure(frame: pd.DataFrame) -> Figure:
+    """Accept length of one method on each task, a bar for each context (the paper's Table 4, drawn).
+
+    Args:
+        frame: rows `dataset, context, accept_length`, tasks and contexts in the order they are to be drawn.
+
+    Raises:
+        ValueError: no rows, a missing column, or two rows for one bar.
+    """
+    _check(frame, "dataset", "context", "accept_length", unique=["dataset", "context"])
+    datasets, contexts = frame.dataset.unique(), frame.context.unique()
+    grid = frame.pivot(index="dataset", columns="context", values="accept_length").reindex(datasets)
+    width = 0.8 / len(contexts)
+    with matplotlib.rc_context(STYLE):
+        size = (TEXT_WIDTH * min(1, 0.15 + 0.17 * len(datasets)), 2.2)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots()
+        for index, context in enumerate(contexts):
+            grey, hatch = _HATCHES[index % len(_HATCHES)]
+            places = np.arange(len(datasets)) + (index - (len(contexts) - 1) / 2) * width
+            axes.bar(places, grid[context], width, label=context, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
+            for place, length in zip(places, grid[context], strict=True):
+                if not np.isnan(length):
+                    axes.annotate(f"{length:.2f}", (place, length), (0, 1.5), textcoords="offset points",
+                                  ha="center", va="bottom", size=6)  # fmt: skip
+        axes.axhline(1, color="0.35", lw=0.8, ls=(0, (4, 2)))
+        axes.set_xticks(range(len(datasets)), [_name(dataset, 16) for dataset in datasets])
+        axes.tick_params(length=2, width=0.6)
+        axes.tick_params(axis="x", length=0)
+        axes.set_ylabel("accept length\n(tokens emitted per verification step)")
+        figure.legend(loc="outside upper center", ncols=len(contexts), frameon=False, handlelength=2.5)
+    return figure

@@ -1,7 +1,8 @@
 """How tables are printed: blocks of cells as Markdown, as LaTeX (booktabs) and as text for a terminal.
 
 Measured numbers stand in blocks of their own; the paper's follow under their own heading and never share a block, or a
-row of the CSV, with measured ones.
+row of the CSV, with measured ones. The one exception stands between the two under a heading of its own: readings of the
+same cell side by side, each column saying which it is.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Block:
 
     Attributes:
         corner: what the rows are, the header of the first column.
-        unit: what follows a value: "x" for a speedup.
+        unit: what follows a value: "x" for a speedup, "%" for a share.
         best_of: what the marked cells are the best of.
     """
 
@@ -57,6 +58,7 @@ def ranks(values: pd.Series) -> list[int]:
     return [{distinct[0]: 1, distinct[1]: 2}.get(value, 0) for value in printed]
 
 
+COMPARED_HEADING = "Readings side by side"
 PAPER_HEADING = "The paper's own numbers"
 PAPER_WARNING = (
     "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
@@ -82,8 +84,15 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def markdown(measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING) -> str:
-    """Blocks in Markdown, what was measured and then, below `warning`, what was published. Best bold, then italic."""
+def markdown(
+    measured: Iterable[Block],
+    published: Iterable[Block] = (),
+    warning: str = PAPER_WARNING,
+    compared: Iterable[Block] = (),
+) -> str:
+    """Blocks in Markdown: what was measured, what is `compared` column by column, and then, below `warning`, what was
+    published. Best bold, then italic.
+    """
     marks = ("{}", "**{}**", "*{}*")
 
     def render(block: Block) -> str:
@@ -97,6 +106,8 @@ def markdown(measured: Iterable[Block], published: Iterable[Block] = (), warning
         )
 
     text = ["## Measured", "", *map(render, measured)]
+    if shown := [*map(render, compared)]:
+        text += [f"## {COMPARED_HEADING}", "", *shown]
     if shown := [*map(render, published)]:
         text += [f"## {PAPER_HEADING}", "", warning, "", *shown]
     return "\n".join(text)
@@ -117,13 +128,18 @@ _LATEX = str.maketrans({
 })  # fmt: skip
 
 
-def latex(measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING) -> str:
+def latex(
+    measured: Iterable[Block],
+    published: Iterable[Block] = (),
+    warning: str = PAPER_WARNING,
+    compared: Iterable[Block] = (),
+) -> str:
     """The same in LaTeX, to be \\input; needs booktabs and graphicx. Best bold, second best underlined."""
     marks = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
 
     def render(block: Block, heading: str) -> str:
         lines = []
-        unit = block.unit.replace("x", r"$\times$")
+        unit = block.unit.translate(_LATEX).replace("x", r"$\times$")
         for label, cells in block.rows.items():
             shown = [
                 _join(_value(cell, marks, unit), rf"{{\scriptsize {_interval(cell)}}}", _accept(cell, marks))
@@ -151,13 +167,19 @@ def latex(measured: Iterable[Block], published: Iterable[Block] = (), warning: s
         ])  # fmt: skip
 
     text = ["% Measured", *(render(block, "Measured:") for block in measured)]
+    if shown := [render(block, f"{COMPARED_HEADING}:") for block in compared]:
+        text += [f"% {COMPARED_HEADING}", *shown]
     if shown := [render(block, f"{PAPER_HEADING}. {warning}") for block in published]:
         text += [f"% {PAPER_HEADING}: not measured here", *shown]
     return "\n".join(text)
 
 
 def plain_text(
-    measured: Iterable[Block], published: Iterable[Block] = (), warning: str = PAPER_WARNING, width: int = 120
+    measured: Iterable[Block],
+    published: Iterable[Block] = (),
+    warning: str = PAPER_WARNING,
+    compared: Iterable[Block] = (),
+    width: int = 120,
 ) -> str:
     """The same as plain text for a terminal `width` characters wide; columns that do not fit go below."""
     marks = ("{}", "{}*", "{}+")
@@ -175,9 +197,14 @@ def plain_text(
         wrapped = [textwrap.fill(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes]
         return "\n".join([block.title, *_grid(columns, width), *wrapped, ""])
 
+    def headed(*lines: str) -> list[str]:
+        return ["=" * width, *lines, "=" * width, ""]
+
     text = [*map(render, measured)]
+    if shown := [*map(render, compared)]:
+        text += [*headed(COMPARED_HEADING), *shown]
     if shown := [*map(render, published)]:
-        text += ["=" * width, PAPER_HEADING, *textwrap.wrap(warning, width), "=" * width, "", *shown]
+        text += [*headed(PAPER_HEADING, *textwrap.wrap(warning, width)), *shown]
     return "\n".join(text)
 
 
@@ -208,10 +235,13 @@ def write(
     measured: Sequence[Block],
     published: Sequence[Block] = (),
     warning: str = PAPER_WARNING,
+    compared: Sequence[Block] = (),
 ) -> str:
-    """Write table.csv (measured rows only), table.md and table.tex; returns the table as plain text."""
+    """Write table.csv (measured rows only), table.md, table.tex and table.txt; returns the last one's text."""
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "table.csv", index=False, float_format="%.6g", lineterminator="\n")
-    (folder / "table.md").write_text(markdown(measured, published, warning), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(measured, published, warning), encoding="utf-8")
-    return plain_text(measured, published, warning)
+    text = plain_text(measured, published, warning, compared)
+    (folder / "table.md").write_text(markdown(measured, published, warning, compared), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(measured, published, warning, compared), encoding="utf-8")
+    (folder / "table.txt").write_text(text, encoding="utf-8")
+    return text

@@ -1,4 +1,4 @@
-"""How good the answers are: exact match and F1 of short answers, key facts, ROUGE-L of whole ones, through torchmetrics.
+"""How good answers are: exact match and F1 of short answers, key facts, ROUGE-L of whole ones, through torchmetrics.
 
 Lossless decoding keeps vanilla's answers and with them their quality. That is so by construction; here it is measured,
 in numbers that other work on the same tasks reports. Scores are shares, from 0 to 1.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 from omegaconf import OmegaConf
 
-from ngram_trie import cost, figures, markup, metrics, sweeps, tables
+from ngram_trie import cost, figures, markup, metrics, quality, sweeps, tables
 from ngram_trie.config import PROJECT, build
 from ngram_trie.cost import CostCurve
 from ngram_trie.records import PromptRecord, RunManifest, read_records
@@ -52,6 +52,20 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     return _write_live(folder, records, manifest, curve, methods, datasets)
 
 
+def write_quality(
+    folder: Path,
+    references: Mapping[tuple[str, str, int], quality.Reference],
+    decode: Callable[[list[int]], str],
+) -> None:
+    """Score the answers in `folder` and write quality.csv there, where `write` finds it; see `quality.score`.
+
+    Raises:
+        FileNotFoundError: the folder holds no records.
+        KeyError: an answer to a question that is not among the references.
+    """
+    save_csv(quality.score(read_records(folder / "records.jsonl"), references, decode), folder / "quality.csv")
+
+
 def method_order(manifest: RunManifest, records: Sequence[PromptRecord]) -> list[str]:
     """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
     baselines = {record.method: record.baseline for record in records}
@@ -79,17 +93,25 @@ def _write_live(
     methods: list[str] | None,
     datasets: list[str] | None,
 ) -> str:
-    """Table 1: speedups under both protocols, where the time goes, and how far the cost model is right."""
+    """Table 1: speedups under both protocols, quality, where the time goes, and how far the cost model is right."""
     repeats = max(record.repeat for record in records) + 1
     frame = pd.concat([
         tables.table1(records, protocol, records[0].model, manifest.device, methods, datasets)
         for protocol in metrics.PROTOCOLS
     ])  # fmt: skip
-    published = list(tables.paper_blocks()) if 1 in manifest.config["paper_tables"] else []
+    published, compared = [], []
+    if 1 in manifest.config["paper_tables"]:
+        published, compared = list(tables.paper_blocks()), [tables.readings_block(frame)]
+        save_csv(tables.readings(frame), folder / "readings.csv")
     missing = [
         f"{name.capitalize()}: {why}" for name, why in manifest.environment.items() if name.startswith("not run")
     ]
-    text = markup.write(folder, frame, list(tables.measured_blocks(frame, repeats, missing)), published)
+    measured = list(tables.measured_blocks(frame, repeats, missing))
+    if (path := folder / "quality.csv").exists():
+        scores = pd.read_csv(path, dtype={"question_id": str})
+        frame = tables.with_quality(frame, scores)
+        measured += filter(None, [tables.quality_block(frame, scores)])
+    text = markup.write(folder, frame, measured, published, compared=compared)
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
     if curve:
@@ -97,7 +119,7 @@ def _write_live(
         save_csv(predicted, folder / "predicted.csv")
         text += f"\nPredicted from accept lengths and the cost curve ({curve.name}), and measured:\n"
         text += predicted.round(3).to_string(index=False) + "\n"
-    return text
+    return text + _write_contexts(folder, records, manifest, curve, methods)
 
 
 def _write_replay(
@@ -111,7 +133,46 @@ def _write_replay(
     """One row for each method and category."""
     frame = sweeps.cell_table(records, curve, live=False, methods=methods, datasets=datasets)
     blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=_notes(manifest, curve, records))
-    return markup.write(folder, frame, blocks)
+    return markup.write(folder, frame, blocks) + _write_contexts(folder, records, manifest, curve, methods)
+
+
+def _write_contexts(
+    folder: Path,
+    records: list[PromptRecord],
+    manifest: RunManifest,
+    curve: CostCurve | None,
+    methods: list[str] | None,
+) -> str:
+    """Table 4, where it is asked for: every method on every task with clean and with noisy contexts."""
+    if 4 not in manifest.config["paper_tables"] or not records:
+        return ""
+    live, parts = manifest.config["engine"]["name"] == "live", tables.split_by_context(records)
+    tasks = list(dict.fromkeys(record.dataset for part in parts.values() for record in part))
+    frame = pd.concat([
+        sweeps.cell_table(part, curve, live, methods, tasks).assign(context=context) for context, part in parts.items()
+    ])  # fmt: skip
+    methods = list(frame.method.unique())
+    frame = frame.sort_values("method", key=lambda names: names.map(methods.index), kind="stable", ignore_index=True)
+    notes = [*_notes(manifest, curve, records), tables.CONTEXT_NOTE, tables.context_change(frame)]
+    value = "speedup" if live else "predicted_speedup"
+    measured = _context_blocks(frame, value, f"{records[0].model}, Table 4", [*filter(None, notes)])
+    paper = tables.paper_contexts()
+    note = tables.paper_contexts_note(paper)
+    published = [
+        block
+        for model, part in paper.groupby("model")
+        for block in _context_blocks(part, "speedup", f"Table 4, {model}", [note])
+    ]
+    tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
+    if len(tries):
+        figures.save_figure(figures.context_quality_figure(tries), folder / "table4" / "figure.png")
+    return "\n" + markup.write(folder / "table4", frame, measured, published)
+
+
+def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[markup.Block]:
+    """A line for each method and context."""
+    lines = frame.assign(**{"method, context": frame.method + ", " + frame.context})
+    return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
 
 
 def _write_grid(

@@ -1,19 +1,24 @@
-"""Table 1 of the n-gram trie paper, from records: as data, and as blocks to print, one for each model and protocol."""
+"""Table 1 of the n-gram trie paper, from records: as data, and as blocks to print, one for each model and protocol; the
+quality that the answers keep; published, released and corrected numbers side by side; and what Table 4 compares.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from ngram_trie import metrics
+from ngram_trie import metrics, quality
 from ngram_trie.markup import Block, Cell, ranks
 from ngram_trie.records import PromptRecord
 
 COLUMNS = [
     "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
     "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
+    *quality.MEASURES,
 ]  # fmt: skip
 ALL = "all"
 PAPER = Path(__file__).parents[1] / "results" / "paper"
@@ -27,7 +32,8 @@ def table1(
     methods: Sequence[str] | None = None,
     datasets: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled.
+    """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Quality
+    is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
         records: of one run or more; those of other models are left out.
@@ -53,6 +59,7 @@ def table1(
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             answers = part[part.method == method]
             row |= {name: metric.function(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
+            row |= dict.fromkeys(quality.MEASURES, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -73,18 +80,27 @@ def block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[s
 def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] = ()) -> Iterator[Block]:
     """A block for each model and protocol of a frame of `table1` rows, with `notes` below the usual ones."""
     for (protocol, model), part in frame.groupby(["protocol", "model"], sort=False):
-        pooled = part[part.dataset == ALL].set_index("method")
-        outside = pooled.lossless.str.startswith("control")
-        labels = {}
-        for method, row in pooled.iterrows():
-            named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
-            labels[method] = f"{method}{named_state}{'†' if outside[method] else ''}"
-        yield block(
-            part, f"{model}, {protocol} protocol", labels, [*_notes(part, protocol, num_repeats, outside.any()), *notes]
-        )
+        usual = _notes(part, protocol, num_repeats)
+        yield block(part, f"{model}, {protocol} protocol", _labels(part), [*usual, *notes])
 
 
-def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -> list[str]:
+OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, not a like-for-like comparison."
+
+
+def _labels(part: pd.DataFrame) -> dict[str, str]:
+    """How each method of `table1` rows is named: with its state unless that is cold, and † for an outside system."""
+    labels = {}
+    for row in part[part.dataset == ALL].itertuples():
+        named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
+        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.startswith('control') else ''}"
+    return labels
+
+
+def _outside_note(labels: dict[str, str]) -> list[str]:
+    return [OUTSIDE_NOTE] if any("†" in label for label in labels.values()) else []
+
+
+def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     notes = []
     if protocol == "released":
         notes.append(
@@ -101,8 +117,7 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int, outside: bool) -
     if len(own):
         listed = "; ".join(f"{row.method} over {row.baseline}" for row in own.itertuples())
         notes.append(f"Compared with a vanilla of their own: {listed}.")
-    if outside:
-        notes.append("† an outside system in a decoding loop of its own: a control, not a like-for-like comparison.")
+    notes += _outside_note(_labels(part))
     counts = part.groupby("dataset", sort=False).num_prompts.max()
     notes.append(
         f"Device: {', '.join(part.device.unique())}. "
@@ -134,3 +149,190 @@ def paper_blocks(folder: Path = PAPER) -> Iterator[Block]:
                 mean = computed[row.model, row.method]
                 notes.append(f"{row.method}: the cells average {mean:.2f}x, the paper prints {row.speedup:.2f}x.")
         yield block(part, str(model), {method: method for method in part.method.unique()}, notes)
+
+
+MEASURE_TITLES = {"exact_match": "exact match", "f1": "F1", "contains": "contains", "rouge_l": "ROUGE-L"}
+MEASURE_NOTES = {
+    "exact_match": "Exact match: SQuAD's, the best over the right short answers; near 0 for answers in sentences.",
+    "f1": "F1: SQuAD's, of words, the best over the right short answers.",
+    "contains": "Contains: the share of key facts in the answer; without any, whether a right short answer is in it.",
+    "rouge_l": "ROUGE-L: F-measure against the reference.",
+}
+
+
+def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
+    """`table1` rows with the means of `quality.score`'s rows, from 0 to 1. Those of the released protocol stay without:
+    the released code measures none.
+    """
+    measures = list(quality.MEASURES)
+    pooled = pd.concat([scores, scores.assign(dataset=ALL)]).groupby(["method", "dataset"])[measures].mean()
+    means = frame[["method", "dataset"]].merge(pooled.reset_index(), how="left", on=["method", "dataset"])[measures]
+    corrected = (frame.protocol == "corrected").to_numpy()
+    return frame.assign(**{name: np.where(corrected, means[name], np.nan) for name in measures})
+
+
+def quality_block(frame: pd.DataFrame, scores: pd.DataFrame) -> Block | None:
+    """The quality that every method's answers keep, vanilla first; None where nothing could be compared.
+
+    Args:
+        frame: rows of `with_quality`, of one model.
+        scores: rows of `quality.score`.
+    """
+    rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
+    datasets = [name for name in frame.dataset.unique() if name != ALL]
+    columns = [
+        (dataset, measure)
+        for dataset in datasets
+        for measure in quality.MEASURES
+        if rows.xs(dataset, level="dataset")[measure].notna().any()
+    ]
+    if not columns:
+        return None
+    labels = _labels(frame[frame.protocol == "corrected"])
+    cells = {
+        labels[method]: [Cell(100 * rows.loc[(method, dataset), measure]) for dataset, measure in columns]
+        for method in sorted(labels, key=lambda method: method != "vanilla")
+    }
+    baselines = frame.drop_duplicates("method").set_index("method").baseline.to_dict()
+    explained = [note for measure, note in MEASURE_NOTES.items() if measure in {name for _, name in columns}]
+    notes = [
+        " ".join(["Means over prompts.", *explained]),
+        *_quality_change(scores, baselines, columns),
+        *_outside_note(labels),
+    ]
+    titles = [f"{dataset}: {MEASURE_TITLES[measure]}" for dataset, measure in columns]
+    return Block(f"{frame.model.iloc[0]}, quality kept", titles, cells, notes, unit="%")
+
+
+def _quality_change(
+    scores: pd.DataFrame, baselines: dict[str, str], columns: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """In words, how far each method's means are from its vanilla's, over the prompts that both have answered."""
+    answers = scores.set_index(list(quality.KEYS))[list(quality.MEASURES)]
+    known = set(scores.method)
+    equal, moved = [], []
+    for method, vanilla in baselines.items():
+        if method == vanilla or not {method, vanilla} <= known:
+            continue
+        # Rows of prompts that one of the two has not answered are nan, and no part of the mean.
+        means = (answers.loc[method] - answers.loc[vanilla]).groupby("dataset").mean()
+        points = {column: 100 * means.loc[column] for column in columns if column[0] in means.index}
+        listed = [
+            f"{dataset} {MEASURE_TITLES[measure]} {change:+.2f}"
+            for (dataset, measure), change in points.items()
+            if abs(change) >= 0.005
+        ]
+        if listed:
+            moved.append(f"{method} {', '.join(listed)}")
+        else:
+            equal.append(method)
+    if equal:
+        yield (
+            "Means equal to vanilla's (of a method with a vanilla of its own, to that one's) in every column, which is "
+            f"so by construction where decoding is lossless, and is measured here: {', '.join(equal)}."
+        )
+    if moved:
+        yield f"Means that differ from vanilla's, in percentage points: {'; '.join(moved)}."
+
+
+READING_COLUMNS = [
+    "model", "method", "dataset", "reading", "speedup", "speedup_low", "speedup_high", "accept_length", "source",
+]  # fmt: skip
+READINGS = ("paper", "released", "corrected")
+
+
+def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
+    """Every cell of `table1` rows three times, READING_COLUMNS: as the paper prints it ("published"), under the
+    released protocol and under the corrected one ("measured"). The paper's cells are those of the same model, method
+    and dataset; it has none for many, and none pooled over the datasets.
+    """
+    cells = frame[frame.dataset != ALL]
+    keys = ["model", "method", "dataset"]
+    published = pd.read_csv(folder / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
+    parts = [
+        published.assign(reading="paper", source="published"),
+        cells.assign(reading=cells.protocol, source="measured"),
+    ]
+    rows = pd.concat([part.reindex(columns=READING_COLUMNS) for part in parts if len(part)])
+    orders = {name: list(cells[name].unique()) for name in keys} | {"reading": list(READINGS)}
+    return rows.sort_values(list(orders), key=lambda values: values.map(orders[values.name].index), ignore_index=True)
+
+
+def readings_block(frame: pd.DataFrame, folder: Path = PAPER) -> Block:
+    """The rows of `readings` side by side, the paper's columns where it has a cell.
+
+    Args:
+        frame: rows of `table1` under both protocols, of one model.
+    """
+    labels = _labels(frame[frame.protocol == "corrected"])
+    rows = readings(frame, folder)
+    order = [f"{dataset}: {reading}" for dataset in rows.dataset.unique() for reading in READINGS]
+    rows = rows.assign(dataset=rows.dataset + ": " + rows.reading).sort_values(
+        "dataset", key=lambda names: names.map(order.index), kind="stable"
+    )
+    notes = [
+        "Cell: speedup over vanilla [95% interval] (accept length). Released and corrected are the same answers of "
+        "this run under the two protocols above; a last question alone has no interval.",
+        *_outside_note(labels),
+    ]
+    if (rows.source == "published").any():
+        notes.insert(
+            0,
+            "Columns named paper are published, not measured here: taken on another machine (one RTX 4090) and printed "
+            "without intervals. A cell that the paper does not have is -.",
+        )
+        if "ngram_trie_released" in labels:
+            notes.append("What the paper's ngram_trie ran is, by its released code, ngram_trie_released here.")
+    else:
+        notes.append(f"The paper's Table 1 has no cell of {frame.model.iloc[0]} on these datasets.")
+    title = " / ".join(name for name in READINGS if name in set(rows.reading))
+    return block(rows, f"{frame.model.iloc[0]}, {title}", labels, notes)
+
+
+CONTEXT_NOTE = (
+    "Contexts: clean, as it is; paragraph, an unrelated paragraph is appended to the text that tries are built from, "
+    "the prompt stays as it is (the released code's way); passages, unrelated passages are mixed into the prompt's own "
+    'context. The column "all" pools the prompts of one context.'
+)
+
+
+def split_by_context(records: Iterable[PromptRecord]) -> dict[str, list[PromptRecord]]:
+    """Records by the context of their dataset ("clean", "paragraph", "passages", in this order), the dataset named by
+    its task alone; see `metrics.task_and_context`.
+    """
+    parts: dict[str, list[PromptRecord]] = {metrics.CLEAN: [], "paragraph": [], "passages": []}
+    for record in records:
+        task, context = metrics.task_and_context(record.dataset)
+        parts.setdefault(context, []).append(replace(record, dataset=task))
+    return {context: part for context, part in parts.items() if part}
+
+
+def context_change(frame: pd.DataFrame) -> str:
+    """In words, what noise does to each method's accept length over all tasks; empty without clean and noisy rows.
+
+    Args:
+        frame: rows `method, context, dataset, accept_length`.
+    """
+    lengths = frame[frame.dataset == ALL].pivot(index="method", columns="context", values="accept_length")
+    noisy = [context for context in frame.context.unique() if context != metrics.CLEAN]
+    if not noisy or metrics.CLEAN not in lengths:
+        return ""
+    listed = []
+    for method, row in lengths.reindex(frame.method.unique()).iterrows():
+        changes = [f"{name} {row[name]:.2f} ({row[name] / row[metrics.CLEAN] - 1:+.1%})" for name in noisy]
+        listed.append(f"{method} {row[metrics.CLEAN]:.2f}, {', '.join(changes)}")
+    return f"Accept length over all tasks, clean and its change with noise: {'; '.join(listed)}."
+
+
+def paper_contexts(folder: Path = PAPER) -> pd.DataFrame:
+    """The paper's Table 4: rows `model, method, context, dataset, speedup`, clean before noisy."""
+    return pd.read_csv(folder / "table4.csv").sort_values("context", kind="stable").assign(method="ngram_trie")
+
+
+def paper_contexts_note(frame: pd.DataFrame) -> str:
+    """Where the paper's Table 4 contradicts its text (results/paper/README.md); rows of `paper_contexts`."""
+    cells = frame.pivot(index="dataset", columns="context", values="speedup").reindex(frame.dataset.unique())
+    faster = "; ".join(
+        f"{row.Index} {row.noisy:.2f}x against {row.clean:.2f}x" for row in cells.itertuples() if row.noisy > row.clean
+    )
+    return f"The paper's text says that noise reduces the gains, yet in its table it makes these faster: {faster}."

@@ -166,6 +166,21 @@ def test_released_protocol_does_not_fall_back_to_an_older_question() -> None:
     assert math.isnan(metrics.tokens_per_second(rows))
 
 
+@pytest.mark.parametrize(
+    ("dataset", "kept"),
+    [("spec_bench_summarization", "287"), ("spec_bench_summarization+paragraph", "287"), ("spec_bench_rag", "288")],
+)
+def test_released_protocol_passes_over_what_the_released_code_passes_over(dataset: str, kept: str) -> None:
+    rows = frame(*(record(question=question, dataset=dataset) for question in ("286", "287", "288")))
+    assert list(metrics.under_protocol(rows, "released").question_id) == [kept]
+    assert len(metrics.under_protocol(rows, "corrected")) == 3
+
+
+def test_a_dataset_is_a_task_and_a_context() -> None:
+    assert metrics.task_and_context("rag") == ("rag", "clean")
+    assert metrics.task_and_context("spec_bench_rag+passages") == ("spec_bench_rag", "passages")
+
+
 def test_corrected_protocol_changes_nothing_and_others_are_refused() -> None:
     rows = frame(record())
     pd.testing.assert_frame_equal(metrics.under_protocol(rows, "corrected"), rows)

@@ -1,14 +1,15 @@
-"""Table 1: its rows, its layout, and the wall between measured and published numbers."""
+"""Tables 1 and 4: rows, layout, quality, readings, and the wall between measured and published numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from ngram_trie import markup, tables
+from ngram_trie import markup, quality, tables
 from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord
 
 METHODS = ["vanilla", "slow", "fast", "outside_loop"]
@@ -59,7 +60,9 @@ def test_columns_and_order_of_rows() -> None:
     assert list(frame.columns) == [
         "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
         "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
+        "exact_match", "f1", "contains", "rouge_l",
     ]  # fmt: skip
+    assert frame.rouge_l.isna().all()
     assert list(frame.method) == [m for m in METHODS[::-1] for _ in range(3)]
     assert list(frame.dataset) == ["rag", "qa", "all"] * 4
 
@@ -116,7 +119,9 @@ def test_measured_and_published_stay_apart(tmp_path: Path) -> None:
         assert "cells average 1.35x, the paper prints 1.50x" in " ".join(after.split())
     blocks = list(tables.measured_blocks(frame, 1))
     assert "corrected protocol" in markup.write(tmp_path / "new", frame, blocks)
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["table.csv", "table.md", "table.tex"]
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
+        "table.csv", "table.md", "table.tex", "table.txt",
+    ]  # fmt: skip
     read = pd.read_csv(tmp_path / "new" / "table.csv")
     assert list(read.columns) == tables.COLUMNS
     assert set(read.model) == {"toy"} and list(read.protocol.unique()) == ["corrected", "released"]
@@ -152,3 +157,159 @@ def test_text_fits_the_terminal_and_keeps_every_column(datasets: tuple[str, ...]
 def test_equal_numbers_rank_equal_and_a_lone_number_is_not_best() -> None:
     assert markup.ranks(pd.Series([1.001, 2.0, 2.001, float("nan"), 0.5])) == [2, 1, 1, 0, 0]
     assert markup.ranks(pd.Series([1.0, 1.0])) == [0, 0]
+
+
+# ---- quality ---------------------------------------------------------------------------------------------------------
+
+
+def scores(**changed: float) -> pd.DataFrame:
+    """Every method: 1 and 0 contained on qa, ROUGE-L of 0.5 and 0.75 on rag; `changed` is a method's first on qa."""
+    rows = [
+        {"method": method, "dataset": dataset, "question_id": question, "turn": 0, name: value}
+        for method in METHODS
+        for dataset, name, values in (("qa", "contains", (1.0, 0.0)), ("rag", "rouge_l", (0.5, 0.75)))
+        for question, value in zip("12", values, strict=True)
+        if (method, dataset, question) != ("fast", "rag", "1")
+    ]
+    frame = pd.DataFrame(rows, columns=[*quality.KEYS, *quality.MEASURES])
+    for method, value in changed.items():
+        frame.loc[frame.index[(frame.method == method) & (frame.dataset == "qa")][0], "contains"] = value
+    return frame
+
+
+def test_quality_is_a_mean_over_prompts_in_rows_of_the_corrected_protocol() -> None:
+    frame = tables.with_quality(both(), scores())
+    assert list(frame.columns) == tables.COLUMNS
+    assert frame[frame.protocol == "released"][list(quality.MEASURES)].isna().all(axis=None)
+    rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
+    assert rows.contains["vanilla", "qa"] == 0.5 and pd.isna(rows.contains["vanilla", "rag"])
+    assert rows.rouge_l["vanilla", "rag"] == 0.625 and rows.rouge_l["vanilla", "all"] == 0.625
+    assert rows.rouge_l["fast", "rag"] == 0.75  # of the one prompt that it answered
+    assert rows.exact_match.isna().all()
+
+
+def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> None:
+    made = [record for method in METHODS[::-1] for record in records() if record.method == method]
+    frame = pd.concat([tables.table1(made, p, "toy", "cpu") for p in ("corrected", "released")])
+    block = tables.quality_block(tables.with_quality(frame, scores()), scores())
+    assert block is not None
+    assert block.columns == ["qa: contains", "rag: ROUGE-L"]
+    assert list(block.rows) == ["vanilla", "outside_loop†", "fast", "slow (preloaded)"]
+    text = markup.markdown([block])
+    assert "| vanilla | 50.00% | 62.50% |" in text
+    # fast failed on the first prompt of rag: its mean is another, on the prompt that both answered it is not
+    assert "| fast | 50.00% | 75.00% |" in text
+    assert "is measured here: outside_loop, fast, slow." in text and "differ" not in text
+    assert "Exact match" not in text and "ROUGE-L: F-measure" in text
+    assert r"50.00\%" in markup.latex([block])
+
+
+def test_a_method_whose_answers_are_worse_is_named_with_how_much() -> None:
+    changed = scores(fast=0.5, slow=1.0)
+    block = tables.quality_block(tables.with_quality(both(), changed), changed)
+    assert block is not None
+    assert block.notes[1].endswith("measured here: slow, outside_loop.")
+    # (0.5 + 0) / 2 against (1 + 0) / 2
+    assert block.notes[2] == "Means that differ from vanilla's, in percentage points: fast qa contains -25.00."
+
+
+def test_a_method_is_compared_with_the_vanilla_that_it_brings() -> None:
+    made = [replace(r, baseline="slow") if r.method == "fast" else r for r in records()]
+    changed = scores(fast=0.5, slow=0.5)
+    frame = tables.with_quality(tables.table1(made, "corrected", "toy", "cpu", METHODS), changed)
+    block = tables.quality_block(frame, changed)
+    assert block is not None
+    assert block.notes[1].endswith("measured here: fast, outside_loop.")
+    assert block.notes[2].endswith("in percentage points: slow qa contains -25.00.")
+
+
+def test_without_anything_to_compare_with_there_is_no_quality_block() -> None:
+    nothing = scores().assign(contains=float("nan"), rouge_l=float("nan"))
+    assert tables.quality_block(tables.with_quality(both(), nothing), nothing) is None
+
+
+# ---- readings --------------------------------------------------------------------------------------------------------
+
+VICUNA = "vicuna-7b-v1.3"
+
+
+def as_in_the_paper() -> pd.DataFrame:
+    """Vicuna on one data set of the paper and one of ours; `fast` is ngram_trie, `slow` a method that it lacks."""
+    made = [
+        replace(r, method="ngram_trie" if r.method == "fast" else r.method)
+        for r in records(VICUNA, datasets=("spec_bench_rag", "qa"))
+    ]
+    methods = ["vanilla", "slow", "ngram_trie", "outside_loop"]
+    return pd.concat([tables.table1(made, p, VICUNA, "cpu", methods) for p in ("corrected", "released")])
+
+
+def test_three_readings_of_a_cell() -> None:
+    rows = tables.readings(as_in_the_paper())
+    assert list(rows.columns) == tables.READING_COLUMNS
+    cell = rows[(rows.method == "ngram_trie") & (rows.dataset == "spec_bench_rag")].set_index("reading")
+    assert list(cell.index) == ["paper", "released", "corrected"]
+    assert list(cell.source) == ["published", "measured", "measured"]
+    assert (cell.speedup["paper"], cell.accept_length["paper"]) == (3.48, 5.19)  # Table 1
+    assert cell.speedup["released"] == (8 - 1) / (4 - 1) and cell.accept_length["released"] == (1 + 4) / 2
+    assert (cell.speedup["corrected"], cell.accept_length["corrected"]) == (2, 4)
+    published = rows[rows.source == "published"]
+    assert set(published.method) == {"vanilla", "ngram_trie"} and set(published.dataset) == {"spec_bench_rag"}
+    assert not (rows.dataset == "all").any()
+
+
+def test_readings_stand_side_by_side_under_a_heading_of_their_own() -> None:
+    frame = as_in_the_paper()
+    block = tables.readings_block(frame)
+    assert block.columns == [
+        "spec_bench_rag: paper", "spec_bench_rag: released", "spec_bench_rag: corrected", "qa: released",
+        "qa: corrected",
+    ]  # fmt: skip
+    measured, published = list(tables.measured_blocks(frame, 1)), list(tables.paper_blocks())
+    text = markup.markdown(measured, published, compared=[block])
+    before, after = text.split(f"## {markup.COMPARED_HEADING}")
+    assert "3.48x" not in before
+    inside, below = after.split(f"## {markup.PAPER_HEADING}")
+    assert "| slow (preloaded) | - | 0.47x" in inside  # (8 - 1) / (16 - 1), and the paper has no such method
+    assert "| ngram_trie | **3.48x** (**5.19**) | **2.33x** (**2.50**) | **2.00x** [2.00, 2.00] (**4.00**) |" in inside
+    assert "RTX 4090" in inside and "not measured here" in inside
+    assert "qa: released" not in before + below
+    for render in (markup.latex, markup.plain_text):
+        drawn = render(measured, published, compared=[block])
+        assert drawn.index(markup.COMPARED_HEADING) < drawn.index(f"{markup.PAPER_HEADING}")
+
+
+def test_a_model_that_the_paper_has_not_is_shown_in_both_readings_of_this_run() -> None:
+    block = tables.readings_block(both())
+    assert block.columns == ["qa: released", "qa: corrected", "rag: released", "rag: corrected"]
+    assert block.notes[-1] == "The paper's Table 1 has no cell of toy on these datasets."
+    assert set(tables.readings(both()).source) == {"measured"}
+
+
+# ---- contexts --------------------------------------------------------------------------------------------------------
+
+
+def test_records_are_split_by_context_and_named_by_task() -> None:
+    parts = tables.split_by_context(records(datasets=("rag+passages", "qa", "rag", "qa+paragraph")))
+    assert list(parts) == ["clean", "paragraph", "passages"]
+    assert {name: {r.dataset for r in part} for name, part in parts.items()} == {
+        "clean": {"qa", "rag"},
+        "paragraph": {"qa"},
+        "passages": {"rag"},
+    }
+
+
+def test_what_noise_does_to_the_accept_length() -> None:
+    rows = [("vanilla", "clean", 1.0), ("trie", "clean", 2.0), ("vanilla", "passages", 1.0), ("trie", "passages", 1.5)]
+    frame = pd.DataFrame(rows, columns=["method", "context", "accept_length"]).assign(dataset="all")
+    assert tables.context_change(frame) == (
+        "Accept length over all tasks, clean and its change with noise: vanilla 1.00, passages 1.00 (+0.0%); "
+        "trie 2.00, passages 1.50 (-25.0%)."
+    )
+    assert tables.context_change(frame[frame.context == "clean"]) == ""
+
+
+def test_the_papers_table_4_contradicts_its_text() -> None:
+    paper = tables.paper_contexts()
+    assert list(paper.context.unique()) == ["clean", "noisy"]
+    note = tables.paper_contexts_note(paper)
+    assert note.endswith("faster: triviaqa 2.27x against 1.71x; hagrid 2.10x against 1.84x.")

@@ -1,0 +1,117 @@
+"""What a report makes of a folder: the quality beside Table 1, the readings, and Table 4, live and replayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from ngram_trie import report
+from ngram_trie.records import PhaseSeconds, PromptRecord, RecordWriter, RunManifest
+
+#: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
+STEPS = {"clean": 4, "paragraph": 3, "passages": 2}
+METHODS = ("vanilla", "ngram_trie")
+NOISY = [task + suffix for task in ("rag", "hagrid") for suffix in ("", "+paragraph", "+passages")]
+
+
+def make_folder(folder: Path, engine: str, datasets: list[str], paper_tables: list[int]) -> Path:
+    """Two questions a data set, answered by vanilla and ngram_trie."""
+    folder.mkdir(parents=True)
+    config = {
+        "engine": {"name": engine, "traces": "toy.jsonl"}, "grid": {}, "paper_tables": paper_tables,
+        "methods": {name: {"name": name} for name in METHODS},
+    }  # fmt: skip
+    if engine == "replay":
+        config["cost"] = {"_target_": "ngram_trie.cost.assumed_curve", "q0": 4}
+    RunManifest("run", config, "model", "prompts", None, None, "a toy", 1, {}, "now").write(folder / "manifest.json")
+    with RecordWriter(folder / "records.jsonl", "run") as writer:
+        for dataset in datasets:
+            for question in ("1", "2"):
+                for method in METHODS:
+                    size = 1 if method == "vanilla" else STEPS[dataset.partition("+")[2] or "clean"]
+                    accept = [size] * (12 // size)
+                    writer.write(
+                        PromptRecord(
+                            run="run", method=method, model="toy", dataset=dataset, question_id=question, turn=0,
+                            repeat=0, prompt_hash="h", num_prompt_tokens=5, state="cold", kind="drafter",
+                            output_ids=[1] * 13, accept_lengths=accept, tree_sizes=[size - 1] * len(accept),
+                            draft_us=[5.0] * len(accept), seconds=PhaseSeconds(len(accept) + 1.0, 1.0),
+                        )
+                    )  # fmt: skip
+    return folder
+
+
+@dataclass(frozen=True)
+class Asked:
+    reference: str = ""
+    key_facts: tuple[str, ...] = ()
+    answers: tuple[str, ...] = ()
+
+
+def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "live", ["rag"], [])
+    assert "quality" not in report.write(folder)
+    asked = {("rag", "1", 0): Asked(answers=("Paris",)), ("rag", "2", 0): Asked(answers=("Rome",))}
+    report.write_quality(folder, asked, lambda ids: "Paris it is.")
+    assert pd.read_csv(folder / "quality.csv").contains.tolist() == [1, 1, 0, 0]
+    text = report.write(folder)
+    assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")
+    page = (folder / "table.md").read_text(encoding="utf-8")
+    # F1 of "paris it is" with "paris": precision 1/3, recall 1, so 1/2; with "rome" 0
+    assert "| ngram_trie | 0.00% | 25.00% | 50.00% |" in page
+    table = pd.read_csv(folder / "table.csv")
+    assert table[(table.protocol == "corrected") & (table.dataset == "rag")].f1.tolist() == [0.25, 0.25]
+    assert text.startswith((folder / "table.txt").read_text(encoding="utf-8"))
+
+
+def test_readings_come_with_table_1(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "live", ["rag"], [1])
+    assert "Readings side by side" in report.write(folder)
+    rows = pd.read_csv(folder / "readings.csv")
+    assert rows.reading.tolist() == ["released", "corrected"] * 2 and set(rows.source) == {"measured"}
+
+
+def test_table_4_live(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "live", NOISY, [4])
+    text = report.write(folder)
+    assert {path.name for path in (folder / "table4").iterdir()} == {
+        "table.csv", "table.md", "table.tex", "table.txt", "figure.png",
+    }  # fmt: skip
+    assert "toy, Table 4" in text
+    frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
+    assert list(frame.index.unique("dataset")) == ["rag", "hagrid", "all"]
+    for context, size in STEPS.items():
+        for dataset, prompts in (("rag", 2), ("hagrid", 2), ("all", 4)):  # "all" pools one context
+            row = frame.loc[("ngram_trie", context, dataset)]
+            assert (row.accept_length, row.num_prompts) == (size, prompts)
+            assert row.speedup == pytest.approx(13 / (12 // size + 1), rel=1e-5)
+    page = (folder / "table4" / "table.md").read_text(encoding="utf-8")
+    measured, published = page.split("## The paper's own numbers")
+    rows = [line.split("|")[1].strip() for line in measured.splitlines() if line.startswith("|")][2:]
+    contexts = ("clean", "paragraph", "passages")
+    assert rows == [f"{method}, {context}" for method in METHODS for context in contexts]
+    assert "| ngram_trie, clean | 3.25x [3.25, 3.25] (4.00) | 3.25x [3.25, 3.25] (4.00) | 3.25x" in measured
+    assert "ngram_trie 4.00, paragraph 3.00 (-25.0%), passages 2.00 (-50.0%)" in measured
+    assert "| ngram_trie, noisy | 1.22x | 1.21x | 2.27x | 2.10x |" in published
+    assert "hagrid 2.10x against 1.84x" in published
+
+
+def test_table_4_replayed(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "replay", NOISY, [4])
+    report.write(folder)
+    frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
+    assert frame.accept_length["ngram_trie", "passages", "all"] == 2
+    assert (
+        frame.predicted_speedup["ngram_trie", "clean", "all"] > frame.predicted_speedup["ngram_trie", "passages", "all"]
+    )
+    page = (folder / "table4" / "table.md").read_text(encoding="utf-8")
+    assert "predicted speedup" in page and "| ngram_trie, passages |" in page and "qwen2-7b-instruct" in page
+
+
+def test_table_4_is_made_only_where_it_is_asked_for(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "live", NOISY, [])
+    report.write(folder)
+    assert not (folder / "table4").exists()
