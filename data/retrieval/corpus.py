@@ -1,0 +1,149 @@
+"""The corpus: passages in an Arrow file, memory-mapped by the `datasets` library, so that 21 million need no RAM."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ngram_trie.records import content_hash
+
+FIELDS = ("id", "title", "text")
+KINDS = {".jsonl": "json", ".tsv": "csv"}
+#: Passages that stand for the whole corpus in its fingerprint, evenly spread.
+FINGERPRINT_ROWS = 1_000
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One passage, as the corpus has it."""
+
+    id: str
+    title: str
+    text: str
+
+    @property
+    def content(self) -> str:
+        """What encoders and rerankers read."""
+        return f"{self.title}\n{self.text}"
+
+
+class Corpus:
+    """Passages by row number.
+
+    Args:
+        path: a .jsonl or .tsv file (also .gz) with the fields id, title and text; a .tsv has them in its first line.
+        url, md5: where the file is fetched from if no path is given; kept in `cache`, so the second time is offline.
+        cache: folder for the fetched file; None for the user's cache folder. The Arrow file, as large as the text, goes
+            to the cache of `datasets` (HF_DATASETS_CACHE).
+
+    Raises:
+        FileNotFoundError: no file, or the address does not give it; the message says what to do.
+        ValueError: the file is not of this layout.
+    """
+
+    def __init__(
+        self, path: str | None = None, url: str | None = None, md5: str | None = None, cache: str | None = None
+    ) -> None:
+        if not path and not url:
+            raise FileNotFoundError("give corpus.path=FILE, a .jsonl or .tsv (also .gz) with id, title and text")
+        self.path = Path(path) if path else fetch(str(url), str(md5), cache)
+        self._rows = read_rows(self.path)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def passages(self, rows: Sequence[int]) -> list[Passage]:
+        """The passages of these rows, in this order.
+
+        Raises:
+            ValueError: one of them has no text.
+        """
+        found = self._rows[list(rows)]
+        fields = zip(*(found[field] for field in FIELDS), strict=True)
+        passages = [Passage(str(id), title or "", text) for id, title, text in fields]
+        for row, passage in zip(rows, passages, strict=True):
+            if not isinstance(passage.text, str) or not passage.text:
+                raise ValueError(f"{self.path}: passage {row + 1} has no text")
+        return passages
+
+    def contents(self, start: int, stop: int) -> list[str]:
+        """What an encoder reads of the rows [start, stop)."""
+        return [passage.content for passage in self.passages(range(start, stop))]
+
+    def fingerprint(self) -> str:
+        """Identity of the content, wherever the file lies: the number of passages and 1,000 of them."""
+        rows = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(int).tolist()
+        return content_hash([len(self), [[p.id, p.title, p.text] for p in self.passages(rows)]])
+
+
+def fetch(url: str, md5: str, cache: str | None) -> Path:
+    """The file at `url`, from the cache if it is there.
+
+    Raises:
+        FileNotFoundError: it cannot be had, or is another file than the hash says.
+    """
+    import pooch  # type: ignore[import-untyped]
+
+    try:
+        folder = Path(cache) if cache else pooch.os_cache("ngram-trie")
+        name = url.rpartition("/")[2]
+        return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, progressbar=True))
+    except Exception as error:  # requests', pooch's and the system's, which have no common ancestor
+        reason = str(error).strip().splitlines()[0]
+        raise FileNotFoundError(f"{url} cannot be had ({reason}); give a copy of the file: corpus.path=FILE") from None
+
+
+def read_rows(path: Path) -> Any:
+    """The file as a `datasets.Dataset` of the three fields.
+
+    Raises:
+        FileNotFoundError, ValueError: as for `Corpus`.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"corpus.path={path}: no such file")
+    kind = KINDS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
+    if kind is None:
+        raise ValueError(f"corpus.path={path}: must end in .jsonl or .tsv, or one of these and .gz")
+    columns = first_columns(path, kind)
+    if missing := [field for field in FIELDS if field not in columns]:
+        raise ValueError(f"corpus.path={path}: no field {missing[0]!r} in its first line; it has {', '.join(columns)}")
+    import datasets
+
+    options: dict[str, Any] = {}
+    if kind == "csv":
+        # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
+        text = datasets.Features({name: datasets.Value("string") for name in columns})
+        options = {"sep": "\t", "features": text, "keep_default_na": False, "na_filter": False}
+    try:
+        rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
+    except Exception as error:  # whatever pandas, pyarrow and the builders raise
+        reason = str(error.__cause__ or error).strip().splitlines()[0]
+        raise ValueError(f"corpus.path={path}: not readable ({reason})") from None
+    return rows.select_columns(list(FIELDS))
+
+
+def first_columns(path: Path, kind: str) -> Iterable[str]:
+    """The field names that the first line of a file gives.
+
+    Raises:
+        ValueError: the line is not of this kind.
+    """
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
+            line = lines.readline()
+        if kind == "csv":
+            return next(csv.reader([line], delimiter="\t"), [])
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError("no JSON object")
+        return list(row)
+    except (ValueError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"corpus.path={path}: its first line is not readable ({error})") from None

@@ -1,0 +1,194 @@
+"""Measure how an index's time, memory and disk grow with the corpus:
+
+  python -m scripts.bench_index OUTPUT --scratch FOLDER [--rows 100000 1000000] [--threads 2]
+
+Random unit vectors stand for a corpus (so nothing is said about recall here: see scripts.retrieve). Each phase runs in
+a process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Writes scaling.csv
+and scaling_manifest.json to OUTPUT: the measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100.
+The index is that of configs/retrieval.yaml; --nlist, --m and --train-size change it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import faiss
+import numpy as np
+
+# No torch up here: the measured processes import this module, and its memory is not theirs.
+from data.retrieval import index as indexing
+from data.retrieval.estimate import Estimate, duration, size
+from data.retrieval.index import IndexSettings
+from data.retrieval.vectors import BLOCK, VectorStore
+
+TARGET = 21_015_324
+QUERIES, FLAT_QUERIES, TOP, NPROBE = 1_000, 100, 100, 16
+#: Passages a second that the encoder is assumed to do in the arithmetic: what a reader replaces by build_index's probe.
+ASSUMED_RATE = 1_000
+
+
+def unit_vectors(rng: np.random.Generator, num_rows: int, dim: int) -> np.ndarray:
+    vectors = rng.standard_normal((num_rows, dim), np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def generate(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    """In place of an encoder: the shards of the corpus."""
+    folder.mkdir(parents=True, exist_ok=True)
+    store.folder.mkdir(exist_ok=True)
+    for shard in range(store.num_shards):
+        rng = np.random.default_rng([settings.seed, shard])
+        rows = store.rows(shard)
+        parts = (min(BLOCK, rows.stop - start) for start in range(rows.start, rows.stop, BLOCK))
+        store.write(shard, (unit_vectors(rng, part, store.dim) for part in parts))
+
+
+def train(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    faiss.write_index(indexing.train(store, settings), str(folder / "trained.faiss"))
+
+
+def add(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    index = indexing.read(folder / "trained.faiss")
+    assigner = indexing.on_gpus(index.quantizer)
+    for shard in range(store.num_shards):
+        indexing.add(index, assigner, store, shard, folder / f"part-{shard:05d}.faiss")
+
+
+def merge(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    indexing.merge(folder, sorted(folder.glob("part-*.faiss")), store.num_rows)
+
+
+def search(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    queries = unit_vectors(np.random.default_rng(1), QUERIES, store.dim)
+    indexing.IvfPq(folder, min(NPROBE, settings.nlist)).search(queries, TOP)
+
+
+def search_flat(folder: Path, store: VectorStore, settings: IndexSettings) -> None:
+    queries = unit_vectors(np.random.default_rng(1), FLAT_QUERIES, store.dim)
+    indexing.Flat(store).search(queries, TOP)
+
+
+PHASES: dict[str, Callable[[Path, VectorStore, IndexSettings], None]] = {
+    "generate": generate,
+    "train": train,
+    "add": add,
+    "merge": merge,
+    f"search {QUERIES} questions": search,
+    f"search {FLAT_QUERIES} questions, flat": search_flat,
+}
+
+
+def peak_memory() -> int:
+    """Most bytes that this process had in memory since it began (Linux). `ru_maxrss` would count its parent's."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def measured(arguments: tuple[str, Path, VectorStore, IndexSettings, int]) -> tuple[float, int]:
+    """Seconds and peak memory of one phase; runs in a process of its own."""
+    phase, folder, store, settings, threads = arguments
+    faiss.omp_set_num_threads(threads)
+    started = perf_counter()
+    PHASES[phase](folder, store, settings)
+    return perf_counter() - started, peak_memory()
+
+
+def rows_of(num_rows: int, options: argparse.Namespace, settings: IndexSettings) -> list[dict[str, Any]]:
+    """One line for each phase over `num_rows` vectors."""
+    folder = options.scratch / f"bench-{num_rows}"
+    shutil.rmtree(folder, ignore_errors=True)
+    store = VectorStore(folder / "vectors", num_rows, options.dim, options.shard_size)
+    expected = Estimate(num_rows, options.dim, options.shard_size, settings)
+    lines = []
+    for phase in PHASES:
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            seconds, memory = pool.apply(measured, ((phase, folder, store, settings, options.threads),))
+        disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        print(f"{num_rows} {phase}: {duration(seconds)}, {size(memory)} memory, {size(disk)} disk", flush=True)
+        lines.append(line(num_rows, "measured", phase, seconds, memory, disk))
+    print(f"{num_rows} estimated: {size(expected.memory)} memory, {size(expected.disk)} disk", flush=True)
+    shutil.rmtree(folder)
+    return lines
+
+
+def line(num_rows: int, kind: str, phase: str, seconds: float, memory: int, disk: int) -> dict[str, Any]:
+    return {
+        "passages": num_rows,
+        "kind": kind,
+        "phase": phase,
+        "seconds": round(seconds, 2),
+        "peak_memory_mb": round(memory / 1e6),
+        "disk_mb": round(disk / 1e6),
+    }
+
+
+def arithmetic(largest: list[dict[str, Any]], options: argparse.Namespace, settings: IndexSettings) -> list[Any]:
+    """The same lines for TARGET passages: bytes from `Estimate`, seconds in proportion to the largest measured corpus.
+    Training has the same sample and so takes the same time, if the measured one was of full size.
+    """
+    expected = Estimate(TARGET, options.dim, options.shard_size, settings)
+    parts = expected.vectors + expected.trained + expected.parts
+    final = expected.vectors + expected.trained + expected.index
+    memory = {"train": expected.training_memory, "add": expected.adding_memory, "merge": expected.merging_memory}
+    disk = {"train": expected.vectors + expected.trained, "add": parts, "merge": expected.disk}
+    seconds = {row["phase"]: row["seconds"] for row in largest}
+    growth = TARGET / largest[0]["passages"]
+    sample_growth = settings.train_size / min(settings.train_size, largest[0]["passages"])
+    lines = [line(TARGET, "arithmetic", f"encode at {ASSUMED_RATE}/s", TARGET / ASSUMED_RATE, 0, expected.vectors)]
+    for phase in PHASES:
+        if phase != "generate":
+            factor = sample_growth if phase == "train" else growth
+            searching = expected.index + expected.table if "flat" not in phase else expected.adding_memory
+            taken = seconds[phase] * factor
+            lines.append(line(TARGET, "arithmetic", phase, taken, memory.get(phase, searching), disk.get(phase, final)))
+    return lines
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output", type=Path, metavar="OUTPUT")
+    parser.add_argument("--scratch", type=Path, required=True, metavar="FOLDER", help="for vectors and index; emptied")
+    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000], metavar="N")
+    parser.add_argument("--threads", type=int, default=2, metavar="N")
+    parser.add_argument("--dim", type=int, default=1024)
+    parser.add_argument("--shard-size", type=int, default=100_000)
+    parser.add_argument("--nlist", type=int, default=IndexSettings.nlist)
+    parser.add_argument("--m", type=int, default=IndexSettings.m)
+    parser.add_argument("--train-size", type=int, default=IndexSettings.train_size)
+    options = parser.parse_args(arguments)
+
+    import pandas
+    import torch
+
+    from ngram_trie.records import content_hash
+    from ngram_trie.runner import device_manifest
+
+    try:
+        settings = IndexSettings(options.nlist, options.m, train_size=options.train_size)
+        for num_rows in options.rows:
+            settings.check(num_rows, options.dim)
+        torch.set_num_threads(options.threads)
+        config = {name: value for name, value in vars(options).items() if name not in ("output", "scratch")}
+        manifest = device_manifest(
+            config, "random unit vectors", content_hash(config), torch.device("cpu"), {"faiss": faiss.__version__}
+        )
+        measurements = [rows_of(num_rows, options, settings) for num_rows in sorted(options.rows)]
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    lines = [line for part in measurements for line in part]
+    frame = pandas.DataFrame([*lines, *arithmetic(measurements[-1], options, settings)])
+    options.output.mkdir(parents=True, exist_ok=True)
+    frame.to_csv(options.output / "scaling.csv", index=False)
+    manifest.write(options.output / "scaling_manifest.json")
+    print(frame.to_string(index=False))
+
+
+if __name__ == "__main__":
+    main()
