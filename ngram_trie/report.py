@@ -113,13 +113,15 @@ def _write_live(
         measured += filter(None, [tables.quality_block(frame, scores)])
     text = markup.write(folder, frame, measured, published, compared=compared)
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
-    figures.save_figure(figures.speedup_figure(frame), folder / "figure.png")
+    first = next(iter(tables.contexts(frame.dataset).values()))  # of several contexts: there is room for one
+    figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), folder / "figure.png")
     if curve:
         predicted = cost.predicted_and_measured(records, curve)
         save_csv(predicted, folder / "predicted.csv")
         text += f"\nPredicted from accept lengths and the cost curve ({curve.name}), and measured:\n"
         text += predicted.round(3).to_string(index=False) + "\n"
-    return text + _write_contexts(folder, records, manifest, curve, methods)
+    corrected = frame[frame.protocol == "corrected"]
+    return text + _write_contexts(folder, corrected, "speedup", _notes(manifest, curve, records), manifest)
 
 
 def _write_replay(
@@ -130,42 +132,42 @@ def _write_replay(
     methods: list[str] | None,
     datasets: list[str] | None,
 ) -> str:
-    """One row for each method and category."""
-    frame = sweeps.cell_table(records, curve, live=False, methods=methods, datasets=datasets)
-    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=_notes(manifest, curve, records))
-    return markup.write(folder, frame, blocks) + _write_contexts(folder, records, manifest, curve, methods)
+    """One row for each method and category; categories with noise have an "all" of their own, as in `tables.table1`."""
+    names = datasets or list(dict.fromkeys(record.dataset for record in records))
+    parts = []
+    for context, part in (tables.contexts(names) or {metrics.CLEAN: names}).items():
+        own = [record for record in records if metrics.task_and_context(record.dataset)[1] == context]
+        cells = sweeps.cell_table(own, curve, live=False, methods=methods, datasets=part)
+        parts.append(cells.replace({"dataset": {tables.ALL: tables.pooled(context)}}))
+    frame = pd.concat(parts)
+    order = list(frame.method.unique())
+    frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
+    notes = _notes(manifest, curve, records)
+    text = markup.write(folder, frame, sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=notes))
+    return text + _write_contexts(folder, frame, "predicted_speedup", notes, manifest)
 
 
-def _write_contexts(
-    folder: Path,
-    records: list[PromptRecord],
-    manifest: RunManifest,
-    curve: CostCurve | None,
-    methods: list[str] | None,
-) -> str:
-    """Table 4, where it is asked for: every method on every task with clean and with noisy contexts."""
-    if 4 not in manifest.config["paper_tables"] or not records:
+def _write_contexts(folder: Path, frame: pd.DataFrame, value: str, notes: Sequence[str], manifest: RunManifest) -> str:
+    """Table 4, where it is asked for: every method on every task with clean and with noisy contexts.
+
+    Args:
+        frame: rows of the run's own table, with a column `value` to print.
+    """
+    if 4 not in manifest.config["paper_tables"] or frame.empty:
         return ""
-    live, parts = manifest.config["engine"]["name"] == "live", tables.split_by_context(records)
-    tasks = list(dict.fromkeys(record.dataset for part in parts.values() for record in part))
-    frame = pd.concat([
-        sweeps.cell_table(part, curve, live, methods, tasks).assign(context=context) for context, part in parts.items()
-    ])  # fmt: skip
-    methods = list(frame.method.unique())
-    frame = frame.sort_values("method", key=lambda names: names.map(methods.index), kind="stable", ignore_index=True)
-    notes = [*_notes(manifest, curve, records), tables.CONTEXT_NOTE, tables.context_change(frame)]
-    value = "speedup" if live else "predicted_speedup"
-    measured = _context_blocks(frame, value, f"{records[0].model}, Table 4", [*filter(None, notes)])
-    paper = tables.paper_contexts()
-    note = tables.paper_contexts_note(paper)
+    frame, paper = tables.by_context(frame), tables.paper_contexts()
+    notes = [*notes, tables.CONTEXT_NOTE, *filter(None, [tables.context_change(frame)])]
+    contradiction = tables.paper_contexts_note(paper)
     published = [
         block
         for model, part in paper.groupby("model")
-        for block in _context_blocks(part, "speedup", f"Table 4, {model}", [note])
+        for block in _context_blocks(part, "speedup", f"Table 4, {model}", [contradiction])
     ]
     tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
     if len(tries):
         figures.save_figure(figures.context_quality_figure(tries), folder / "table4" / "figure.png")
+    models = frame.model.unique() if "model" in frame else []
+    measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
     return "\n" + markup.write(folder / "table4", frame, measured, published)
 
 

@@ -5,7 +5,6 @@ quality that the answers keep; published, released and corrected numbers side by
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,24 @@ ALL = "all"
 PAPER = Path(__file__).parents[1] / "results" / "paper"
 
 
+def contexts(datasets: Iterable[str]) -> dict[str, list[str]]:
+    """Datasets by the context that they have (`metrics.task_and_context`), the clean ones first where there are any."""
+    parts: dict[str, list[str]] = {metrics.CLEAN: []}
+    for dataset in datasets:
+        parts.setdefault(metrics.task_and_context(dataset)[1], []).append(dataset)
+    return {context: names for context, names in parts.items() if names}
+
+
+def pooled(context: str) -> str:
+    """The name of all datasets of one context together: "all", or of a noisy context such as "all+paragraph"."""
+    return ALL if context == metrics.CLEAN else f"{ALL}+{context}"
+
+
+def is_pooled(datasets: pd.Series) -> pd.Series:
+    """Which rows are of all datasets of a context."""
+    return datasets.str.partition("+")[0] == ALL
+
+
 def table1(
     records: Iterable[PromptRecord],
     protocol: str,
@@ -32,7 +49,8 @@ def table1(
     methods: Sequence[str] | None = None,
     datasets: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Quality
+    """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Datasets
+    with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `pooled`. Quality
     is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
@@ -50,12 +68,16 @@ def table1(
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)
+    own = frame.dataset.map(lambda dataset: pooled(metrics.task_and_context(dataset)[1]))
+    parts = contexts(datasets or frame.dataset.unique())
+    columns = [name for context, names in parts.items() for name in [*names, pooled(context)]]
     rows = []
     for method in methods or list(frame.method.unique()):
-        for dataset in [*(datasets or frame.dataset.unique()), ALL]:
-            part = frame if dataset == ALL else frame[frame.dataset == dataset]
+        for dataset in columns:
+            part = frame[(frame.dataset == dataset) | (own == dataset)]
             ratio, low, high = metrics.speedup(part, method)
-            row = {"model": model, "method": method, "dataset": dataset, "protocol": protocol, "device": device}
+            row: dict[str, object] = {"model": model, "method": method, "dataset": dataset}
+            row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             answers = part[part.method == method]
             row |= {name: metric.function(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
@@ -78,10 +100,11 @@ def block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[s
 
 
 def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] = ()) -> Iterator[Block]:
-    """A block for each model and protocol of a frame of `table1` rows, with `notes` below the usual ones."""
-    for (protocol, model), part in frame.groupby(["protocol", "model"], sort=False):
-        usual = _notes(part, protocol, num_repeats)
-        yield block(part, f"{model}, {protocol} protocol", _labels(part), [*usual, *notes])
+    """A block for each model, protocol and context of a frame of `table1` rows, with `notes` below the usual ones."""
+    context = frame.dataset.map(lambda dataset: metrics.task_and_context(dataset)[1]).rename("context")
+    for (protocol, model, name), part in frame.groupby(["protocol", "model", context], sort=False):
+        title = ", ".join([str(model), f"{protocol} protocol", *([] if name == metrics.CLEAN else [str(name)])])
+        yield block(part, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
 
 
 OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, not a like-for-like comparison."
@@ -90,7 +113,7 @@ OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, 
 def _labels(part: pd.DataFrame) -> dict[str, str]:
     """How each method of `table1` rows is named: with its state unless that is cold, and † for an outside system."""
     labels = {}
-    for row in part[part.dataset == ALL].itertuples():
+    for row in part[is_pooled(part.dataset)].itertuples():
         named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
         labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.startswith('control') else ''}"
     return labels
@@ -112,8 +135,8 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
         "Cell: speedup over vanilla in tokens per second on the same prompts [95% interval, paired bootstrap over "
         "prompts] (accept length: tokens emitted per verification step, all steps pooled)."
     )
-    pooled = part[part.dataset == ALL]
-    own = pooled[~pooled.baseline.isin(["vanilla", "-"]) & (pooled.method != pooled.baseline)]
+    everything = part[is_pooled(part.dataset)]
+    own = everything[~everything.baseline.isin(["vanilla", "-"]) & (everything.method != everything.baseline)]
     if len(own):
         listed = "; ".join(f"{row.method} over {row.baseline}" for row in own.itertuples())
         notes.append(f"Compared with a vanilla of their own: {listed}.")
@@ -124,11 +147,11 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
         f"Prompts: {', '.join(f'{dataset} {count}' for dataset, count in counts.items())}. "
         f"Repeats of each: {num_repeats}."
     )
-    failed = part[(part.num_failures > 0) & (part.dataset != ALL)]
+    failed = part[(part.num_failures > 0) & ~is_pooled(part.dataset)]
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
         notes.append(f"Prompts that failed, excluded from the averages: {listed}.")
-    verdicts = part[(part.dataset == ALL) & (part.lossless != "baseline")]
+    verdicts = everything[everything.lossless != "baseline"]
     if len(verdicts):
         listed = "; ".join(f"{row.method} {row.lossless}" for row in verdicts.itertuples())
         notes.append(f"Prompts answered with exactly vanilla's tokens: {listed}.")
@@ -165,8 +188,9 @@ def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     the released code measures none.
     """
     measures = list(quality.MEASURES)
-    pooled = pd.concat([scores, scores.assign(dataset=ALL)]).groupby(["method", "dataset"])[measures].mean()
-    means = frame[["method", "dataset"]].merge(pooled.reset_index(), how="left", on=["method", "dataset"])[measures]
+    together = scores.dataset.map(lambda dataset: pooled(metrics.task_and_context(dataset)[1]))
+    means = pd.concat([scores, scores.assign(dataset=together)]).groupby(["method", "dataset"])[measures].mean()
+    means = frame[["method", "dataset"]].merge(means.reset_index(), how="left", on=["method", "dataset"])
     corrected = (frame.protocol == "corrected").to_numpy()
     return frame.assign(**{name: np.where(corrected, means[name], np.nan) for name in measures})
 
@@ -179,10 +203,9 @@ def quality_block(frame: pd.DataFrame, scores: pd.DataFrame) -> Block | None:
         scores: rows of `quality.score`.
     """
     rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
-    datasets = [name for name in frame.dataset.unique() if name != ALL]
     columns = [
         (dataset, measure)
-        for dataset in datasets
+        for dataset in frame.dataset[~is_pooled(frame.dataset)].unique()
         for measure in quality.MEASURES
         if rows.xs(dataset, level="dataset")[measure].notna().any()
     ]
@@ -246,7 +269,7 @@ def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
     released protocol and under the corrected one ("measured"). The paper's cells are those of the same model, method
     and dataset; it has none for many, and none pooled over the datasets.
     """
-    cells = frame[frame.dataset != ALL]
+    cells = frame[~is_pooled(frame.dataset)]
     keys = ["model", "method", "dataset"]
     published = pd.read_csv(folder / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
     parts = [
@@ -290,21 +313,25 @@ def readings_block(frame: pd.DataFrame, folder: Path = PAPER) -> Block:
 
 
 CONTEXT_NOTE = (
-    "Contexts: clean, as it is; paragraph, an unrelated paragraph is appended to the text that tries are built from, "
-    "the prompt stays as it is (the released code's way); passages, unrelated passages are mixed into the prompt's own "
-    'context. The column "all" pools the prompts of one context.'
+    "Contexts: clean, as it is; paragraph, an unrelated paragraph follows the text that tries are built from and the "
+    "prompt stays as it is, the released code's way; passages, unrelated passages are mixed into the prompt's own "
+    "context (in a replay, whose answers are recorded, into the text of tries alone). The column all pools the prompts "
+    "of one context."
 )
 
 
-def split_by_context(records: Iterable[PromptRecord]) -> dict[str, list[PromptRecord]]:
-    """Records by the context of their dataset ("clean", "paragraph", "passages", in this order), the dataset named by
-    its task alone; see `metrics.task_and_context`.
+def by_context(frame: pd.DataFrame) -> pd.DataFrame:
+    """What Table 4 compares: the rows with `dataset` split into the task and a column `context`, ordered by method and
+    context; "all" pools one context.
+
+    Args:
+        frame: rows with `method` and `dataset`, such as those of `table1`.
     """
-    parts: dict[str, list[PromptRecord]] = {metrics.CLEAN: [], "paragraph": [], "passages": []}
-    for record in records:
-        task, context = metrics.task_and_context(record.dataset)
-        parts.setdefault(context, []).append(replace(record, dataset=task))
-    return {context: part for context, part in parts.items() if part}
+    names = frame.dataset.map(metrics.task_and_context)
+    rows = frame.assign(dataset=names.str[0], context=names.str[1])
+    orders = {"method": list(rows.method.unique()), "context": list(contexts(frame.dataset))}
+    order = {"key": lambda values: values.map(orders[values.name].index), "kind": "stable"}
+    return rows.sort_values(list(orders), ignore_index=True, **order)
 
 
 def context_change(frame: pd.DataFrame) -> str:

@@ -80,7 +80,7 @@ def test_table_4_live(tmp_path: Path) -> None:
     assert {path.name for path in (folder / "table4").iterdir()} == {
         "table.csv", "table.md", "table.tex", "table.txt", "figure.png",
     }  # fmt: skip
-    assert "toy, Table 4" in text
+    assert "toy, Table 4, speedup" in text
     frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
     assert list(frame.index.unique("dataset")) == ["rag", "hagrid", "all"]
     for context, size in STEPS.items():

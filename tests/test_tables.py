@@ -288,14 +288,33 @@ def test_a_model_that_the_paper_has_not_is_shown_in_both_readings_of_this_run() 
 # ---- contexts --------------------------------------------------------------------------------------------------------
 
 
-def test_records_are_split_by_context_and_named_by_task() -> None:
-    parts = tables.split_by_context(records(datasets=("rag+passages", "qa", "rag", "qa+paragraph")))
-    assert list(parts) == ["clean", "paragraph", "passages"]
-    assert {name: {r.dataset for r in part} for name, part in parts.items()} == {
-        "clean": {"qa", "rag"},
-        "paragraph": {"qa"},
-        "passages": {"rag"},
-    }
+def test_every_context_has_an_all_of_its_own() -> None:
+    made = records(datasets=("rag+passages", "qa", "rag", "qa+passages"))
+    frame = tables.table1(made, "corrected", "toy", "cpu", METHODS)
+    assert list(frame.dataset) == ["qa", "rag", "all", "rag+passages", "qa+passages", "all+passages"] * 4
+    prompts = frame[frame.method == "vanilla"].set_index("dataset").num_prompts
+    assert (prompts["all"], prompts["all+passages"]) == (4, 4)
+    assert [(b.title, b.columns[-1]) for b in tables.measured_blocks(frame, 1)] == [
+        ("toy, corrected protocol", "all"),
+        ("toy, corrected protocol, passages", "all+passages"),
+    ]
+    noisy = scores().replace({"qa": "qa+passages"})
+    means = tables.with_quality(frame, noisy).set_index(["method", "dataset"])
+    assert means.contains["slow", "all+passages"] == 0.5 and pd.isna(means.contains["slow", "all"])
+    assert means.rouge_l["slow", "all"] == 0.625
+
+
+def test_table_4_has_a_row_for_a_method_in_a_context() -> None:
+    made = records(datasets=("rag+passages", "qa", "rag", "qa+paragraph"))
+    rows = tables.by_context(tables.table1(made, "corrected", "toy", "cpu", ["vanilla", "fast"]))
+    assert rows[["method", "context", "dataset"]].to_numpy().tolist() == [
+        [method, *row]
+        for method in ("vanilla", "fast")
+        for row in (
+            ("clean", "qa"), ("clean", "rag"), ("clean", "all"), ("passages", "rag"), ("passages", "all"),
+            ("paragraph", "qa"), ("paragraph", "all"),
+        )
+    ]  # fmt: skip
 
 
 def test_what_noise_does_to_the_accept_length() -> None:
