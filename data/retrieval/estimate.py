@@ -72,9 +72,10 @@ class Estimate:
 
     @property
     def adding_memory(self) -> int:
-        """A block of vectors, a shard of them and its entries, mapped or copied."""
+        """A block of vectors, their residuals and their distances to all codes; a shard and its entries, mapped."""
+        block = BLOCK * 4 * (2 * self.dim + (self.settings.m << self.settings.bits))
         shard = min(self.shard_size, self.num_rows) * (self.dim * 2 + self.settings.m + 8)
-        return LIBRARIES + self.trained + self.table + 2 * BLOCK * self.dim * 4 + shard
+        return LIBRARIES + self.trained + self.table + block + shard
 
     @property
     def merging_memory(self) -> int:

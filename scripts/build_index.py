@@ -1,0 +1,103 @@
+"""Encode a corpus and build its IVF-PQ index on disk; a build that was cut short goes on when given again.
+
+  python -m scripts.build_index                                                     Wikipedia with BGE-M3
+  python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm index.nlist=256
+
+Says first what it will take. The folder then holds vectors/ (float16 shards) and ivfpq/ (the index and its lists).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+from tqdm import tqdm
+
+from data.retrieval import index, vectors
+from data.retrieval.corpus import Corpus
+from data.retrieval.encoders import Encoder
+from data.retrieval.estimate import Estimate, check_disk, duration, probe, size
+from ngram_trie import config as configuration
+
+
+def folder_of(config: DictConfig) -> Path:
+    """Where vectors and index of a configuration lie."""
+    corpus = Path(config.corpus.path).name.partition(".")[0] if config.corpus.path else config.corpus.name
+    default = configuration.PROJECT / "results" / "local" / "retrieval" / f"{corpus}-{config.encoder.name}"
+    return Path(config.folder or default)
+
+
+def parts_of(config: DictConfig) -> tuple[index.IndexSettings, Corpus, Encoder]:
+    """Index settings, corpus and encoder, the quickest to fail first.
+
+    Raises:
+        ConfigError: what is wrong, in one line.
+    """
+    for field in ("shard_size", "chunk", "nprobe", "top", "keep"):
+        if not isinstance(value := config[field], int) or value < 1:
+            raise configuration.ConfigError(f"{field}={value}: must be an integer of at least 1")
+    settings = configuration.build(config.index, "index")
+    return settings, configuration.build(config.corpus, "corpus"), configuration.build(config.encoder, "encoder")
+
+
+def build(config: DictConfig) -> Path:
+    """Everything one config asks for; returns the folder."""
+    settings, corpus, encoder = parts_of(config)
+    folder = folder_of(config)
+    rate, dim = probe(corpus, encoder, config.chunk)
+    settings.check(len(corpus), dim)
+    header: dict[str, Any] = {
+        "corpus": corpus.fingerprint(),
+        "encoder": encoder.identity,
+        "passages": len(corpus),
+        "dim": dim,
+        "shard_size": config.shard_size,
+        "chunk": config.chunk,
+    }
+    vectors.claim(folder / "vectors", header, "give another folder=FOLDER, or delete this one")
+    store = vectors.VectorStore(folder / "vectors", len(corpus), dim, config.shard_size)
+    expected = Estimate(len(corpus), dim, config.shard_size, settings)
+    left = sum(len(store.rows(shard)) for shard in store.missing())
+    present = sum(file.stat().st_size for file in folder.rglob("*") if file.suffix != ".tmp" and file.is_file())
+    print(
+        f"{len(corpus):,} passages, {left:,} left to encode: {duration(left / rate)} at {rate:,.0f}/s; then the index\n"
+        f"disk {size(expected.disk)} at most ({size(expected.vectors)} of vectors, {size(expected.index)} of index), "
+        f"{size(present)} there; memory {size(expected.memory)} beside the encoder",
+        flush=True,
+    )
+    check_disk(folder, max(expected.disk - present, 0))
+    with tqdm(total=len(corpus), initial=len(corpus) - left, unit="passage", desc="encode", smoothing=0.05) as bar:
+        vectors.encode(corpus, encoder, store, config.chunk, bar.update)
+    steps = store.num_shards + 2
+    with tqdm(total=steps, unit="step", desc="index") as bar:
+
+        def tell(step: str) -> None:
+            bar.set_description(step)
+            bar.update()
+
+        index.build(store, settings, folder / "ivfpq", tell)
+        bar.update(steps - bar.n)
+    return folder
+
+
+@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="retrieval")
+def main(config: DictConfig) -> None:
+    """Compose, check, build."""
+    try:
+        folder = build(config)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from here")
+    print(f"index in {folder}")
+
+
+if __name__ == "__main__":
+    try:
+        configuration.check_names(sys.argv[1:])
+    except configuration.ConfigError as error:
+        sys.exit(f"error: {error}")
+    main()
