@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, hf_hub_download
+from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from data.bundled import check_choice, choose
 from data.prompts import Question
@@ -29,7 +30,10 @@ def remedy(name: str, page: str = "") -> str:
 
 
 def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Row]:
-    """The rows of a set on the hub, through the `datasets` library and its cache.
+    """The rows of a set on the hub, through the `datasets` library.
+
+    The repository is fetched whole first. `datasets` would fetch the split alone, but without a network it then takes
+    whatever revision it loaded last, and says nothing.
 
     Raises:
         FileNotFoundError: it cannot be had.
@@ -40,7 +44,8 @@ def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str 
     except ImportError:
         raise FileNotFoundError(f"`pip install datasets` reads {hub} from the hub; {otherwise}") from None
     try:
-        return datasets.load_dataset(hub, subset, split=split, revision=revision)
+        folder = snapshot_download(hub, repo_type="dataset", revision=revision)
+        return datasets.load_dataset(folder, subset, split=split)
     except Exception as error:  # many libraries' own kinds
         reason = explain(error, hub, revision, "dataset")
         raise FileNotFoundError(f"{hub} cannot be loaded: {reason}; {otherwise}") from error
@@ -75,7 +80,7 @@ def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
     otherwise = remedy(name)
     try:
         import pooch  # type: ignore[import-untyped]
-        import requests  # type: ignore[import-untyped]
+        import requests
     except ImportError:
         raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
     # By its checksum, so that sets of one file share it, and another version of it is another file.
@@ -91,10 +96,8 @@ def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
         if full := disk_full(error):
             reason = f"{full}, or set NGRAM_TRIE_DATA to a folder on another disk"
         elif "known hash" in str(error):
-            found = str(error).rpartition(" ")[2].strip("'.")
-            reason = (
-                f"its checksum is {found}, not {checksum}: the download was damaged, or the file has changed; try again"
-            )
+            found = re.findall(r"\b[0-9a-f]{32,}\b", str(error))[-1]
+            reason = f"its checksum is {found}, not {checksum}: a damaged download, or the file has changed; try again"
         elif (response := getattr(error, "response", None)) is not None:
             reason = f"the server answered {response.status_code}"
         elif isinstance(error, requests.ConnectionError | requests.Timeout):

@@ -41,7 +41,7 @@ class TriviaQA:
             raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
         if not Path(path).exists():
             raise FileNotFoundError(
-                f"{path}: no such file; `make build-index`, then `python -m scripts.retrieve`, make it; or give another "
+                f"{path}: no such file; `make build-index`, then `python -m scripts.retrieve`, make it; or give one "
                 f"by dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
             )
         self.name = name

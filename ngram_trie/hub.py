@@ -36,19 +36,22 @@ def explain(error: BaseException, hub_id: str, revision: str | None = None, kind
 
     if full := disk_full(error):
         return f"{full}, or set HF_HOME to a folder on another disk"
-    if find(GatedRepoError) or any("is a gated dataset" in str(cause) for cause in causes):
+    if find(GatedRepoError):
         known = "the token in use has no access to it" if get_token() else "no token was given"
         return f"it is gated and {known}: accept the licence at {page}, then {log_in}"
     if find(RevisionNotFoundError):
         return f"it has no revision {revision!r}; there are those at {page}/commits/main, and null is its newest"
     if find(RepositoryNotFoundError):
-        return f"the hub has no such {kind}, or it is private: check the id at {page}; if it is private, {log_in}"
+        it = "it is no folder, and the hub" if kind == "model" else "the hub"
+        return f"{it} has no such {kind} or it is private: check the id at {page}; if it is private, {log_in}"
     if find(HFValidationError):
         return "it is neither a folder nor a hub id (OWNER/NAME)"
     if constants.HF_HUB_OFFLINE and find(OfflineModeIsEnabled, LocalEntryNotFoundError, ConnectionError):
         return "it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that"
     answered = find(HfHubHTTPError)
     if isinstance(answered, HfHubHTTPError) and not isinstance(answered, EntryNotFoundError):
+        if answered.response.status_code in (401, 403):
+            return f"the token in use is not valid or has no access: {log_in}"
         return f"{constants.ENDPOINT} answered {answered.response.status_code}: try again later"
     # the HTTP library under huggingface_hub changes with its version, the names of its errors do not
     if find(LocalEntryNotFoundError, ConnectionError) or any(type(cause).__name__ in NETWORK for cause in causes):

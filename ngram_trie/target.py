@@ -16,10 +16,12 @@ from time import perf_counter
 from typing import Any
 
 import torch
+from huggingface_hub import constants
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 
+from ngram_trie.hub import explain, first_line
 from ngram_trie.sentencepiece import restore_merges
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -238,8 +240,8 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, **options)
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(_cannot_load(path, error)) from error
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision, "the tokenizer of ")) from error
     restore_merges(tokenizer, path, revision)
     return tokenizer
 
@@ -252,8 +254,8 @@ def context_limit(path: str, revision: str | None = None, limit: int | None = No
     """
     try:
         own = int(AutoConfig.from_pretrained(path, revision=revision).max_position_embeddings)
-    except (OSError, ValueError) as error:
-        raise FileNotFoundError(_cannot_load(path, error)) from error
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
     return min(limit or own, own)
 
 
@@ -280,8 +282,8 @@ def load_model(
             weights_only=True,  # of files in PyTorch's own format, which older repositories have: tensors and no code
             output_loading_info=True,
         )
-    except (OSError, ValueError, SafetensorError, RuntimeError, pickle.UnpicklingError) as error:
-        raise FileNotFoundError(_cannot_load(path, error)) from error
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
     # transformers fills what is missing with random numbers and only warns
     wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
     if any(wrong.values()):
@@ -290,10 +292,24 @@ def load_model(
     return model.to(choose_device(device)).eval()
 
 
-def _cannot_load(path: str, error: Exception) -> str:
-    is_folder = Path(path).parent.exists()
-    hint = "`make train-embedded` makes the embedded model" if is_folder else "is the hub reachable?"
-    return f"model {path!r} cannot be loaded ({hint}): {str(error).splitlines()[0]}"
+def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> str:
+    """One line on which model, or which `part` of it, was not loaded, why, and what helps."""
+    is_folder = Path(path).is_dir()
+    # A damaged file in PyTorch's own format is a RuntimeError like many others; its reader of archives gives its name.
+    if isinstance(error, SafetensorError | pickle.UnpicklingError) or "PytorchStreamReader" in str(error):
+        reason = f"its weights are cut short or damaged ({first_line(error)}): fetch them again"
+        if not is_folder:
+            reason += f", after deleting models--{path.replace('/', '--')} in {constants.HF_HUB_CACHE}"
+    elif part and "backend tokenizer" in str(error):
+        reason = (
+            "there is no tokenizer.json, and no tokenizer.model that can be read: take them from the original model"
+        )
+    elif is_folder:
+        has_config = (Path(path) / "config.json").exists()
+        reason = first_line(error) if has_config else "there is no config.json in the folder"
+    else:
+        reason = f"{explain(error, path, revision)}; or give a folder with its files: model.path=FOLDER"
+    return f"{part}model {path!r} cannot be loaded: {reason}"
 
 
 def fingerprint(path: str, revision: str | None = None) -> str:

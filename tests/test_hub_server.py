@@ -1,0 +1,294 @@
+"""The loaders meet a hub: models and data sets by id and revision, again without it, and all a first user can meet.
+
+What is loaded comes from a stand-in (tests/hub_server.py) into caches of this module's own; the real hub is not asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hub_server import PROJECT, Client, HubServer, Repository
+from transformers import AutoModelForCausalLM, LlamaConfig
+
+pytest.importorskip("datasets")
+pytest.importorskip("pooch")
+
+GSM8K = [{"question": f"What is {i} + {i}?", "answer": f"#### {2 * i}"} for i in range(5)]
+HAGRID = [
+    {"query": f"Who was {i}?", "query_id": i, "quotes": [{"idx": 1, "docid": "a", "text": f"{i} was."}], "answers": []}
+    for i in range(4)
+]
+SPEC_BENCH = [
+    {"question_id": 481 + i, "category": "rag", "turns": [f"A passage.\nQuestion {i}?"], "reference": [["an answer"]]}
+    for i in range(3)
+]
+
+
+def pinned(dataset: str) -> str:
+    """The revision that the configuration asks for."""
+    return yaml.safe_load((PROJECT / "configs" / "dataset" / f"{dataset}.yaml").read_text())["revision"]
+
+
+def save_model(folder: Path, seed: int) -> Path:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=61, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
+    )
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    for file in (PROJECT / "data" / "embedded" / "model").glob("tokenizer*.json"):
+        shutil.copy(file, folder)
+    return folder
+
+
+def lines(rows: list) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def published(folder: Path) -> dict[tuple[str, str], Repository]:
+    """What the stand-in has: a model in two versions, the same in other states, and data sets."""
+    model = save_model(folder / "model", 1)
+    damaged = Path(shutil.copytree(model, folder / "damaged"))
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:3000])
+    wordless = Path(shutil.copytree(model, folder / "wordless", ignore=shutil.ignore_patterns("tokenizer*")))
+
+    gsm8k = folder / "gsm8k"
+    configs = []
+    for subset, count in (("main", 5), ("socratic", 3)):
+        (gsm8k / subset).mkdir(parents=True)
+        pd.DataFrame(GSM8K[:count]).to_parquet(gsm8k / subset / "test-00000-of-00001.parquet")
+        configs.append({"config_name": subset, "data_files": [{"split": "test", "path": f"{subset}/test-*"}]})
+    (gsm8k / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
+    newer = Path(shutil.copytree(gsm8k, folder / "gsm8k_newer"))
+    pd.DataFrame(GSM8K[:4]).to_parquet(newer / "main" / "test-00000-of-00001.parquet")
+
+    hagrid = folder / "hagrid" / "hagrid-v1.0-en"
+    hagrid.mkdir(parents=True)
+    (hagrid / "dev.jsonl").write_bytes(lines(HAGRID))
+    (hagrid.parent / "hagrid.py").write_text("raise SystemExit('a loading script was run')")
+    other = Path(shutil.copytree(hagrid.parent, folder / "other"))
+    (other / "hagrid-v1.0-en" / "dev.jsonl").write_bytes(b"<html>Sign in</html>")
+
+    return {
+        ("model", "some/model"): Repository({"main": model, "v2": save_model(folder / "second", 2)}),
+        ("model", "some/gated"): Repository({"main": model}, "gated"),
+        ("model", "some/unavailable"): Repository({"main": model}, "unavailable"),
+        ("model", "some/cut-short"): Repository({"main": model}, "cut short"),
+        ("model", "some/damaged"): Repository({"main": damaged}),
+        ("model", "some/wordless"): Repository({"main": wordless}),
+        ("model", "some/other"): Repository({"main": model}),
+        ("dataset", "openai/gsm8k"): Repository({"main": newer, pinned("gsm8k"): gsm8k}),
+        ("dataset", "some/gated"): Repository({"main": gsm8k}, "gated"),
+        ("dataset", "miracl/hagrid"): Repository({"main": other, pinned("hagrid"): hagrid.parent}),
+        ("dataset", "some/cut-short"): Repository({pinned("hagrid"): hagrid.parent}, "cut short"),
+    }
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
+    files = {"/question.jsonl": lines(SPEC_BENCH), "/changed.jsonl": b"something else"}
+    with HubServer(published(tmp_path_factory.mktemp("published")), files) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def clients(hub: HubServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Client]]:
+    """Two processes that share their caches: one to fetch, one that starts with nothing in memory."""
+    home = tmp_path_factory.mktemp("home")
+    started = [Client(hub.url, home), Client(hub.url, home)]
+    yield started
+    for client in started:
+        client.close()
+
+
+@pytest.fixture
+def client(clients: list[Client]) -> Client:
+    return clients[0]
+
+
+def spec_bench(hub: HubServer, file: str = "question.jsonl") -> dict[str, str]:
+    checksum = hashlib.sha256(lines(SPEC_BENCH)).hexdigest()
+    return {"url": f"{hub.url}/{file}", "checksum": f"sha256:{checksum}"}
+
+
+def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: list[Client]) -> None:
+    wanted = [
+        ("model", ("some/model",), {}),
+        ("model", ("some/model", "v2"), {}),
+        ("tokenizer", ("some/model",), {}),
+        ("dataset", ("gsm8k",), {}),
+        ("dataset", ("gsm8k",), {"revision": None}),
+        ("dataset", ("hagrid",), {}),
+        ("dataset", ("spec_bench",), spec_bench(hub)),
+        ("dataset", ("spec_bench_rag",), spec_bench(hub)),
+    ]
+    first = [clients[0].ask(what, *args, **kwargs).get("loaded") for what, args, kwargs in wanted]
+    assert None not in first
+    assert first[0] != first[1]  # another revision has other weights
+    assert first[2]
+    assert first[3] == [f"What is {i} + {i}?" for i in range(3)]  # five in the pinned revision, two of them to warm up
+    assert first[4] == [f"What is {i} + {i}?" for i in range(2)]  # four in its newest
+    assert first[5] == ["0 was.\nWho was 0?", "1 was.\nWho was 1?"]  # of the pinned revision, by no script
+    assert first[6] == first[7] == [row["turns"][0] for row in SPEC_BENCH]
+    assert sum("question.jsonl" in request for request in hub.requests) == 1
+    hub.__exit__()
+    try:
+        again = [clients[1].ask(what, *args, **kwargs).get("loaded") for what, args, kwargs in wanted]
+        never = [
+            clients[1].ask("model", "some/other")["error"],
+            clients[1].ask("tokenizer", "some/other")["error"],
+            clients[1].ask("dataset", "gsm8k", hub="some/other")["error"],
+            clients[1].ask("dataset", "hagrid", split="train")["error"],
+            clients[1].ask("dataset", "spec_bench", **spec_bench(hub) | {"checksum": "md5:" + "0" * 32})["error"],
+        ]
+    finally:
+        hub.__enter__()
+    assert again == first
+    reason = f"cannot be loaded: no network: {hub.url} cannot be reached, and it is not in the cache; or give a"
+    copy = "dataset.path=FILE, in an experiment datasets.{0}.path=FILE"
+    assert never[0] == f"model 'some/other' {reason} folder with its files: model.path=FOLDER"
+    assert never[1] == f"the tokenizer of {never[0]}"
+    assert never[2] == (
+        f"dataset gsm8k: some/other {reason} copy from https://huggingface.co/datasets/some/other: "
+        + copy.format("gsm8k")
+    )
+    assert never[3] == (
+        f"dataset hagrid: hagrid-v1.0-en/train.jsonl of miracl/hagrid {reason} copy from "
+        f"https://huggingface.co/datasets/miracl/hagrid/tree/{pinned('hagrid')}: " + copy.format("hagrid")
+    )
+    assert never[4].startswith(f"dataset spec_bench: {hub.url}/question.jsonl cannot be loaded: no network: 127.0.0.1:")
+    assert never[4].endswith(f"; or give a copy: {copy.format('spec_bench')}")
+
+
+@pytest.mark.parametrize("what", ["model", "tokenizer"])
+@pytest.mark.parametrize(
+    ("repository", "revision", "token", "reason"),
+    [
+        (
+            "some/gated",
+            None,
+            "",
+            "it is gated and no token was given: accept the licence at https://huggingface.co/some/gated, "
+            "then `hf auth login` or set HF_TOKEN",
+        ),
+        (
+            "some/gated",
+            None,
+            "stranger",
+            "it is gated and the token in use has no access to it: accept the licence at "
+            "https://huggingface.co/some/gated, then `hf auth login` or set HF_TOKEN",
+        ),
+        (
+            "some/model",
+            "v3",
+            "",
+            "it has no revision 'v3'; there are those at https://huggingface.co/some/model/commits",
+        ),
+        (
+            "some/modle",
+            None,
+            "",
+            "it is no folder, and the hub has no such model or it is private: check the id at "
+            "https://huggingface.co/some/modle; if it is private, `hf auth login` or set HF_TOKEN",
+        ),
+        ("neither/a/path", None, "", "it is neither a folder nor a hub id (OWNER/NAME)"),
+        ("some/other", None, "expired", "the token in use is not valid or has no access: `hf auth login`"),
+        ("some/unavailable", None, "", " answered 503: try again later"),
+        ("some/cut-short", None, "", "the download was cut short: run the same command again"),
+    ],
+)
+def test_a_model_that_the_hub_does_not_give(
+    client: Client, what: str, repository: str, revision: str | None, token: str, reason: str
+) -> None:
+    error = client.ask(what, repository, revision, token=token)["error"]
+    assert error.startswith("the tokenizer of " * (what == "tokenizer") + f"model '{repository}' cannot be loaded: ")
+    assert reason in error
+    assert error.endswith("; or give a folder with its files: model.path=FOLDER")
+    assert "\n" not in error
+
+
+def test_a_token_with_access_opens_a_gated_model(client: Client) -> None:
+    assert "loaded" in client.ask("model", "some/gated", token="good")
+
+
+def test_a_model_that_came_and_cannot_be_used(client: Client) -> None:
+    error = client.ask("model", "some/damaged")["error"]
+    assert error.startswith("model 'some/damaged' cannot be loaded: its weights are cut short or damaged (")
+    assert "fetch them again, after deleting models--some--damaged in " in error and "\n" not in error
+    assert "loaded" in client.ask("model", "some/wordless")
+    assert client.ask("tokenizer", "some/wordless")["error"] == (
+        "the tokenizer of model 'some/wordless' cannot be loaded: there is no tokenizer.json, and no tokenizer.model "
+        "that can be read: take them from the original model"
+    )
+
+
+def test_a_full_disk_is_named(hub: HubServer, client: Client) -> None:
+    full = "the disk is full: make room, or set {0} to a folder on another disk; or give a "
+    error = client.ask("model", "some/other", full=True)["error"]
+    assert error == (
+        f"model 'some/other' cannot be loaded: {full.format('HF_HOME')}folder with its files: model.path=FOLDER"
+    )
+    error = client.ask("dataset", "hagrid", revision="main", full=True)["error"]
+    assert full.format("HF_HOME") + "copy from https://huggingface.co/datasets/miracl/hagrid/tree/main" in error
+    error = client.ask("dataset", "spec_bench", **spec_bench(hub) | {"checksum": "md5:" + "1" * 32}, full=True)["error"]
+    assert full.format("NGRAM_TRIE_DATA") + "copy: dataset.path=FILE" in error
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "token", "reason"),
+    [
+        (
+            "gsm8k",
+            {"hub": "some/gated", "revision": None},
+            "",
+            "it is gated and no token was given: accept the licence at",
+        ),
+        (
+            "gsm8k",
+            {"hub": "some/gated", "revision": None},
+            "stranger",
+            "it is gated and the token in use has no access",
+        ),
+        ("gsm8k", {"hub": "some/none"}, "", "the hub has no such dataset or it is private: check the id at"),
+        ("gsm8k", {"revision": "v3"}, "", "openai/gsm8k cannot be loaded: it has no revision 'v3'; there are those at"),
+        ("gsm8k", {"subset": "mian"}, "", "BuilderConfig 'mian' not found. Available: ['main', 'socratic']"),
+        ("gsm8k", {"split": "dev"}, "", """Unknown split "dev". Should be one of ['test']"""),
+        ("gsm8k", {"prompt": "turns"}, "", "question 1 has no field 'turns'; it has question, answer"),
+        (
+            "hagrid",
+            {"split": "train"},
+            "",
+            "hagrid-v1.0-en/train.jsonl of miracl/hagrid cannot be loaded: it has no such",
+        ),
+        ("hagrid", {"revision": "main"}, "", "dev.jsonl: not readable as jsonl (Expecting value"),
+        ("hagrid", {"hub": "some/cut-short"}, "", "the download was cut short: run the same command again"),
+        ("hagrid", {"hub": "some/gated"}, "", "it is gated and no token was given: accept the licence at"),
+    ],
+)
+def test_a_data_set_that_the_hub_does_not_give(
+    client: Client, name: str, fields: dict, token: str, reason: str
+) -> None:
+    error = client.ask("dataset", name, token=token, **fields)["error"]
+    assert error.startswith(f"dataset {name}: ") and reason in error and "\n" not in error
+    if "cannot be loaded" in error:
+        assert f"in an experiment datasets.{name}.path=FILE" in error
+
+
+def test_a_download_must_be_the_file_that_is_meant(hub: HubServer, client: Client) -> None:
+    error = client.ask("dataset", "spec_bench", **spec_bench(hub, "changed.jsonl"))["error"]
+    found = hashlib.sha256(b"something else").hexdigest()
+    assert error == (
+        f"dataset spec_bench: {hub.url}/changed.jsonl cannot be loaded: its checksum is {found}, not "
+        f"{spec_bench(hub)['checksum']}: a damaged download, or the file has changed; try again; or give a copy: "
+        "dataset.path=FILE, in an experiment datasets.spec_bench.path=FILE"
+    )
+    missing = client.ask("dataset", "spec_bench", **spec_bench(hub, "missing.jsonl"))["error"]
+    assert "/missing.jsonl cannot be loaded: the server answered 4" in missing
