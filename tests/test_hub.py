@@ -13,6 +13,7 @@ from data.hub import HubDataset
 from ngram_trie.config import CONFIGS, ConfigError, build
 
 pytest.importorskip("datasets")
+pytest.importorskip("pooch")
 
 MT_BENCH = [
     {"prompt": [f"Question {i}?", "And then?"], "reference": [], "category": "writing", "prompt_id": 80 + i}
@@ -29,13 +30,6 @@ HUMANEVAL = [
     for i in range(5)
 ]
 GSM8K = [{"question": f"What is {i} + {i}? ", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(5)]
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import datasets
-
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
 
 def write(path: Path, rows: list) -> Path:
@@ -88,26 +82,44 @@ def test_gsm8k_takes_its_split_and_numbers_its_questions(tmp_path: Path) -> None
     assert [q.question_id for q in configured("gsm8k", path=str(tmp_path), parity="even").questions] == ["gsm8k-2"]
 
 
-def test_what_is_wrong_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"dataset gsm8k: .*: no such file, or no \.jsonl, \.json, \.parquet file"):
+def test_a_list_of_rows_in_one_json_file(tmp_path: Path) -> None:
+    file = tmp_path / "gsm8k.json"
+    file.write_text(json.dumps(GSM8K, indent=1), encoding="utf-8")
+    lines = str(write(tmp_path / "gsm8k.jsonl", GSM8K))
+    assert configured("gsm8k", path=str(file)).questions == configured("gsm8k", path=lines).questions
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^dataset gsm8k: path=.*: no such file, or no \.jsonl, \.json, \.parquet file"
+    ):
         configured("gsm8k", path=str(tmp_path / "none.jsonl"))
     path = str(write(tmp_path / "x.jsonl", GSM8K))
-    with pytest.raises(ConfigError, match="question 1 has no field 'turns'; it has question, answer"):
+    with pytest.raises(ConfigError, match=r"question 1 has no field 'turns'; it has question, answer: another file\?"):
         configured("gsm8k", path=path, prompt="turns")
     with pytest.raises(ConfigError, match="5 questions, of which 5 are for warming up"):
         configured("gsm8k", path=path, warmup=5)
-    (tmp_path / "torn.jsonl").write_text("{not json", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"torn\.jsonl: not readable"):
-        configured("gsm8k", path=str(tmp_path / "torn.jsonl"))
-    import datasets
+    with pytest.raises(ConfigError, match=r"dataset\.warmup=-1: must be an integer of at least 0"):
+        configured("gsm8k", path=path, warmup=-1)
+    for name, content, reason in (
+        ("torn.jsonl", "{not json", r"torn\.jsonl: not readable as jsonl \(Expecting property name"),
+        ("torn.parquet", "no such thing", r"torn\.parquet: not readable as parquet \("),
+        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
+        ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
+        ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigError, match=reason):
+            configured("gsm8k", path=str(tmp_path / name))
 
-    def no_network(*_: object, **__: object) -> None:
-        raise ConnectionError("Couldn't reach the Hub\nand a long story")
 
-    monkeypatch.setattr(datasets, "load_dataset", no_network)
+@pytest.mark.parametrize("name", ["gsm8k", "hagrid", "spec_bench"])
+def test_nothing_is_fetched_where_that_is_forbidden(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError) as raised:
-        configured("gsm8k")
-    assert str(raised.value).endswith(
-        "the hub does not give openai/gsm8k (Couldn't reach the Hub); "
-        "give a copy of its files: dataset.path=FILE (datasets.gsm8k.path=FILE in an experiment)"
+        configured(name)
+    assert "is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; or give a copy" in str(
+        raised.value
     )
+    assert str(raised.value).endswith(f": dataset.path=FILE, in an experiment datasets.{name}.path=FILE")

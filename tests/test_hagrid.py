@@ -1,0 +1,62 @@
+"""Hagrid: the quotes, then the question; which answer is the reference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from data.hagrid import Hagrid
+from ngram_trie.config import CONFIGS, ConfigError, build
+
+
+def answer(text: str, informative: int | None, attributable: int | None) -> dict:
+    return {"answer": text, "informative": informative, "attributable": attributable, "sentences": []}
+
+
+def row(number: int, answers: list) -> dict:
+    quotes = [{"idx": k, "docid": f"{number}#{k}", "text": f"Quote {number}.{k}."} for k in (1, 2)]
+    return {"query": f"What is {number}?", "query_id": number, "quotes": quotes, "answers": answers}
+
+
+ROWS = [
+    row(7, [answer("Vague.", 0, 1), answer("Unfounded.", 1, 0), answer("Good [1].", 1, 1), answer("Later.", 1, 1)]),
+    row(9, [answer("Unjudged.", None, None), answer("Vague.", 0, 1)]),
+    row(12, []),
+    row(13, []),
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for split, rows in (("dev", ROWS), ("train", ROWS[:3])):
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        (tmp_path / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    return tmp_path
+
+
+def configured(**fields: object) -> Hagrid:
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / "hagrid.yaml"), fields), "dataset hagrid")
+
+
+def test_context_and_question_are_concatenated(folder: Path) -> None:
+    dataset = configured(path=str(folder / "dev.jsonl"))
+    first = dataset.questions[0]
+    assert (first.before, first.context, first.after) == ("", "Quote 7.1.\nQuote 7.2.", "\nWhat is 7?")
+    assert first.released_span == "prompt"  # the released code's trie is built from the whole of it
+    assert [q.question_id for q in dataset.questions] == ["7", "9"]
+    assert [q.question_id for q in dataset.warmup] == ["12", "13"]
+
+
+def test_the_reference_is_the_first_answer_that_was_judged_good(folder: Path) -> None:
+    questions = configured(path=str(folder / "dev.jsonl"), warmup=0).questions
+    assert [q.reference for q in questions] == ["Good [1].", "Unjudged.", "", ""]
+
+
+def test_a_folder_has_a_file_for_each_split(folder: Path) -> None:
+    assert len(configured(path=str(folder), split="train", warmup=0).questions) == 3
+    assert len(configured(path=str(folder), warmup=0).questions) == 4
+    with pytest.raises(ConfigError, match=r"dataset hagrid: dataset\.split=test: must be dev or train"):
+        configured(path=str(folder), split="test")

@@ -1,0 +1,140 @@
+"""Spec-Bench: the file's own messages, what of them was handed over, turns, references, and prompts to warm up on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from data.spec_bench import WARMUP, SpecBench
+from ngram_trie.config import CONFIGS, PROJECT, ConfigError, build
+
+PUBLISHED = PROJECT.parent / "shared" / "spec_bench" / "question.jsonl"
+ROWS = [
+    {"question_id": 81, "category": "writing", "turns": ["Write: a\nstory.", "Again, shorter."]},
+    {"question_id": 101, "category": "reasoning", "turns": ["Who?", "Why?"], "reference": ["You.", "Because."]},
+    {
+        "question_id": 161,
+        "category": "translation",
+        "turns": ["Translate German to English: Er sagte: ja"],
+        "reference": ["He said: yes"],
+    },
+    {
+        "question_id": 241,
+        "category": "summarization",
+        "turns": ["Summarize: It rained. He said: stay"],
+        "reference": ["Rain."],
+    },
+    {"question_id": 242, "category": "summarization", "turns": ["Summarize: It snowed."], "reference": ["Snow."]},
+    {
+        "question_id": 481,
+        "category": "rag",
+        "turns": ["First passage.\nSecond one.\nWho sang?"],
+        "reference": [["James Ray", "George Harrison"]],
+    },
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "question.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return file
+
+
+def configured(name: str, path: Path, **fields: object) -> SpecBench:
+    fields["path"] = str(path)
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
+
+
+def test_what_was_handed_over_is_the_context(path: Path) -> None:
+    questions = {question.question_id: question for question in configured("spec_bench", path).questions}
+    assert [(q.before, q.context, q.after) for q in map(questions.__getitem__, ("161", "241", "481"))] == [
+        ("Translate German to English: ", "Er sagte: ja", ""),
+        ("Summarize: ", "It rained. He said: stay", ""),
+        ("", "First passage.\nSecond one.", "\nWho sang?"),
+    ]
+    assert questions["81"].context == questions["81"].message  # of other categories all of it
+    assert {question.released_span for question in questions.values()} == {"user"}
+
+
+def test_a_second_turn_follows_what_vanilla_answers_to_the_first(path: Path) -> None:
+    first, second = configured("spec_bench", path, category="writing").questions
+    assert (first.turn, first.message, first.history) == (0, "Write: a\nstory.", ())
+    assert (second.turn, second.message, second.history) == (1, "Again, shorter.", (("Write: a\nstory.", None),))
+    assert first.question_id == second.question_id == "81"
+
+
+def test_references_are_of_their_turn_and_short_answers_are_told_apart(path: Path) -> None:
+    questions = configured("spec_bench", path, category=["reasoning", "rag", "summarization"]).questions
+    assert [(q.question_id, q.turn, q.reference) for q in questions] == [
+        ("101", 0, "You."),
+        ("101", 1, "Because."),
+        ("241", 0, "Rain."),
+        ("242", 0, "Snow."),
+        ("481", 0, "James Ray; George Harrison"),
+    ]
+    assert questions[-1].answers == ("James Ray", "George Harrison") and questions[0].answers == ()
+
+
+def test_limit_and_parity_go_by_question_and_id(path: Path) -> None:
+    assert [(q.question_id, q.turn) for q in configured("spec_bench", path, limit=2).questions] == [
+        ("81", 0),
+        ("81", 1),
+        ("101", 0),
+        ("101", 1),
+    ]
+    assert [q.question_id for q in configured("spec_bench_summarization", path, parity="even").questions] == ["242"]
+    assert [q.question_id for q in configured("spec_bench_summarization", path, parity="odd").questions] == ["241"]
+
+
+def test_no_test_question_warms_up(path: Path) -> None:
+    summarization = configured("spec_bench_summarization", path)
+    assert {q.question_id for q in summarization.questions} == {"241", "242"}
+    # the longest of other categories
+    assert [q.question_id for q in summarization.warmup] == ["161", "481"]
+    everything = configured("spec_bench", path)
+    assert [q.message for q in everything.warmup] == [WARMUP, WARMUP]
+    assert not {q.question_id for q in everything.warmup} & {q.question_id for q in everything.questions}
+    assert configured("spec_bench_rag", path, warmup=0).warmup == []
+
+
+def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^dataset spec_bench: dataset.category=summary: did you mean summarization"):
+        configured("spec_bench", path, category="summary")
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"prompt": "What?"}\n')
+    with pytest.raises(
+        ConfigError, match=r"^dataset spec_bench: question 1 has no field 'question_id'; it has prompt: "
+    ):
+        configured("spec_bench", other)
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="needs ../shared/spec_bench/question.jsonl")
+def test_the_published_file_word_for_word() -> None:
+    rows = [json.loads(line) for line in PUBLISHED.read_text(encoding="utf-8").split("\n") if line]
+    dataset = configured("spec_bench", PUBLISHED)
+    published = [(str(row["question_id"]), turn, text) for row in rows for turn, text in enumerate(row["turns"])]
+    assert [(q.question_id, q.turn, q.message) for q in dataset.questions] == published
+    # build_prompt wants messages that chat templates leave as they are
+    assert all(q.message == q.message.strip() for q in dataset.questions)
+    for name in ("summarization", "rag"):
+        questions = configured(f"spec_bench_{name}", PUBLISHED).questions
+        assert len(questions) == 80 and all(q.reference for q in questions)
+        assert {q.dataset for q in questions} == {f"spec_bench_{name}"}
+        if name == "rag":
+            assert all(q.after.count("\n") == 1 and q.after.endswith("?") for q in questions)
+            assert all(len(q.context.split("\n")) == 5 and len(q.after) < 100 < len(q.context) for q in questions)
+        else:
+            assert {q.before for q in questions} == {"Summarize: "}
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="needs ../shared/spec_bench/question.jsonl")
+def test_the_checksum_is_of_the_published_file() -> None:
+    import hashlib
+
+    checksum = hashlib.sha256(PUBLISHED.read_bytes()).hexdigest()
+    for name in ("spec_bench", "spec_bench_rag", "spec_bench_summarization"):
+        assert OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml").checksum == f"sha256:{checksum}"

@@ -1,0 +1,70 @@
+"""TriviaQA with retrieved passages, from a file as `scripts.retrieve` writes it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from data.triviaqa import TriviaQA
+from ngram_trie.config import CONFIGS, ConfigError, build
+
+ROWS = [
+    {
+        "id": f"tc_{i}",
+        "question": f"Who wrote number {i}?",
+        "answers": [f"Author {i}", f"A. {i}"],
+        "passages": [{"id": str(k), "title": "T", "text": f"Passage {i}.{k}.", "score": 1 / k} for k in range(1, 7)],
+    }
+    for i in range(1, 7)
+]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "contexts.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
+    return file
+
+
+def configured(**fields: object) -> TriviaQA:
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / "triviaqa.yaml"), fields), "dataset triviaqa")
+
+
+def test_passages_each_followed_by_a_blank_line_then_one_sentence_with_the_question(path: Path) -> None:
+    dataset = configured(path=str(path))
+    first = dataset.questions[0]
+    assert first.before == "" and first.context == "\n\n".join(f"Passage 1.{k}." for k in range(1, 6))
+    blank, instruction = first.after[:2], first.after[2:]
+    assert blank == "\n\n" and "\n" not in instruction and "Who wrote number 1?" in instruction
+    assert first.message == first.message.strip()
+    assert (first.question_id, first.answers, first.reference) == ("tc_1", ("Author 1", "A. 1"), "Author 1")
+    assert first.released_span == "context"  # the released code's trie is built from the texts alone
+    fewer = configured(path=str(path), num_passages=2).questions[0]
+    assert fewer.context == "Passage 1.1.\n\nPassage 1.2." and fewer.after == first.after
+
+
+def test_the_last_warm_up_and_parity_goes_by_place(path: Path) -> None:
+    assert [q.question_id for q in configured(path=str(path)).questions] == ["tc_1", "tc_2", "tc_3", "tc_4"]
+    assert [q.question_id for q in configured(path=str(path)).warmup] == ["tc_5", "tc_6"]
+    even = configured(path=str(path), parity="even", limit=1, warmup=1)
+    assert [q.question_id for q in even.questions] == ["tc_2"]
+
+
+def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        configured(path=str(tmp_path / "none.jsonl"))
+    assert str(raised.value) == (
+        f"dataset triviaqa: {tmp_path}/none.jsonl: no such file; `make build-index`, then `python -m scripts."
+        "retrieve`, make it; or give one by dataset.path=FILE, in an experiment datasets.triviaqa.path=FILE"
+    )
+    with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: question 1 has 6; retrieve more"):
+        configured(path=str(path), num_passages=7)
+    with pytest.raises(ConfigError, match=r"dataset\.num_passages=0: must be an integer of at least 1"):
+        configured(path=str(path), num_passages=0)
+    bare = tmp_path / "bare.jsonl"
+    bare.write_text(json.dumps({"id": 1, "question": "?", "answers": []}) + "\n")
+    with pytest.raises(ConfigError, match="question 1 has no field 'passages'; it has id, question, answers"):
+        configured(path=str(bare))
