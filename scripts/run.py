@@ -32,7 +32,7 @@ from ngram_trie.records import content_hash, read_records
 from ngram_trie.rows import RowsTarget
 from ngram_trie.runner import LaterTurn
 from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model, load_tokenizer
-from ngram_trie.traces import TraceWriter, read_traces, select
+from ngram_trie.traces import TraceWriter, read_traces, select, with_noise
 
 DEFAULT_THREADS = torch.get_num_threads()
 #: How drafts are verified: `engine.verify`.
@@ -151,6 +151,8 @@ def measure_replay(config: DictConfig) -> Path:
     categories = select(read_traces(path), config.engine.categories)
     if not any(categories.values()):
         print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
+    if config.engine.noise:
+        categories = with_noise(categories, **config.engine.noise)
     if config.engine.draft_in_prefill:
         categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
     for trace in next(filter(None, categories.values()), [])[:1]:

@@ -229,3 +229,29 @@ def test_verdicts_in_half_precision() -> None:
     assert verdict(*before, other, *after) == "different"
     assert verdict(*before) == "different"
     assert verdict(*before, rival, *after) == "tie"
+
+
+def test_later_turns_follow_vanillas_answers_and_resume(tmp_path: Path) -> None:
+    def build(answers: list[list[int]]) -> Prompt:
+        ids = np.concatenate([np.resize(np.arange(3, 9), 20), *answers]).astype(np.int64)
+        return Prompt(ids, {}, "toy", "q", len(answers))
+
+    later = runner.LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
+    run = dataclasses.replace(make_run(), prompts={"toy": [build([]), later]})
+    records = measured(run, tmp_path)
+    answer = next(r for r in records if r.method == "vanilla" and r.turn == 0).output_ids
+    hashes = {r.prompt_hash for r in records if r.turn == 1}
+    assert hashes == {content_hash(build([answer]).ids.tolist())}
+    assert len([r for r in records if r.turn == 1]) == 2 * len(METHODS) and not any(r.failure for r in records)
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))  # killed within the second turn
+    assert [r.output_ids for r in measured(run, tmp_path)] == [r.output_ids for r in records]
+
+
+def test_a_turn_after_a_failed_one_is_a_failure(tmp_path: Path) -> None:
+    later = runner.LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
+    run = dataclasses.replace(make_run(), prompts={"toy": [prompt("long", 400), later]})
+    records = measured(run, tmp_path)
+    kinds = {(r.turn, r.failure.kind) for r in records if r.failure}
+    assert kinds == {(0, "prompt_too_long"), (1, "earlier_turn_failed")}
+    assert len(records) == 2 * 2 * len(METHODS)

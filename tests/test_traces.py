@@ -27,7 +27,14 @@ def traces(draw: st.DrawFn) -> Trace:
     output_ids = draw(token_ids)
     return Trace(
         draw(st.text()),
-        Prompt(np.array(prompt_ids, np.int64), draw(spans), draw(st.text()), draw(st.text()), draw(st.integers(0, 9))),
+        Prompt(
+            np.array(prompt_ids, np.int64),
+            draw(spans),
+            draw(st.text()),
+            draw(st.text()),
+            draw(st.integers(0, 9)),
+            np.array(draw(token_ids), np.int64),
+        ),
         output_ids,
         draw(st.integers(len(output_ids), UNLIMITED)),
         draw(st.text(min_size=1)),
@@ -37,7 +44,10 @@ def traces(draw: st.DrawFn) -> Trace:
 def same(one: Trace | None, other: Trace) -> bool:
     """Equal field by field; an array alone has no plain equality."""
     assert one is not None
-    without = [replace(t, prompt=replace(t.prompt, ids=t.prompt.ids.tolist())) for t in (one, other)]
+    without = [
+        replace(t, prompt=replace(t.prompt, ids=t.prompt.ids.tolist(), noise=t.prompt.noise.tolist()))
+        for t in (one, other)
+    ]
     return without[0] == without[1] and one.prompt.ids.dtype == np.int64
 
 

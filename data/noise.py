@@ -1,0 +1,97 @@
+"""Noisy contexts (the paper's Table 4), two ways, over any data set.
+
+paragraph: what the paper's released code does: one fixed paragraph of unrelated English behind the text that the trie
+is built from. The model never sees it, so its answers are those to the clean prompt, and only tries are disturbed.
+
+passages: passages of other questions' contexts, mixed into this one's at a given share of its words: what a poor
+retriever hands over. The model reads them and may answer otherwise, so vanilla answers the same noisy prompts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from data.prompts import Question
+
+#: Unrelated English, about 100 words, for every question the same.
+PARAGRAPH = (
+    "Sourdough begins with flour and water that are left to themselves for a week. Wild yeast settles in the paste and "
+    "raises it; bacteria turn it sour and keep mould away. Bakers feed such a starter once a day and throw half of it "
+    "out, which seems a waste until the first loaf comes from the oven. A warm kitchen makes the dough rise within "
+    "four hours, a cold one lets it take a night, and the slower loaf has more flavour. The crust wants steam during the "
+    "first ten minutes and dry heat after that. When the bottom sounds hollow under a knuckle, the bread is done."
+)
+KINDS = ("paragraph", "passages")
+
+
+class Dataset(Protocol):
+    """What every data set offers."""
+
+    name: str
+    questions: Sequence[Question]
+    warmup: Sequence[Question]
+
+
+class NoisyDataset:
+    """Another data set with noise in its contexts.
+
+    Args:
+        name: its name in records, the clean set's with `+kind`: tables put the two beside each other.
+        dataset: the clean one.
+        kind: "paragraph" or "passages".
+        share: of the words of a noisy context, how many come from other questions; at least 0, below 1. Only for
+            "passages".
+        seed: which passages, and where they go.
+
+    Raises:
+        ValueError: a value that is not allowed, or a set whose questions have no context to mix in.
+    """
+
+    def __init__(self, name: str, dataset: Dataset, kind: str, share: float = 0.3, seed: int = 0) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
+        if not isinstance(share, int | float) or not 0 <= share < 1:
+            raise ValueError(f"share={share!r}: must be a number of at least 0 and below 1")
+        if name != f"{dataset.name}+{kind}":
+            raise ValueError(f"name={name}: must be {dataset.name}+{kind}, so that tables find what it belongs to")
+        self.name = name
+        self.warmup = dataset.warmup
+        if kind == "paragraph":
+            self.questions = [replace(question, dataset=name, noise=PARAGRAPH) for question in dataset.questions]
+            return
+        pool = {question.question_id: passages_of(question.context)[0] for question in dataset.questions}
+        if len(pool) < 2:
+            raise ValueError(f"dataset {dataset.name}: noise comes from other questions, and there is only one")
+        self.questions = [mix_in(replace(question, dataset=name), pool, share, seed) for question in dataset.questions]
+
+
+def passages_of(context: str) -> tuple[list[str], str]:
+    """The passages of a context and what stands between them: blank lines, else line ends, else sentences."""
+    for separator in ("\n\n", "\n"):
+        parts = context.split(separator)
+        if len(parts) > 1:
+            return parts, separator
+    return re.split(r"(?<=[.!?]) ", context), " "
+
+
+def mix_in(question: Question, pool: dict[str, list[str]], share: float, seed: int) -> Question:
+    """`question` with passages of the other questions in `pool` at random places of its context, until they make up
+    `share` of its words, or a little more: whole passages are taken.
+    """
+    passages, separator = passages_of(question.context)
+    if not question.context.strip():
+        return question
+    rng = random.Random(f"{seed} {question.question_id}")
+    others = [passage for name, part in pool.items() if name != question.question_id for passage in part]
+    rng.shuffle(others)
+    wanted = len(question.context.split()) * share / (1 - share)
+    while wanted > 0 and others:
+        distractor = others.pop()
+        if distractor.strip() and distractor not in passages:
+            passages.insert(rng.randrange(len(passages) + 1), distractor)
+            wanted -= len(distractor.split())
+    return replace(question, context=separator.join(passages))

@@ -1,0 +1,111 @@
+"""Noisy contexts: what is mixed in, how much of it, and who gets to read it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data.bundled import BundledDataset
+from data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
+from data.prompts import Question, build_prompt
+from ngram_trie.config import PROJECT
+from ngram_trie.drafter import Prompt
+from ngram_trie.drafters import NgramTrieDrafter
+from ngram_trie.target import load_tokenizer
+from ngram_trie.traces import Trace, parse_trace, with_noise
+
+
+@pytest.mark.parametrize("task", ["summarization", "rag", "open_qa", "attributed_qa"])
+def test_passages_make_up_the_asked_share(task: str) -> None:
+    clean = BundledDataset(task)
+    noisy = NoisyDataset(f"{task}+passages", clean, "passages", share=0.3, seed=1)
+    assert [q.question_id for q in noisy.questions] == [q.question_id for q in clean.questions]
+    shares = []
+    for before, after in zip(clean.questions, noisy.questions, strict=True):
+        assert (after.before, after.after, after.reference) == (before.before, before.after, before.reference)
+        own, separator = passages_of(before.context)
+        mixed = after.context.split(separator) if separator != " " else passages_of(after.context)[0]
+        left = iter(mixed)
+        assert all(passage in left for passage in own)  # none is lost, and their order stays
+        shares.append(1 - len(before.context.split()) / len(after.context.split()))
+    # whole passages: at least the share, and at most one passage more
+    assert min(shares) >= 0.3 and np.mean(shares) < 0.45
+
+
+def test_the_same_seed_gives_the_same_noise_and_another_does_not() -> None:
+    clean = BundledDataset("rag", limit=5)
+    one, same, other = (NoisyDataset("rag+passages", clean, "passages", seed=seed).questions for seed in (1, 1, 2))
+    assert one == same and one != other
+
+
+@given(st.lists(st.sampled_from(["One.", "Two two.", "Three."]), min_size=1, max_size=5), st.floats(0, 0.9))
+def test_no_share_is_no_noise_and_a_context_is_never_shortened(passages: list[str], share: float) -> None:
+    question = Question("d", "1", "", "\n".join(passages), "?")
+    mixed = mix_in(question, {"1": passages, "2": ["Other words.", "Yet more of them."]}, share, seed=0)
+    assert len(mixed.context) >= len(question.context)
+    assert mix_in(question, {"1": passages, "2": ["Other."]}, 0.0, seed=0) == question
+
+
+def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
+    tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+    clean = BundledDataset("rag", limit=1)
+    noisy = NoisyDataset("rag+paragraph", clean, "paragraph")
+    plain, disturbed = (build_prompt(part.questions[0], tokenizer) for part in (clean, noisy))
+    assert np.array_equal(plain.ids, disturbed.ids) and not len(plain.noise)
+    assert tokenizer.decode(disturbed.noise) == PARAGRAPH
+    # "Sourdough begins with" leads on only where the paragraph was read
+    opening = disturbed.noise[:6].tolist()
+    for prompt, drafts in ((plain, False), (disturbed, True)):
+        drafter = NgramTrieDrafter(n=8, prefix_len=3, num_draft=8)
+        drafter.start(prompt)
+        drafter.observe(opening)
+        tree = drafter.propose(8)
+        assert (disturbed.noise[6] in tree.tokens[1:]) == drafts
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kind": "static"}, "kind='static': must be one of paragraph, passages"),
+        ({"share": 1.0}, "share=1.0: must be a number of at least 0 and below 1"),
+        ({"name": "rag noisy"}, r"name=rag noisy: must be rag\+passages"),
+    ],
+)
+def test_what_is_wrong_is_one_line(fields: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NoisyDataset(**{"name": "rag+passages", "dataset": BundledDataset("rag", 2), "kind": "passages"} | fields)
+    with pytest.raises(ValueError, match="noise comes from other questions"):
+        NoisyDataset("rag+passages", BundledDataset("rag", 1), "passages")
+
+
+def recorded(category: str, number: int, length: int = 40) -> Trace:
+    ids = np.arange(length, dtype=np.int64) + 1000 * number
+    return Trace("m", Prompt(ids, {"user": (5, length)}, category, str(number)), [1, 2])
+
+
+def test_recorded_answers_get_noise_beside_the_prompt() -> None:
+    clean = {"a": [recorded("a", 1), recorded("a", 2)], "b": [recorded("b", 3), recorded("b", 4)]}
+    noisy = with_noise(clean, 0.5, seed=0)
+    assert list(noisy) == ["a", "a+paragraph", "a+passages", "b", "b+paragraph", "b+passages"]
+    assert noisy["a"] == clean["a"]
+    for kind, source in (("paragraph", {3000}), ("passages", {2000})):
+        trace = noisy[f"a+{kind}"][0]
+        assert trace.prompt.dataset == f"a+{kind}" and np.array_equal(trace.prompt.ids, clean["a"][0].prompt.ids)
+        assert trace.output_ids == [1, 2] and {token // 1000 * 1000 for token in trace.prompt.noise} == source
+    assert len(noisy["a+passages"][0].prompt.noise) == 35  # half of what a trie reads
+    assert len(with_noise(clean, 0.0, 0)["a+passages"][0].prompt.noise) == 0
+    with pytest.raises(ValueError, match="another category, and there is none"):
+        with_noise({"a": clean["a"]}, 0.3, 0)
+
+
+def test_a_trace_keeps_the_noise_it_was_recorded_with() -> None:
+    trace = recorded("rag+paragraph", 1)
+    trace = replace(trace, prompt=replace(trace.prompt, noise=np.array([7, 8])))
+    read = parse_trace(trace.to_json())
+    assert read and read.prompt.noise.tolist() == [7, 8]
+    assert "noise_token_ids" not in json.loads(recorded("rag", 1).to_json())
