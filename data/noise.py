@@ -22,8 +22,8 @@ PARAGRAPH = (
     "Sourdough begins with flour and water that are left to themselves for a week. Wild yeast settles in the paste and "
     "raises it; bacteria turn it sour and keep mould away. Bakers feed such a starter once a day and throw half of it "
     "out, which seems a waste until the first loaf comes from the oven. A warm kitchen makes the dough rise within "
-    "four hours, a cold one lets it take a night, and the slower loaf has more flavour. The crust wants steam during the "
-    "first ten minutes and dry heat after that. When the bottom sounds hollow under a knuckle, the bread is done."
+    "four hours, a cold one lets it take a night, and the slower loaf has more flavour. The crust wants steam during "
+    "the first ten minutes and dry heat after that. When the bottom sounds hollow under a knuckle, the bread is done."
 )
 KINDS = ("paragraph", "passages")
 

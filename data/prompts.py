@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ngram_trie.drafter import Prompt
 from ngram_trie.runner import LaterTurn
+from ngram_trie.target import load_tokenizer
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: What is cut from a prompt that is too long: nothing (it becomes a failure record), or its context's end or middle.
@@ -54,6 +56,17 @@ class Question:
     @property
     def message(self) -> str:
         return self.before + self.context + self.after
+
+
+def model_tokenizer(model: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model's settings (a file of configs/model), with its chat template.
+
+    Raises:
+        FileNotFoundError: nothing to load, or no such template.
+    """
+    tokenizer = load_tokenizer(model.path, model.revision, **model.tokenizer)
+    set_template(tokenizer, model.chat_template)
+    return tokenizer
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> None:

@@ -33,6 +33,7 @@ from tqdm import tqdm
 from baselines.datastore import build_datastore
 from data import world
 from ngram_trie.config import PROJECT
+from ngram_trie.target import load_tokenizer as load_pretrained
 from ngram_trie.traces import parse_trace
 
 FOLDER = PROJECT / "results" / "local" / "datastore"
@@ -48,14 +49,9 @@ def load_tokenizer(name: str) -> Tokenizer:
     """Texts to token ids, no special tokens added.
 
     Raises:
-        ValueError: no such tokenizer.
+        FileNotFoundError: no such tokenizer.
     """
-    from transformers import AutoTokenizer
-
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--tokenizer={name}: {str(error).splitlines()[0]}") from None
+    tokenizer = load_pretrained(name)
     # Nothing is fed to the model, so a text may be longer than it reads.
     return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 

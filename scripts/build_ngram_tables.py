@@ -28,9 +28,10 @@ from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from baselines.ngram_tables import NgramTables
+from data.prompts import model_tokenizer
 from ngram_trie.config import CONFIGS, PROJECT, near
 from ngram_trie.drafters import check_int
-from ngram_trie.target import choose_device, fingerprint, load_model, load_tokenizer
+from ngram_trie.target import choose_device, fingerprint, load_model
 
 FOLDER = PROJECT / "results" / "local" / "ngram_tables"
 K, W, ROWS = 25, 15, 1024
@@ -110,14 +111,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Load, build, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL", help="name of a file in configs/model")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/MODEL")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/NAME")
     parser.add_argument("--k", type=int, default=K, help="successors of each token (default: %(default)s)")
     parser.add_argument("--w", type=int, default=W, help="tokens of each row (default: %(default)s)")
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of a batch (default: %(default)s)")
     parser.add_argument("--no-bos", action="store_true", help="ask the model for what follows each token alone")
     parser.add_argument("--device", help="default: the model's own setting")
     options = parser.parse_args(arguments)
-    folder = options.output or FOLDER / options.model
     try:
         for name in ("k", "w", "rows"):
             check_int(name, getattr(options, name), 1)
@@ -126,9 +126,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
             known = sorted(file.stem for file in path.parent.glob("*.yaml"))
             raise ValueError(f"MODEL={options.model}: {near(options.model, known)}")
         about: Any = OmegaConf.load(path)
+        folder = options.output or FOLDER / about.name
         settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
         settings["device"] = str(choose_device(options.device or about.device))
-        bos = None if options.no_bos else leading_bos(load_tokenizer(about.path, about.revision))
+        bos = None if options.no_bos else leading_bos(model_tokenizer(about))
         model = load_model(**settings)
         started = time.perf_counter()
         identity = fingerprint(about.path, about.revision)

@@ -79,11 +79,11 @@ def methods_overrides(methods: Mapping[str, Mapping[str, object]], tables_folder
     return lines
 
 
-def ensure_tables(model: str, path: str, revision: str | None) -> Path:
+def ensure_tables(model: str, about: DictConfig) -> Path:
     """The folder of the model's n-gram tables; built unless they are there and the model's own."""
-    folder = build_ngram_tables.FOLDER / model
+    folder = build_ngram_tables.FOLDER / about.name
     try:
-        fits = NgramTables.open(folder).model == fingerprint(path, revision)
+        fits = NgramTables.open(folder).model == fingerprint(about.path, about.revision)
     except (FileNotFoundError, ValueError):
         fits = False
     if not fits:
@@ -327,7 +327,7 @@ def reproduce(
 
     config = compose(model, datasets)
     config.model.device = str(choose_device(config.model.device))
-    tables_folder = ensure_tables(model, config.model.path, config.model.revision)
+    tables_folder = ensure_tables(model, config.model)
     figure1(output / "figure1", config)
     live = [f"engine.max_draft={MAX_DRAFT}"]
     grid = f"grid={{k: {list(grid_k)}, w: {list(grid_w)}}}"

@@ -23,7 +23,7 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
-from data.prompts import build_prompt, build_prompts, set_template
+from data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie import config as configuration
 from ngram_trie import replay, report, runner
 from ngram_trie.decoding import Stop
@@ -31,7 +31,7 @@ from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.records import content_hash, read_records
 from ngram_trie.rows import RowsTarget
 from ngram_trie.runner import LaterTurn
-from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model, load_tokenizer
+from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model
 from ngram_trie.traces import TraceWriter, read_traces, select, with_noise
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -75,8 +75,7 @@ def measure_live(config: DictConfig) -> Path:
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
     datasets = configuration.build_all(config, "dataset")
     methods, not_run = methods_at_hand(config)
-    tokenizer = load_tokenizer(config.model.path, config.model.revision, **config.model.tokenizer)
-    set_template(tokenizer, config.model.chat_template)
+    tokenizer = model_tokenizer(config.model)
     stop_strings = tuple(config.model.stop_strings)
     stop = Stop(config.measure.max_new_tokens, frozenset(), stop_strings, tokenizer.decode)
     build = functools.partial(

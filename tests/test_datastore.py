@@ -163,7 +163,7 @@ def test_paragraphs_of_a_text_are_documents(tmp_path: Path) -> None:
         ("a.jsonl", "\n", [], "no tokens"),
         ("a.txt", "hello", ["--tokens", "0"], "--tokens=0: must be"),
         ("a.txt", "hello", ["--dataset", "b"], "not both"),
-        ("a.txt", "hello", ["--tokenizer", "./nowhere"], "--tokenizer=./nowhere: "),
+        ("a.txt", "hello", ["--tokenizer", "./nowhere"], "nowhere"),
     ],
 )
 def test_the_script_names_what_is_wrong_in_one_line(
