@@ -3,8 +3,9 @@
   python -m scripts.bench_index OUTPUT --scratch FOLDER [--rows 100000 1000000] [--threads 2]
 
 Random unit vectors stand for a corpus (so nothing is said about recall here: see scripts.retrieve). Each phase runs in
-a process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Writes scaling.csv
-and scaling_manifest.json to OUTPUT: the measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100.
+a process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Processor seconds,
+summed over threads, stand beside the clock's, which other work on the machine stretches. Writes scaling.csv and
+scaling_manifest.json to OUTPUT: the measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100.
 The index is that of configs/retrieval.yaml; --nlist, --m and --train-size change it.
 """
 
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import faiss
@@ -91,13 +93,13 @@ def peak_memory() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def measured(arguments: tuple[str, Path, VectorStore, IndexSettings, int]) -> tuple[float, int]:
-    """Seconds and peak memory of one phase; runs in a process of its own."""
+def measured(arguments: tuple[str, Path, VectorStore, IndexSettings, int]) -> tuple[float, float, int]:
+    """Seconds, processor seconds and peak memory of one phase; runs in a process of its own."""
     phase, folder, store, settings, threads = arguments
     faiss.omp_set_num_threads(threads)
-    started = perf_counter()
+    started, used = perf_counter(), process_time()
     PHASES[phase](folder, store, settings)
-    return perf_counter() - started, peak_memory()
+    return perf_counter() - started, process_time() - used, peak_memory()
 
 
 def rows_of(num_rows: int, options: argparse.Namespace, settings: IndexSettings) -> list[dict[str, Any]]:
@@ -109,28 +111,35 @@ def rows_of(num_rows: int, options: argparse.Namespace, settings: IndexSettings)
     lines = []
     for phase in PHASES:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            seconds, memory = pool.apply(measured, ((phase, folder, store, settings, options.threads),))
+            seconds, cpu_seconds, memory = pool.apply(measured, ((phase, folder, store, settings, options.threads),))
         disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-        print(f"{num_rows} {phase}: {duration(seconds)}, {size(memory)} memory, {size(disk)} disk", flush=True)
-        lines.append(line(num_rows, "measured", phase, seconds, memory, disk))
+        print(
+            f"{num_rows} {phase}: {duration(seconds)}, CPU {cpu_seconds:.0f}; {size(memory)} memory, {size(disk)} disk",
+            flush=True,
+        )
+        lines.append(line(num_rows, "measured", phase, seconds, cpu_seconds, memory, disk))
     print(f"{num_rows} estimated: {size(expected.memory)} memory, {size(expected.disk)} disk", flush=True)
     shutil.rmtree(folder)
     return lines
 
 
-def line(num_rows: int, kind: str, phase: str, seconds: float, memory: int, disk: int) -> dict[str, Any]:
+def line(
+    num_rows: int, kind: str, phase: str, seconds: float, cpu_seconds: float, memory: int, disk: int
+) -> dict[str, Any]:
     return {
         "passages": num_rows,
         "kind": kind,
         "phase": phase,
         "seconds": round(seconds, 2),
+        "cpu_seconds": round(cpu_seconds, 2),
         "peak_memory_mb": round(memory / 1e6),
         "disk_mb": round(disk / 1e6),
     }
 
 
 def arithmetic(largest: list[dict[str, Any]], options: argparse.Namespace, settings: IndexSettings) -> list[Any]:
-    """The same lines for TARGET passages: bytes from `Estimate`, seconds in proportion to the largest measured corpus.
+    """The same lines for TARGET passages: bytes from `Estimate`, seconds in proportion to the largest measured corpus
+    (for the clock's, as if one thread had a core to itself: its processor seconds over the number of threads).
     Training has the same sample and so takes the same time, if the measured one was of full size.
     """
     expected = Estimate(TARGET, options.dim, options.shard_size, settings)
@@ -138,16 +147,17 @@ def arithmetic(largest: list[dict[str, Any]], options: argparse.Namespace, setti
     final = expected.vectors + expected.trained + expected.index
     memory = {"train": expected.training_memory, "add": expected.adding_memory, "merge": expected.merging_memory}
     disk = {"train": expected.vectors + expected.trained, "add": parts, "merge": expected.disk}
-    seconds = {row["phase"]: row["seconds"] for row in largest}
+    seconds = {row["phase"]: row["cpu_seconds"] for row in largest}
     growth = TARGET / largest[0]["passages"]
     sample_growth = settings.train_size / min(settings.train_size, largest[0]["passages"])
-    lines = [line(TARGET, "arithmetic", f"encode at {ASSUMED_RATE}/s", TARGET / ASSUMED_RATE, 0, expected.vectors)]
+    lines = [line(TARGET, "arithmetic", f"encode at {ASSUMED_RATE}/s", TARGET / ASSUMED_RATE, 0, 0, expected.vectors)]
     for phase in PHASES:
         if phase != "generate":
             factor = sample_growth if phase == "train" else growth
             searching = expected.index + expected.table if "flat" not in phase else expected.adding_memory
             taken = seconds[phase] * factor
-            lines.append(line(TARGET, "arithmetic", phase, taken, memory.get(phase, searching), disk.get(phase, final)))
+            needed = memory.get(phase, searching), disk.get(phase, final)
+            lines.append(line(TARGET, "arithmetic", phase, taken / options.threads, taken, *needed))
     return lines
 
 
@@ -175,6 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for num_rows in options.rows:
             settings.check(num_rows, options.dim)
         torch.set_num_threads(options.threads)
+        os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = str(options.threads)  # for the processes
         config = {name: value for name, value in vars(options).items() if name not in ("output", "scratch")}
         manifest = device_manifest(
             config, "random unit vectors", content_hash(config), torch.device("cpu"), {"faiss": faiss.__version__}
