@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from ngram_trie import report
+from ngram_trie import figures, quality, report
 from ngram_trie.records import PhaseSeconds, PromptRecord, RecordWriter, RunManifest
 
 #: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
@@ -115,3 +116,21 @@ def test_table_4_is_made_only_where_it_is_asked_for(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [])
     report.write(folder)
     assert not (folder / "table4").exists()
+
+
+def test_a_run_in_which_everything_failed_has_no_quality(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", "live", ["rag"], [])
+    (folder / "quality.csv").write_text(",".join([*quality.KEYS, *quality.MEASURES]) + "\n", encoding="utf-8")
+    assert "quality" not in report.write(folder)
+    assert pd.read_csv(folder / "table.csv").contains.isna().all()
+
+
+def test_a_bar_for_each_task_and_context() -> None:
+    rows = [("rag", "clean", 2.0), ("rag", "passages", 1.5), ("all", "clean", 2.5), ("all", "passages", math.nan)]
+    frame = pd.DataFrame(rows, columns=["dataset", "context", "accept_length"])
+    axes = figures.context_quality_figure(frame).axes[0]
+    assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
+    assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50"]
+    with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
+        figures.context_quality_figure(pd.concat([frame, frame]))
