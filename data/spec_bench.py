@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from data.bundled import choose
@@ -26,8 +27,8 @@ class SpecBench:
         category: one, a list of several, or None for all of them.
         path: instead of the download a file of the same layout.
         warmup: so many questions are for warming up and never measured. All of the set are test questions, so these are
-            of other categories: the longest, which make room for long prompts. Where every category is asked, a text of
-            the project's own takes their place.
+            of other categories: those nearest in length to what is asked. Where every category is asked, a text of the
+            project's own takes their place.
         limit: as in `data.bundled.BundledDataset`.
         parity: "odd" or "even" question ids only; None for all.
 
@@ -59,7 +60,9 @@ class SpecBench:
         asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
         others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
         self.questions = choose(asked, [int(question.question_id) for question in asked], limit, parity)
-        self.warmup = sorted((q for q in others if not q.turn), key=lambda q: len(q.message), reverse=True)[:warmup]
+        length = median(len(question.message) for question in asked)
+        near_in_length = sorted((q for q in others if not q.turn), key=lambda q: abs(len(q.message) - length))
+        self.warmup = near_in_length[:warmup]
         if not others:
             self.warmup = [Question(name, f"warmup-{number}", "", WARMUP, "") for number in range(1, warmup + 1)]
 
