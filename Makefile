@@ -9,16 +9,26 @@ TOKENIZER ?=
 LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
 engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
+# a GPU's budgets, and noise in what tries read
+NOISE   = 'engine.noise={share: 0.3, seed: 0}' 'engine.categories=$(CATEGORIES)' \
+	methods.ngram_trie.num_draft=32 methods.ngram_trie_released.num_draft=64 methods.pld.num_draft=32 methods.suffix.num_draft=32
 RUN    := $(VENV)/bin/python
 # What methods need of the embedded model beside weights: REST's datastore, N-Grammys' tables.
 PARTS   = results/local/datastore/header.json results/local/ngram_tables/embedded/header.json
 MODEL  ?= embedded
+# PROFILE=paper runs Tables 1 and 4 with the paper's data on MODELS, names in configs/model: a GPU and the hub.
+PROFILE ?= embedded
+MODELS ?=
+ARGS   ?=
+# of recorded answers
+CATEGORIES ?= [summarization,rag]
+PAPER   = $(RUN) -m scripts.reproduce_paper --table $(1) $(if $(MODELS),--models $(MODELS)) $(ARGS)
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
 # gigabytes larger.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table5 reproduce-table6 \
+.PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \
 	reproduce-all figures-run calibrate \
 	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded \
@@ -39,14 +49,29 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(shell command -v nvidia-smi),gpu,cpu)]'
 	@touch $@
 
-reproduce-table1: setup $(PARTS) ## Table 1 on the embedded profile: build PARTS, measure, print, write to OUTPUT (20 minutes)
+ifeq ($(PROFILE),paper)
+reproduce-table1: setup ## Table 1: on the embedded profile (20 minutes, to OUTPUT), or with PROFILE=paper MODELS=vicuna_7b
+	$(call PAPER,1)
+else ifeq ($(PROFILE),embedded)
+reproduce-table1: setup $(PARTS)
 	$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT)
+else
+$(error PROFILE=$(PROFILE): must be embedded or paper)
+endif
 
 reproduce-table2 reproduce-table5 reproduce-table6: setup ## Speed and trie time over n x L_p, with heatmaps
 	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(TRACES),method.num_draft=64)
 
 reproduce-table3: setup ## Speed over num_draft
 	$(RUN) -m scripts.run experiment=num_draft $(call engine,num_draft)
+
+ifeq ($(PROFILE),paper)
+reproduce-table4: setup ## Table 4, noisy contexts: embedded (10 minutes), by replay (TRACES=FILE), or PROFILE=paper
+	$(call PAPER,4)
+else
+reproduce-table4: setup
+	$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(NOISE))
+endif
 
 reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted
 	$(RUN) -m scripts.case_study $(ANSWERS) $(LOCAL)/figure3 $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
@@ -63,7 +88,7 @@ reproduce-predictor: setup ## The n-gram predictor's expected and measured accep
 reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
-reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
+reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
 figures-run: setup

@@ -28,11 +28,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from baselines.datastore import build_datastore
 from data import world
-from ngram_trie.config import PROJECT
+from data.prompts import model_tokenizer
+from ngram_trie.config import CONFIGS, PROJECT
 from ngram_trie.target import load_tokenizer as load_pretrained
 from ngram_trie.traces import parse_trace
 
@@ -51,7 +53,8 @@ def load_tokenizer(name: str) -> Tokenizer:
     Raises:
         FileNotFoundError: no such tokenizer.
     """
-    tokenizer = load_pretrained(name)
+    named = CONFIGS / "model" / f"{name}.yaml"
+    tokenizer = model_tokenizer(OmegaConf.load(named)) if named.exists() else load_pretrained(name)
     # Nothing is fed to the model, so a text may be longer than it reads.
     return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
@@ -185,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--dataset", metavar="NAME", help="instead of SOURCE: hub id, or a file or folder of its layout"
     )
     parser.add_argument("--split", default="train", help="of the data set (default: %(default)s)")
-    parser.add_argument("--tokenizer", metavar="NAME", help="folder or hub name of the target model's tokenizer")
+    parser.add_argument("--tokenizer", metavar="NAME", help="the target model's: of configs/model, a folder, a hub id")
     parser.add_argument("--field", metavar="FIELD", help=f"which holds the text; else the first of {', '.join(FIELDS)}")
     parser.add_argument("--tokens", type=int, metavar="N", help="stop after so many; default: all, embedded 300,000")
     parser.add_argument("--seed", type=int, default=0, help="of the embedded model's text (default: %(default)s)")
