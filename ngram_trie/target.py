@@ -8,6 +8,7 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import pickle
 from dataclasses import dataclass, field
@@ -295,9 +296,15 @@ def load_model(
 def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> str:
     """One line on which model, or which `part` of it, was not loaded, why, and what helps."""
     is_folder = Path(path).is_dir()
-    # A damaged file in PyTorch's own format is a RuntimeError like many others; its reader of archives gives its name.
-    if isinstance(error, SafetensorError | pickle.UnpicklingError) or "PytorchStreamReader" in str(error):
-        reason = f"its weights are cut short or damaged ({first_line(error)}): fetch them again"
+    # A damaged file in PyTorch's own format is a RuntimeError or an OSError like many others.
+    if (
+        isinstance(error, SafetensorError | pickle.UnpicklingError | EOFError)
+        or "PytorchStreamReader" in str(error)
+        or (isinstance(error, OSError) and error.errno == errno.EINVAL)
+    ):
+        # what torch says at length includes the advice to run the file's code
+        said = f"{type(error).__name__}: {first_line(error)[:70]}"
+        reason = f"its weights are cut short, damaged, or not only tensors ({said}): fetch them again"
         if not is_folder:
             reason += f", after deleting models--{path.replace('/', '--')} in {constants.HF_HUB_CACHE}"
     elif part and "backend tokenizer" in str(error):

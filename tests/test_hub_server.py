@@ -18,10 +18,14 @@ import yaml
 from hub_server import PROJECT, Client, HubServer, Repository
 from transformers import AutoModelForCausalLM, LlamaConfig
 
+from ngram_trie.target import load_model, load_tokenizer
+
 pytest.importorskip("datasets")
 pytest.importorskip("pooch")
 
 GSM8K = [{"question": f"What is {i} + {i}?", "answer": f"#### {2 * i}"} for i in range(5)]
+MT_BENCH = [{"prompt": [f"Question {i}?", "And?"], "prompt_id": i, "reference": []} for i in range(4)]
+HUMANEVAL = [{"task_id": f"HumanEval/{i}", "prompt": f"def f{i}():", "canonical_solution": "pass"} for i in range(3)]
 HAGRID = [
     {"query": f"Who was {i}?", "query_id": i, "quotes": [{"idx": 1, "docid": "a", "text": f"{i} was."}], "answers": []}
     for i in range(4)
@@ -70,6 +74,19 @@ def published(folder: Path) -> dict[tuple[str, str], Repository]:
     newer = Path(shutil.copytree(gsm8k, folder / "gsm8k_newer"))
     pd.DataFrame(GSM8K[:4]).to_parquet(newer / "main" / "test-00000-of-00001.parquet")
 
+    # laid out as theirs are: one names no configuration and has a raw file beside, one has a configuration of its own
+    (folder / "mt_bench" / "raw").mkdir(parents=True)
+    (folder / "mt_bench" / "raw" / "question.jsonl").write_bytes(lines([{"turns": ["Another file"]}]))
+    (folder / "mt_bench" / "data").mkdir()
+    pd.DataFrame(MT_BENCH).to_parquet(folder / "mt_bench" / "data" / "train-00000-of-00001-1d0e12.parquet")
+    (folder / "mt_bench" / "README.md").write_text("---\nlicense: apache-2.0\n---\n")
+    (folder / "humaneval" / "openai_humaneval").mkdir(parents=True)
+    pd.DataFrame(HUMANEVAL).to_parquet(folder / "humaneval" / "openai_humaneval" / "test-00000-of-00001.parquet")
+    configs = [
+        {"config_name": "openai_humaneval", "data_files": [{"split": "test", "path": "openai_humaneval/test-*"}]}
+    ]
+    (folder / "humaneval" / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
+
     hagrid = folder / "hagrid" / "hagrid-v1.0-en"
     hagrid.mkdir(parents=True)
     (hagrid / "dev.jsonl").write_bytes(lines(HAGRID))
@@ -86,6 +103,8 @@ def published(folder: Path) -> dict[tuple[str, str], Repository]:
         ("model", "some/wordless"): Repository({"main": wordless}),
         ("model", "some/other"): Repository({"main": model}),
         ("dataset", "openai/gsm8k"): Repository({"main": newer, pinned("gsm8k"): gsm8k}),
+        ("dataset", "HuggingFaceH4/mt_bench_prompts"): Repository({"main": folder / "mt_bench"}),
+        ("dataset", "openai/openai_humaneval"): Repository({pinned("humaneval"): folder / "humaneval"}),
         ("dataset", "some/gated"): Repository({"main": gsm8k}, "gated"),
         ("dataset", "miracl/hagrid"): Repository({"main": other, pinned("hagrid"): hagrid.parent}),
         ("dataset", "some/cut-short"): Repository({pinned("hagrid"): hagrid.parent}, "cut short"),
@@ -126,6 +145,8 @@ def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: lis
         ("tokenizer", ("some/model",), {}),
         ("dataset", ("gsm8k",), {}),
         ("dataset", ("gsm8k",), {"revision": None}),
+        ("dataset", ("mt_bench",), {}),
+        ("dataset", ("humaneval",), {}),
         ("dataset", ("hagrid",), {}),
         ("dataset", ("spec_bench",), spec_bench(hub)),
         ("dataset", ("spec_bench_rag",), spec_bench(hub)),
@@ -136,9 +157,15 @@ def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: lis
     assert first[2]
     assert first[3] == [f"What is {i} + {i}?" for i in range(3)]  # five in the pinned revision, two of them to warm up
     assert first[4] == [f"What is {i} + {i}?" for i in range(2)]  # four in its newest
-    assert first[5] == ["0 was.\nWho was 0?", "1 was.\nWho was 1?"]  # of the pinned revision, by no script
-    assert first[6] == first[7] == [row["turns"][0] for row in SPEC_BENCH]
-    assert sum("question.jsonl" in request for request in hub.requests) == 1
+    assert first[5] == ["Question 0?", "Question 1?"]
+    assert first[6] == ["Complete the following Python function.\n\ndef f0():"]
+    assert first[7] == ["0 was.\nWho was 0?", "1 was.\nWho was 1?"]  # of the pinned revision, by no script
+    assert first[8] == first[9] == [row["turns"][0] for row in SPEC_BENCH]
+    assert hub.requests.count("GET /question.jsonl") == 1  # which the two sets of that file share
+    asked = len(hub.requests)
+    for name in ("gsm8k", "humaneval", "hagrid"):
+        clients[0].ask("dataset", name)
+    assert len(hub.requests) == asked  # what is pinned and in the cache needs no look at the hub
     hub.__exit__()
     try:
         again = [clients[1].ask(what, *args, **kwargs).get("loaded") for what, args, kwargs in wanted]
@@ -221,7 +248,9 @@ def test_a_token_with_access_opens_a_gated_model(client: Client) -> None:
 
 def test_a_model_that_came_and_cannot_be_used(client: Client) -> None:
     error = client.ask("model", "some/damaged")["error"]
-    assert error.startswith("model 'some/damaged' cannot be loaded: its weights are cut short or damaged (")
+    assert error.startswith(
+        "model 'some/damaged' cannot be loaded: its weights are cut short, damaged, or not only tensors ("
+    )
     assert "fetch them again, after deleting models--some--damaged in " in error and "\n" not in error
     assert "loaded" in client.ask("model", "some/wordless")
     assert client.ask("tokenizer", "some/wordless")["error"] == (
@@ -292,3 +321,28 @@ def test_a_download_must_be_the_file_that_is_meant(hub: HubServer, client: Clien
     )
     missing = client.ask("dataset", "spec_bench", **spec_bench(hub, "missing.jsonl"))["error"]
     assert "/missing.jsonl cannot be loaded: the server answered 4" in missing
+
+
+def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"^model '.*empty' cannot be loaded: there is no config\.json in the"):
+        load_model(str(empty))
+    with pytest.raises(FileNotFoundError, match=r"^the tokenizer of model '.*empty' cannot be loaded: there is no tok"):
+        load_tokenizer(str(empty))
+    folder = save_model(tmp_path / "model", 1)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    damaged = r"cannot be loaded: its weights are cut short, damaged, or not only tensors \(.*\): fetch them again$"
+    with pytest.raises(FileNotFoundError, match=damaged):
+        load_model(str(folder))
+    weights.unlink()
+    with pytest.raises(FileNotFoundError, match=r"no file named .*safetensors"):
+        load_model(str(folder))
+    # PyTorch's own format, which older repositories have
+    torch.save({"lm_head.weight": torch.zeros(61, 16)}, folder / "pytorch_model.bin")
+    content = (folder / "pytorch_model.bin").read_bytes()
+    for length in (0, 3, 100, len(content) // 2, len(content) - 30):
+        (folder / "pytorch_model.bin").write_bytes(content[:length])
+        with pytest.raises(FileNotFoundError, match=damaged):
+            load_model(str(folder))
