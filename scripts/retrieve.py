@@ -28,7 +28,7 @@ from data.retrieval import index, vectors
 from data.retrieval.corpus import Corpus
 from data.retrieval.questions import Asked
 from data.retrieval.recall import first_hit
-from data.retrieval.rerankers import Reranker, order
+from data.retrieval.rerankers import KeepOrder, Reranker, order
 from ngram_trie import config as configuration
 from ngram_trie.records import RunManifest, content_hash, drop_torn_line
 from ngram_trie.runner import device_manifest
@@ -69,7 +69,8 @@ def rerank(
     for name, found in candidates.items():
         best = [found[i] for i in order(np.array([score[row] for row in found]))]
         for column, ranked in ((name, found), (f"{name} reranked", best)):
-            places[column] = first_hit([passages[row].text for row in ranked], asked.answers)
+            if ranked is found or not isinstance(reranker, KeepOrder):
+                places[column] = first_hit([passages[row].text for row in ranked], asked.answers)
         if name == "ivfpq":
             kept = best[:keep]
     context = {

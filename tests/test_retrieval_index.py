@@ -134,7 +134,7 @@ def test_an_encoder_that_returns_too_few_vectors_leaves_no_shard(tmp_path: Path)
 
 
 def test_a_folder_of_another_corpus_or_index_is_refused(built: Path) -> None:
-    with pytest.raises(FileExistsError, match="corpus numbers there, words here.*give another folder"):
+    with pytest.raises(FileExistsError, match=r"corpus numbers there, words here.*give another folder"):
         other = {"corpus": "words", "passages": ROWS, "dim": DIM, "shard_size": SHARD}
         vectors.claim(built / "vectors", other, REMEDY)
     with pytest.raises(FileExistsError, match=r"nlist 8 there, 16 here.*delete .*ivfpq to index the same vectors"):
