@@ -9,8 +9,8 @@ TOKENIZER ?=
 LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
 engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
-# a GPU's budgets, and noise in what tries read
-NOISE   = 'engine.noise={share: 0.3, seed: 0}' 'engine.categories=$(CATEGORIES)' \
+# a GPU's budgets
+GPU_DRAFTS = 'engine.categories=$(CATEGORIES)' \
 	methods.ngram_trie.num_draft=32 methods.ngram_trie_released.num_draft=64 methods.pld.num_draft=32 methods.suffix.num_draft=32
 RUN    := $(VENV)/bin/python
 # What methods need of the embedded model beside weights: REST's datastore, N-Grammys' tables.
@@ -70,7 +70,7 @@ reproduce-table4: setup ## Table 4, noisy contexts: embedded (10 minutes), by re
 	$(call PAPER,4)
 else
 reproduce-table4: setup
-	$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(NOISE))
+	$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(GPU_DRAFTS))
 endif
 
 reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted

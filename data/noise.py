@@ -1,4 +1,4 @@
-"""Noisy contexts (the paper's Table 4), two ways, over any data set.
+"""Noisy contexts (the paper's Table 4), two ways, over any data set; of recorded answers: ngram_trie/noise.py.
 
 paragraph: what the paper's released code does: one fixed paragraph of unrelated English behind the text that the trie
 is built from. The model never sees it, so its answers are those to the clean prompt, and only tries are disturbed.
@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 from data.prompts import Question
+from ngram_trie.noise import Kind, NoiseSettings
 
 #: Unrelated English, about 100 words, for every question the same.
 PARAGRAPH = (
@@ -25,7 +26,6 @@ PARAGRAPH = (
     "four hours, a cold one lets it take a night, and the slower loaf has more flavour. The crust wants steam during "
     "the first ten minutes and dry heat after that. When the bottom sounds hollow under a knuckle, the bread is done."
 )
-KINDS = ("paragraph", "passages")
 
 
 class Dataset(Protocol):
@@ -40,33 +40,40 @@ class NoisyDataset:
     """Another data set with noise in its contexts.
 
     Args:
-        name: its name in records, the clean set's with `+kind`: tables put the two beside each other.
         dataset: the clean one.
         kind: "paragraph" or "passages".
-        share: of the words of a noisy context, how many come from other questions; at least 0, below 1. Only for
-            "passages".
+        share: of the words of a noisy context, how many come from other questions. Only for "passages".
         seed: which passages, and where they go.
 
+    Attributes:
+        name: the clean set's with `+kind`: tables put the two beside each other.
+
     Raises:
-        ValueError: a value that is not allowed, or a set whose questions have no context to mix in.
+        ValueError: a set whose questions have no context to mix in.
     """
 
-    def __init__(self, name: str, dataset: Dataset, kind: str, share: float = 0.3, seed: int = 0) -> None:
-        if kind not in KINDS:
-            raise ValueError(f"kind={kind!r}: must be one of {', '.join(KINDS)}")
-        if not isinstance(share, int | float) or not 0 <= share < 1:
-            raise ValueError(f"share={share!r}: must be a number of at least 0 and below 1")
-        if name != f"{dataset.name}+{kind}":
-            raise ValueError(f"name={name}: must be {dataset.name}+{kind}, so that tables find what it belongs to")
-        self.name = name
+    def __init__(self, dataset: Dataset, kind: Kind, share: float, seed: int) -> None:
+        self.name = f"{dataset.name}+{kind}"
         self.warmup = dataset.warmup
+        renamed = [replace(question, dataset=self.name) for question in dataset.questions]
         if kind == "paragraph":
-            self.questions = [replace(question, dataset=name, noise=PARAGRAPH) for question in dataset.questions]
+            self.questions = [replace(question, noise=PARAGRAPH) for question in renamed]
             return
-        pool = {question.question_id: passages_of(question.context)[0] for question in dataset.questions}
+        pool = {question.question_id: passages_of(question.context)[0] for question in renamed}
         if len(pool) < 2:
             raise ValueError(f"dataset {dataset.name}: noise comes from other questions, and there is only one")
-        self.questions = [mix_in(replace(question, dataset=name), pool, share, seed) for question in dataset.questions]
+        self.questions = [mix_in(question, pool, share, seed) for question in renamed]
+
+
+def with_noise(datasets: Mapping[str, Dataset], noise: NoiseSettings) -> dict[str, Dataset]:
+    """Each data set, and after it the same with each kind of noise."""
+    noisy: dict[str, Dataset] = {}
+    for name, dataset in datasets.items():
+        noisy[name] = dataset
+        for kind in noise.kinds:
+            disturbed = NoisyDataset(dataset, kind, noise.share, noise.seed)
+            noisy[disturbed.name] = disturbed
+    return noisy
 
 
 def passages_of(context: str) -> tuple[list[str], str]:

@@ -79,7 +79,7 @@ def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
     """
     otherwise = remedy(name)
     try:
-        import pooch  # type: ignore[import-untyped]
+        import pooch
         import requests
     except ImportError:
         raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
@@ -136,7 +136,7 @@ def read_file(file: Path) -> Iterator[Row]:
     """The rows of one file: JSON lines, one JSON list, or Parquet."""
     try:
         if file.suffix == ".parquet":
-            from pyarrow import parquet  # type: ignore[import-untyped]
+            from pyarrow import parquet
 
             rows = parquet.read_table(file).to_pylist()
         else:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
+from ngram_trie.noise import NoiseSettings
 from ngram_trie.sweeps import grid_cells
 
 PROJECT = Path(__file__).parents[1]
@@ -83,6 +85,21 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     if group == "method" and "vanilla" not in configs and config.engine.name == "live":
         configs = {"vanilla": OmegaConf.load(CONFIGS / "method" / "vanilla.yaml")} | configs
     return {name: build(part, f"{group} {name}") for name, part in configs.items()}
+
+
+def noise_settings(config: DictConfig) -> NoiseSettings | None:
+    """How the run's contexts are made noisy, if they are.
+
+    Raises:
+        ConfigError: an unknown field or a wrong value.
+    """
+    if not config.noise:
+        return None
+    try:
+        return NoiseSettings(**config.noise)
+    except TypeError:
+        known = [field.name for field in fields(NoiseSettings)]
+        raise ConfigError(f"noise={config.noise}: give {', '.join(known)}, the first at least") from None
 
 
 def check_values(config: DictConfig) -> None:

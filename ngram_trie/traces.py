@@ -17,7 +17,6 @@ import numpy as np
 
 from ngram_trie.drafter import Prompt
 from ngram_trie.records import drop_torn_line
-from ngram_trie.tree import IntArray
 
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
@@ -202,54 +201,3 @@ def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str,
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
-
-
-#: Tokens of the fixed noise that `with_noise` puts behind every prompt of a category.
-PARAGRAPH_TOKENS = 128
-
-
-def with_noise(categories: Mapping[str, list[Trace]], share: float, seed: int) -> dict[str, list[Trace]]:
-    """Each category, and after it the same answers twice more with noise in the text that tries are built from (Table
-    4): `CATEGORY+paragraph`, the beginning of one unrelated prompt, the same for all; `CATEGORY+passages`, pieces of
-    the category's other prompts. The model answered the clean prompts, so nothing changes for a drafter that reads the
-    prompt itself.
-
-    Args:
-        share: of the tokens that a trie reads, how many are noise in `+passages`; at least 0, below 1.
-        seed: which pieces.
-
-    Raises:
-        ValueError: a share that is not allowed, or no second category to take the paragraph from.
-    """
-    if not isinstance(share, int | float) or not 0 <= share < 1:
-        raise ValueError(f"engine.noise.share={share!r}: must be a number of at least 0 and below 1")
-    noisy: dict[str, list[Trace]] = {}
-    for name, traces in categories.items():
-        others = [t.prompt for other, part in categories.items() if other != name for t in part]
-        if not others:
-            raise ValueError(f"engine.noise: noise for {name} comes from another category, and there is none")
-        paragraph = _user_part(others[0])[:PARAGRAPH_TOKENS]
-        noisy[name] = traces
-        noisy[f"{name}+paragraph"] = [_disturbed(trace, f"{name}+paragraph", paragraph) for trace in traces]
-        noisy[f"{name}+passages"] = []
-        for place, trace in enumerate(traces):
-            rng = np.random.default_rng([seed, place])
-            pool = [t.prompt for t in traces if t.prompt.question_id != trace.prompt.question_id] or others
-            pieces: list[IntArray] = []
-            wanted = round(len(_user_part(trace.prompt)) * share / (1 - share))
-            while wanted > 0:
-                part = _user_part(pool[rng.integers(len(pool))])
-                start = int(rng.integers(max(1, len(part) - PARAGRAPH_TOKENS)))
-                pieces.append(part[start : start + min(PARAGRAPH_TOKENS, wanted)])
-                wanted -= max(1, len(pieces[-1]))
-            noise = np.concatenate([np.empty(0, np.int64), *pieces])
-            noisy[f"{name}+passages"].append(_disturbed(trace, f"{name}+passages", noise))
-    return noisy
-
-
-def _user_part(prompt: Prompt) -> IntArray:
-    return prompt.part("user" if "user" in prompt.spans else "prompt")
-
-
-def _disturbed(trace: Trace, category: str, noise: IntArray) -> Trace:
-    return replace(trace, prompt=replace(trace.prompt, dataset=category, noise=noise))

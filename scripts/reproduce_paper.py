@@ -25,7 +25,7 @@ import torch
 from huggingface_hub import constants, snapshot_download
 from omegaconf import OmegaConf
 
-from ngram_trie.config import CONFIGS, PROJECT, ConfigError, near
+from ngram_trie.config import CONFIGS, PROJECT, ConfigError, near, relative
 
 RESULTS = PROJECT / "results" / "local"
 CONTEXTS = RESULTS / "triviaqa" / "contexts.jsonl"
@@ -70,7 +70,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--datasets", nargs="+", metavar="NAME", default=list(DATASETS), help="default: all four")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="settings passed on to scripts.run")
-    options = parser.parse_intermixed_args(arguments)
+    # apart, so that they may stand behind a list of names
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser.parse_args([part for part in given if "=" not in part])
+    options.overrides = [part for part in given if "=" in part]
     try:
         steps = plan(options.table, options.models or MODELS[options.table], options.datasets, options.overrides)
         left = [step for step in steps if not (step.done and step.done.exists())]
@@ -158,10 +161,7 @@ def model_steps(table: int, name: str, datasets: Sequence[str], overrides: Seque
                 hours=0.3,
             )
         )
-    left_out = [data for data in DATASETS if data not in datasets]
-    removed = [f"~datasets.{data}" for data in left_out]
-    if table == 4:
-        removed += [f"~datasets.{data}+{kind}" for data in left_out for kind in ("paragraph", "passages")]
+    removed = [f"~datasets.{data}" for data in DATASETS if data not in datasets]
     steps.append(
         Step(
             f"Table {table} of {name}",
@@ -231,7 +231,7 @@ def describe(steps: Sequence[Step]) -> str:
     disk = hours = 0.0
     for number, step in enumerate(steps, 1):
         if step.done and step.done.exists():
-            lines.append(f"{number}. {step.about}: done ({step.done.relative_to(PROJECT)})")
+            lines.append(f"{number}. {step.about}: done ({relative(str(step.done))})")
             continue
         lines.append(f"{number}. {step.about}: about {duration(step.hours)}")
         lines.append(f"   {spell(step)}")

@@ -23,16 +23,18 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
+from data.noise import with_noise as noisy_datasets
 from data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie import config as configuration
 from ngram_trie import replay, report, runner
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.noise import with_noise
 from ngram_trie.records import content_hash, read_records
 from ngram_trie.rows import RowsTarget
 from ngram_trie.runner import LaterTurn
 from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model
-from ngram_trie.traces import TraceWriter, read_traces, select, with_noise
+from ngram_trie.traces import TraceWriter, read_traces, select
 
 DEFAULT_THREADS = torch.get_num_threads()
 #: How drafts are verified: `engine.verify`.
@@ -73,7 +75,10 @@ def measure_live(config: DictConfig) -> Path:
     # Names and values are checked by building everything cheap before any weights load.
     config.model.device = str(choose_device(config.model.device))
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+    noise = configuration.noise_settings(config)
     datasets = configuration.build_all(config, "dataset")
+    if noise:
+        datasets = noisy_datasets(datasets, noise)
     methods, not_run = methods_at_hand(config)
     tokenizer = model_tokenizer(config.model)
     stop_strings = tuple(config.model.stop_strings)
@@ -146,12 +151,13 @@ def measure_replay(config: DictConfig) -> Path:
     methods, not_run = methods_at_hand(config)
     replay.check_replayable(methods)
     configuration.build(config.cost, "cost")
+    noise = configuration.noise_settings(config)
     path = Path(config.engine.traces)
     categories = select(read_traces(path), config.engine.categories)
     if not any(categories.values()):
         print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
-    if config.engine.noise:
-        categories = with_noise(categories, **config.engine.noise)
+    if noise:
+        categories = with_noise(categories, noise)
     if config.engine.draft_in_prefill:
         categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
     for trace in next(filter(None, categories.values()), [])[:1]:

@@ -7,23 +7,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 
 from data.bundled import BundledDataset
 from data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
+from data.noise import with_noise as noisy_datasets
 from data.prompts import Question, build_prompt
-from ngram_trie.config import PROJECT
+from ngram_trie.config import CONFIGS, PROJECT, noise_settings
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter
+from ngram_trie.noise import NoiseSettings, with_noise
 from ngram_trie.target import load_tokenizer
-from ngram_trie.traces import Trace, parse_trace, with_noise
+from ngram_trie.traces import Trace, parse_trace
 
 
 @pytest.mark.parametrize("task", ["summarization", "rag", "open_qa", "attributed_qa"])
 def test_passages_make_up_the_asked_share(task: str) -> None:
     clean = BundledDataset(task)
-    noisy = NoisyDataset(f"{task}+passages", clean, "passages", share=0.3, seed=1)
+    noisy = NoisyDataset(clean, "passages", share=0.3, seed=1)
     assert [q.question_id for q in noisy.questions] == [q.question_id for q in clean.questions]
     shares = []
     for before, after in zip(clean.questions, noisy.questions, strict=True):
@@ -39,7 +42,7 @@ def test_passages_make_up_the_asked_share(task: str) -> None:
 
 def test_the_same_seed_gives_the_same_noise_and_another_does_not() -> None:
     clean = BundledDataset("rag", limit=5)
-    one, same, other = (NoisyDataset("rag+passages", clean, "passages", seed=seed).questions for seed in (1, 1, 2))
+    one, same, other = (NoisyDataset(clean, "passages", 0.3, seed).questions for seed in (1, 1, 2))
     assert one == same and one != other
 
 
@@ -54,7 +57,7 @@ def test_no_share_is_no_noise_and_a_context_is_never_shortened(passages: list[st
 def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
     clean = BundledDataset("rag", limit=1)
-    noisy = NoisyDataset("rag+paragraph", clean, "paragraph")
+    noisy = NoisyDataset(clean, "paragraph", 0.3, 0)
     plain, disturbed = (build_prompt(part.questions[0], tokenizer) for part in (clean, noisy))
     assert np.array_equal(plain.ids, disturbed.ids) and not len(plain.noise)
     assert tokenizer.decode(disturbed.noise) == PARAGRAPH
@@ -69,18 +72,28 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "message"),
+    ("override", "message"),
     [
-        ({"kind": "static"}, "kind='static': must be one of paragraph, passages"),
-        ({"share": 1.0}, "share=1.0: must be a number of at least 0 and below 1"),
-        ({"name": "rag noisy"}, r"name=rag noisy: must be rag\+passages"),
+        ("noise={kinds: [static]}", "noise.kinds: 'static' is none of paragraph, passages"),
+        ("noise={kinds: [paragraph], share: 1.0}", r"noise.share=1.0: must be a number of at least 0 and below 1"),
+        ("noise={kinds: [paragraph], part: 0.3}", "give kinds, share, seed"),
+        ("noise={share: 0.3}", "give kinds, share, seed"),
     ],
 )
-def test_what_is_wrong_is_one_line(fields: dict, message: str) -> None:
+def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("config", [override])
     with pytest.raises(ValueError, match=message):
-        NoisyDataset(**{"name": "rag+passages", "dataset": BundledDataset("rag", 2), "kind": "passages"} | fields)
+        noise_settings(config)
     with pytest.raises(ValueError, match="noise comes from other questions"):
-        NoisyDataset("rag+passages", BundledDataset("rag", 1), "passages")
+        NoisyDataset(BundledDataset("rag", 1), "passages", 0.3, 0)
+
+
+def test_every_data_set_stands_before_its_noisy_ones() -> None:
+    clean = {name: BundledDataset(name, 2) for name in ("rag", "open_qa")}
+    noisy = noisy_datasets(clean, NoiseSettings(("passages", "paragraph")))
+    assert list(noisy) == ["rag", "rag+passages", "rag+paragraph", "open_qa", "open_qa+passages", "open_qa+paragraph"]
+    assert {question.dataset for question in noisy["rag+passages"].questions} == {"rag+passages"}
 
 
 def recorded(category: str, number: int, length: int = 40) -> Trace:
@@ -90,7 +103,7 @@ def recorded(category: str, number: int, length: int = 40) -> Trace:
 
 def test_recorded_answers_get_noise_beside_the_prompt() -> None:
     clean = {"a": [recorded("a", 1), recorded("a", 2)], "b": [recorded("b", 3), recorded("b", 4)]}
-    noisy = with_noise(clean, 0.5, seed=0)
+    noisy = with_noise(clean, NoiseSettings(("paragraph", "passages"), 0.5))
     assert list(noisy) == ["a", "a+paragraph", "a+passages", "b", "b+paragraph", "b+passages"]
     assert noisy["a"] == clean["a"]
     for kind, source in (("paragraph", {3000}), ("passages", {2000})):
@@ -98,9 +111,9 @@ def test_recorded_answers_get_noise_beside_the_prompt() -> None:
         assert trace.prompt.dataset == f"a+{kind}" and np.array_equal(trace.prompt.ids, clean["a"][0].prompt.ids)
         assert trace.output_ids == [1, 2] and {token // 1000 * 1000 for token in trace.prompt.noise} == source
     assert len(noisy["a+passages"][0].prompt.noise) == 35  # half of what a trie reads
-    assert len(with_noise(clean, 0.0, 0)["a+passages"][0].prompt.noise) == 0
+    assert len(with_noise(clean, NoiseSettings(("passages",), 0.0))["a+passages"][0].prompt.noise) == 0
     with pytest.raises(ValueError, match="another category, and there is none"):
-        with_noise({"a": clean["a"]}, 0.3, 0)
+        with_noise({"a": clean["a"]}, NoiseSettings(("paragraph",)))
 
 
 def test_a_trace_keeps_the_noise_it_was_recorded_with() -> None:

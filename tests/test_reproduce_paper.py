@@ -1,0 +1,141 @@
+"""The paper profile, end to end on local stand-ins: the plan, the steps, the run, and what stops it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections import namedtuple
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hydra import compose, initialize_config_dir
+
+from ngram_trie.config import CONFIGS, PROJECT
+from scripts import build_datastore, reproduce_paper
+
+PARTS = PROJECT / "data" / "embedded"
+PASSAGE = (
+    "Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens has a fountain that was cut by hand."
+)
+
+
+def lines(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Settings that put the embedded model and small files of the published layouts in the place of the hub's."""
+    monkeypatch.setattr(reproduce_paper, "RESULTS", tmp_path)
+    text = tmp_path / "text.txt"
+    text.write_text((PASSAGE + "\n\n") * 3)
+    datastore = tmp_path / "datastore_vicuna-7b-v1.3"
+    assert build_datastore.main([str(text), "--tokenizer", str(PARTS / "model"), "--output", str(datastore)]) == 0
+    spec = [
+        {"question_id": number, "category": category, "turns": [turn.format(PASSAGE)]}
+        for category, turn in (("summarization", "Summarize: {0}"), ("rag", "{0}\nWhen was it given?"))
+        for number in range(241, 244)
+    ]
+    spec_bench = lines(tmp_path / "question.jsonl", spec)
+    trivia = {"question": "When was it given?", "answers": ["1912"], "passages": [{"title": "", "text": PASSAGE}] * 5}
+    contexts = lines(tmp_path / "contexts.jsonl", [trivia | {"id": f"t{number}"} for number in range(2)])
+    quote = {"idx": 1, "docid": "1#1", "text": PASSAGE}
+    answer = {"answer": "In 1912 [1].", "informative": 1, "attributable": 1, "sentences": []}
+    attributed = {"query": "When was it given?", "quotes": [quote], "answers": [answer]}
+    hagrid = lines(tmp_path / "hagrid.jsonl", [attributed | {"query_id": number} for number in range(2)])
+    return [
+        f"model.path={PARTS / 'model'}",
+        *("model.revision=null", "model.dtype=float32", "model.device=cpu"),
+        *("model.chat_template=null", "model.tokenizer={}"),
+        *(f"datasets.spec_bench_{task}.path={spec_bench}" for task in ("summarization", "rag")),
+        *(f"datasets.spec_bench_{task}.limit=1" for task in ("summarization", "rag")),
+        f"datasets.triviaqa.path={contexts}",
+        f"datasets.hagrid.path={hagrid}",
+        *(f"datasets.{name}.warmup=1" for name in reproduce_paper.DATASETS),
+        f"methods.rest.datastore={datastore}",
+        *(f"methods.sps.draft_model={PARTS / 'draft_model'}", "methods.sps.revision=null"),
+        *(f"methods.medusa.heads={PARTS / 'medusa'}", "methods.medusa.tree=likely"),
+        *(f"methods.hydra.heads={PARTS / 'hydra'}", "methods.hydra.tree=likely"),
+        *(f"methods.space.model={PARTS / 'space'}", "methods.space.mask_id=3072"),
+        "measure.max_new_tokens=8",
+        f"output={tmp_path / 'table1'}",
+    ]
+
+
+def test_it_ends_in_the_files_of_the_embedded_run_with_three_readings(
+    tmp_path: Path, stand_ins: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert reproduce_paper.main(["--models", "vicuna_7b", *stand_ins]) == 0
+    printed = capfd.readouterr().out
+    assert "REST's datastore of ShareGPT for vicuna_7b: done" in printed and "to download" in printed
+    folder = tmp_path / "table1"
+    names = {path.name for path in folder.iterdir()}
+    assert names >= {"records.jsonl", "manifest.json", "traces.jsonl", "table.csv", "table.md", "phases.csv"}
+    table = pd.read_csv(folder / "table.csv")
+    paper = {"vanilla", "sps", "medusa", "space", "hydra", "lookahead", "rest", "ngram_trie"}
+    assert set(table.method) >= paper and not table.lossless.str.contains("DIFFERENT").any()
+    readings = pd.read_csv(folder / "readings.csv")
+    one = readings[(readings.method == "ngram_trie") & (readings.dataset == "spec_bench_rag")].set_index("reading")
+    assert set(one.index) == {"paper", "released", "corrected"}
+    assert (one.speedup["paper"], one.accept_length["paper"]) == (3.48, 5.19)
+    assert set(one.source) == {"published", "measured"}
+
+
+def test_the_plan_names_every_download_and_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reproduce_paper, "RESULTS", tmp_path)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a plan runs nothing"))
+    assert reproduce_paper.main(["--models", "vicuna_7b", "llama2_7b_chat", "--plan"]) == 0
+    printed = capsys.readouterr().out
+    for name in ("BAAI/bge-m3", "lmsys/vicuna-7b-v1.3", "ankner/hydra-vicuna-7b-v1.3", "meta-llama/Llama-2-7b-chat-hf"):
+        assert name in printed
+    assert "JackFram/llama-68m" in printed and "In all:" in printed and not list(tmp_path.iterdir())
+    assert reproduce_paper.main(["--table", "4", "--plan", "--datasets", "spec_bench_rag"]) == 0
+    printed = capsys.readouterr().out
+    assert "Qwen/Qwen2-7B-Instruct" in printed and "~datasets.hagrid" in printed and "Wikipedia" not in printed
+
+
+def test_what_cannot_work_is_said_before_anything_is_fetched(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*arguments: str) -> str:
+        assert reproduce_paper.main(list(arguments)) == 1
+        return capsys.readouterr().err.strip()
+
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("nothing must run"))
+    assert said("--models", "vicuna_7").startswith("error: model vicuna_7: did you mean vicuna_7b")
+    assert said("--datasets", "trivia_qa").startswith("error: data set trivia_qa: did you mean triviaqa?")
+    monkeypatch.setattr(reproduce_paper.torch.cuda, "is_available", lambda: False)
+    assert "torch sees no GPU here" in said("--models", "vicuna_7b")
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**9))
+    message = said("--models", "vicuna_7b", "model.device=cpu")
+    assert "1 GB are free" in message and "HF_HOME" in message and "\n" not in message
+
+
+def test_a_step_that_stops_ends_it_with_its_status(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = [
+        reproduce_paper.Step("first", ["-c", "raise SystemExit(3)"]),
+        reproduce_paper.Step("second", ["-c", f"open({str(tmp_path / 'made')!r}, 'w')"]),
+    ]
+    monkeypatch.setattr(reproduce_paper, "plan", lambda *_: steps)
+    assert reproduce_paper.main(["model.device=cpu"]) == 3
+    assert "first stopped; the same command goes on from there" in capsys.readouterr().err
+    assert not (tmp_path / "made").exists()
+
+
+def test_every_command_of_the_plan_composes() -> None:
+    """What the steps are told is known to the scripts: names and fields, without running them."""
+    for table, models in reproduce_paper.MODELS.items():
+        for step in reproduce_paper.plan(table, models, reproduce_paper.DATASETS[:2]):
+            if step.command[1] == "scripts.run":
+                with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+                    config = compose("config", list(step.command[2:]))
+                assert list(config.datasets) == list(reproduce_paper.DATASETS[:2])
+                assert config.model.name in config.output
