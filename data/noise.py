@@ -55,6 +55,7 @@ class NoisyDataset:
     def __init__(self, dataset: Dataset, kind: Kind, share: float, seed: int) -> None:
         self.name = f"{dataset.name}+{kind}"
         self.warmup = dataset.warmup
+        self.questions: Sequence[Question]
         renamed = [replace(question, dataset=self.name) for question in dataset.questions]
         if kind == "paragraph":
             self.questions = [replace(question, noise=PARAGRAPH) for question in renamed]

@@ -131,7 +131,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         raise ValueError(
             f"{tokenizer.name_or_path}: the tokenizer has no chat template; name one: model.chat_template=vicuna_v1.1"
         )
-    messages = []
+    messages: list[dict[str, str | None]] = []
     for asked, answered in question.history:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})
@@ -147,7 +147,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     user = text.rindex(question.message)
     context = user + len(question.before)
     rest = context + len(question.context)
-    first = text.index(messages[0]["content"])
+    first = text.index(question.history[0][0] if question.history else question.message)
     bos = tokenizer.bos_token or ""
     parts = {
         "system": (len(bos) if text.startswith(bos) else 0, first),

@@ -77,7 +77,7 @@ def _pieces(pool: Sequence[Prompt], wanted: int, rng: np.random.Generator) -> In
     """`wanted` tokens, in pieces of at most PARAGRAPH_TOKENS, from prompts and places drawn at random."""
     pieces = [np.empty(0, np.int64)]
     while wanted > 0:
-        part = _user_part(pool[rng.integers(len(pool))])
+        part = _user_part(pool[int(rng.integers(len(pool)))])
         start = int(rng.integers(max(1, len(part) - PARAGRAPH_TOKENS)))
         pieces.append(part[start : start + min(PARAGRAPH_TOKENS, wanted)])
         wanted -= max(1, len(pieces[-1]))
