@@ -110,7 +110,7 @@ def _write_live(
     if (path := folder / "quality.csv").exists():
         scores = pd.read_csv(path, dtype={"question_id": str})
         frame = tables.with_quality(frame, scores)
-        measured += filter(None, [tables.quality_block(frame, scores)])
+        measured += tables.quality_blocks(frame, scores)
     text = markup.write(folder, frame, measured, published, compared=compared)
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     first = next(iter(tables.contexts(frame.dataset).values()))  # of several contexts: there is room for one

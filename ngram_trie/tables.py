@@ -195,13 +195,20 @@ def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(**{name: np.where(corrected, means[name], np.nan) for name in measures})
 
 
-def quality_block(frame: pd.DataFrame, scores: pd.DataFrame) -> Block | None:
-    """The quality that every method's answers keep, vanilla first; None where nothing could be compared.
+def quality_blocks(frame: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]:
+    """The quality that every method's answers keep, vanilla first: a block for each context, none where nothing could
+    be compared.
 
     Args:
         frame: rows of `with_quality`, of one model.
         scores: rows of `quality.score`.
     """
+    for context, names in contexts(frame.dataset).items():
+        if block := _quality_block(frame[frame.dataset.isin(names)], scores, context):
+            yield block
+
+
+def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> Block | None:
     rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
     columns = [
         (dataset, measure)
@@ -224,7 +231,8 @@ def quality_block(frame: pd.DataFrame, scores: pd.DataFrame) -> Block | None:
         *_outside_note(labels),
     ]
     titles = [f"{dataset}: {MEASURE_TITLES[measure]}" for dataset, measure in columns]
-    return Block(f"{frame.model.iloc[0]}, quality kept", titles, cells, notes, unit="%")
+    title = ", ".join([frame.model.iloc[0], "quality kept", *([] if context == metrics.CLEAN else [context])])
+    return Block(title, titles, cells, notes, unit="%")
 
 
 def _quality_change(

@@ -191,8 +191,7 @@ def test_quality_is_a_mean_over_prompts_in_rows_of_the_corrected_protocol() -> N
 def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> None:
     made = [record for method in METHODS[::-1] for record in records() if record.method == method]
     frame = pd.concat([tables.table1(made, p, "toy", "cpu") for p in ("corrected", "released")])
-    block = tables.quality_block(tables.with_quality(frame, scores()), scores())
-    assert block is not None
+    [block] = tables.quality_blocks(tables.with_quality(frame, scores()), scores())
     assert block.columns == ["qa: contains", "rag: ROUGE-L"]
     assert list(block.rows) == ["vanilla", "outside_loop†", "fast", "slow (preloaded)"]
     text = markup.markdown([block])
@@ -206,8 +205,7 @@ def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> Non
 
 def test_a_method_whose_answers_are_worse_is_named_with_how_much() -> None:
     changed = scores(fast=0.5, slow=1.0)
-    block = tables.quality_block(tables.with_quality(both(), changed), changed)
-    assert block is not None
+    [block] = tables.quality_blocks(tables.with_quality(both(), changed), changed)
     assert block.notes[1].endswith("measured here: slow, outside_loop.")
     # (0.5 + 0) / 2 against (1 + 0) / 2
     assert block.notes[2] == "Means that differ from vanilla's, in percentage points: fast qa contains -25.00."
@@ -217,15 +215,14 @@ def test_a_method_is_compared_with_the_vanilla_that_it_brings() -> None:
     made = [replace(r, baseline="slow") if r.method == "fast" else r for r in records()]
     changed = scores(fast=0.5, slow=0.5)
     frame = tables.with_quality(tables.table1(made, "corrected", "toy", "cpu", METHODS), changed)
-    block = tables.quality_block(frame, changed)
-    assert block is not None
+    [block] = tables.quality_blocks(frame, changed)
     assert block.notes[1].endswith("measured here: fast, outside_loop.")
     assert block.notes[2].endswith("in percentage points: slow qa contains -25.00.")
 
 
 def test_without_anything_to_compare_with_there_is_no_quality_block() -> None:
     nothing = scores().assign(contains=float("nan"), rouge_l=float("nan"))
-    assert tables.quality_block(tables.with_quality(both(), nothing), nothing) is None
+    assert list(tables.quality_blocks(tables.with_quality(both(), nothing), nothing)) == []
 
 
 # ---- readings --------------------------------------------------------------------------------------------------------
@@ -302,6 +299,10 @@ def test_every_context_has_an_all_of_its_own() -> None:
     means = tables.with_quality(frame, noisy).set_index(["method", "dataset"])
     assert means.contains["slow", "all+passages"] == 0.5 and pd.isna(means.contains["slow", "all"])
     assert means.rouge_l["slow", "all"] == 0.625
+    assert [(b.title, b.columns) for b in tables.quality_blocks(tables.with_quality(frame, noisy), noisy)] == [
+        ("toy, quality kept", ["rag: ROUGE-L"]),
+        ("toy, quality kept, passages", ["qa+passages: contains"]),
+    ]
 
 
 def test_table_4_has_a_row_for_a_method_in_a_context() -> None:
