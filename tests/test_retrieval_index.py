@@ -133,13 +133,16 @@ def test_an_encoder_that_returns_too_few_vectors_leaves_no_shard(tmp_path: Path)
     assert store.missing() == list(range(7))
 
 
-def test_a_folder_of_another_corpus_or_index_is_refused(built: Path) -> None:
+def test_a_folder_of_another_corpus_or_index_is_refused(built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(FileExistsError, match=r"corpus numbers there, words here.*give another folder"):
         other = {"corpus": "words", "passages": ROWS, "dim": DIM, "shard_size": SHARD}
         vectors.claim(built / "vectors", other, REMEDY)
-    with pytest.raises(FileExistsError, match=r"nlist 8 there, 16 here.*delete .*ivfpq to index the same vectors"):
+    with pytest.raises(FileExistsError, match=r"nlist 8 there, 16 here.*delete .*ivfpq to index the vectors anew"):
         store = VectorStore.open(built / "vectors")
         index.build(store, IndexSettings(16, 4, 4, 500, 3), built / "ivfpq", lambda _: None)
+    with pytest.raises(FileExistsError, match=r"vectors \w+ there, other here"):
+        monkeypatch.setattr(store, "identity", lambda: "other")
+        index.build(store, SETTINGS, built / "ivfpq", lambda _: None)
 
 
 def test_flat_search_is_brute_force(built: Path) -> None:

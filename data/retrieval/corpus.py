@@ -90,7 +90,7 @@ def fetch(url: str, md5: str, cache: str | None) -> Path:
     Raises:
         FileNotFoundError: it cannot be had, or is another file than the hash says.
     """
-    import pooch  # type: ignore[import-untyped]
+    import pooch
 
     try:
         folder = Path(cache) if cache else pooch.os_cache("ngram-trie")

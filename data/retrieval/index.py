@@ -72,10 +72,14 @@ def read(path: Path, flags: int = 0) -> Any:
     return faiss.read_index(str(path), flags)
 
 
+def num_gpus() -> int:
+    """GPUs that FAISS sees; none with faiss-cpu."""
+    return int(getattr(faiss, "get_num_gpus", lambda: 0)())
+
+
 def on_gpus(index: Any) -> Any:
-    """The same index over all GPUs that FAISS sees; itself where there are none, or faiss-cpu is installed."""
-    num_gpus = getattr(faiss, "get_num_gpus", lambda: 0)()
-    return faiss.index_cpu_to_all_gpus(index) if num_gpus else index
+    """The same index over all GPUs; itself where there are none."""
+    return faiss.index_cpu_to_all_gpus(index) if num_gpus() else index
 
 
 def sample_rows(num_rows: int, size: int, seed: int) -> np.ndarray:
@@ -136,11 +140,12 @@ def build(store: VectorStore, settings: IndexSettings, folder: Path, progress: C
     """Train, add and merge what is missing in `folder`; `progress` is told each thing before it is done.
 
     Raises:
-        FileExistsError: the folder holds an index of other settings.
+        FileExistsError: the folder holds an index of other settings or vectors.
         ValueError: the settings do not fit the vectors.
     """
     settings.check(store.num_rows, store.dim)
-    claim(folder, asdict(settings), f"delete {folder} to index the same vectors anew, or give another folder=FOLDER")
+    header = asdict(settings) | {"vectors": store.identity()}
+    claim(folder, header, f"delete {folder} to index the vectors anew, or give another folder=FOLDER")
     if (folder / "index.faiss").exists():
         return
     trained = folder / "trained.faiss"
@@ -198,4 +203,4 @@ class Flat:
 
     def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Squared distances and row numbers of the k nearest, each (q, k)."""
-        return knn_ground_truth(queries, self._blocks(), k)
+        return knn_ground_truth(queries, self._blocks(), k, ngpu=num_gpus())

@@ -7,6 +7,7 @@ memory holds one chunk of texts at a time, and a build goes on at the first shar
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -85,6 +86,10 @@ class VectorStore:
         if missing := store.missing():
             raise FileNotFoundError(f"{folder}: {len(missing)} of {store.num_shards} shards are missing")
         return store
+
+    def identity(self) -> str:
+        """Hash of what the vectors were made from: the header that the folder was claimed with."""
+        return hashlib.sha256((self.folder / "header.json").read_bytes()).hexdigest()[:16]
 
     def rows(self, shard: int) -> range:
         """Row numbers of a shard."""
