@@ -104,7 +104,9 @@ def _write_live(
         published, compared = list(tables.paper_blocks()), [tables.readings_block(frame)]
         save_csv(tables.readings(frame), folder / "readings.csv")
     missing = [
-        f"{name.capitalize()}: {why}" for name, why in manifest.environment.items() if name.startswith("not run")
+        f"{name.capitalize()}: {why}"
+        for name, why in manifest.environment.items()
+        if name.startswith(("not run", "cut"))
     ]
     measured = list(tables.measured_blocks(frame, repeats, missing))
     if (path := folder / "quality.csv").exists():

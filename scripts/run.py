@@ -130,6 +130,9 @@ def measure_live(config: DictConfig) -> Path:
                 repeats=config.measure.repeats,
             )
             runner.measure(run, target, writer, traces)
+    if not config.grid:  # a sweep shows no quality
+        questions = [question for dataset in datasets.values() for question in dataset.questions]
+        report.write_quality(folder, {(q.dataset, q.question_id, q.turn): q for q in questions}, answer_text)
     print(report.write(folder, names, list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
     return folder
@@ -143,7 +146,7 @@ def identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
 def cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation: str) -> dict[str, str]:
     """For the manifest: of which data sets how many prompts were cut to fit. Later turns are not known yet."""
     cut = {name: sum(1 for p in part if isinstance(p, Prompt) and p.num_cut) for name, part in prompts.items()}
-    return {f"cut: {name}": f"{count} contexts lack their {truncation}" for name, count in cut.items() if count}
+    return {f"cut: {name}": f"{count} contexts have lost their {truncation}" for name, count in cut.items() if count}
 
 
 def measure_replay(config: DictConfig) -> Path:
