@@ -117,17 +117,20 @@ def test_what_cannot_work_is_said_before_anything_is_fetched(
     assert "1 GB are free" in message and "HF_HOME" in message and "\n" not in message
 
 
-def test_a_step_that_stops_ends_it_with_its_status(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    steps = [
-        reproduce_paper.Step("first", ["-c", "raise SystemExit(3)"]),
-        reproduce_paper.Step("second", ["-c", f"open({str(tmp_path / 'made')!r}, 'w')"]),
-    ]
-    monkeypatch.setattr(reproduce_paper, "plan", lambda *_: steps)
-    assert reproduce_paper.main(["model.device=cpu"]) == 3
-    assert "first stopped; the same command goes on from there" in capsys.readouterr().err
-    assert not (tmp_path / "made").exists()
+def test_what_a_failing_step_ends(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    made = tmp_path / "made"
+    fails, makes = ["-c", "raise SystemExit(3)"], ["-c", f"open({str(made)!r}, 'w')"]
+
+    def status(**about: bool) -> int:
+        made.unlink(missing_ok=True)
+        steps = [reproduce_paper.Step("first", fails, **about), reproduce_paper.Step("second", makes)]
+        return reproduce_paper.carry_out(steps)
+
+    assert status() == 3 and not made.exists()
+    assert "first stopped; the same command goes on from there" in capfd.readouterr().err
+    assert status(last=True) == 3 and made.exists()  # another model's turn
+    assert status(optional=True) == 0 and made.exists()
+    assert "first: failed; the table comes without it" in capfd.readouterr().err
 
 
 def test_every_command_of_the_plan_composes() -> None:
