@@ -4,7 +4,7 @@
   python -m scripts.reproduce_paper --models vicuna_7b --plan     only say what that is
   python -m scripts.reproduce_paper --table 4                     Table 4, on Qwen2-7B-Instruct as published
   python -m scripts.reproduce_paper --datasets spec_bench_summarization spec_bench_rag      no retrieval, no Hagrid
-  python -m scripts.reproduce_paper model.path=FOLDER datasets.hagrid.path=FILE             settings for the runs
+  python -m scripts.reproduce_paper model.path=FOLDER datasets.hagrid.path=FILE ~methods.rest      settings of the runs
 
 It prints what will be downloaded, how much disk that takes and how long it may take, then works through the steps. Each
 is a command that can be given by hand; what is done is skipped, and one that was cut short goes on where it stopped.
@@ -31,6 +31,9 @@ RESULTS = PROJECT / "results" / "local"
 #: Written when all questions have their passages.
 RETRIEVED = RESULTS / "triviaqa" / "recall.csv"
 MODELS = {1: ["vicuna_7b", "llama2_7b_chat", "llama3_8b_instruct"], 4: ["qwen2_7b_instruct"]}
+SPACE = "AntMan/vicuna-v1.3-7b-space"
+#: Of a GPU's memory, what caches, masks and logits take.
+CACHE_GB = 4
 DATASETS = ("spec_bench_summarization", "spec_bench_rag", "triviaqa", "hagrid")
 #: The first questions of the validation split; as many as Spec-Bench has of each task, and two to warm up.
 TRIVIAQA_QUESTIONS = 82
@@ -74,11 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--models", nargs="+", metavar="NAME", help="of configs/model; the table's own unless given")
     parser.add_argument("--datasets", nargs="+", metavar="NAME", default=list(DATASETS), help="default: all four")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
-    parser.add_argument("overrides", nargs="*", metavar="FIELD=VALUE", help="settings passed on to scripts.run")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="FIELD=VALUE", help="settings of the runs; ~methods.NAME leaves one out"
+    )
     # apart, so that they may stand behind a list of names
     given = list(sys.argv[1:] if arguments is None else arguments)
-    options = parser.parse_args([part for part in given if "=" not in part])
-    options.overrides = [part for part in given if "=" in part]
+    options = parser.parse_args([part for part in given if not is_override(part)])
+    options.overrides = [part for part in given if is_override(part)]
     try:
         steps = plan(options.table, options.models or MODELS[options.table], options.datasets, options.overrides)
         left = [step for step in steps if not (step.done and step.done.exists())]
@@ -93,6 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from here", file=sys.stderr)
         return 130
+
+
+def is_override(part: str) -> bool:
+    """Whether an argument is a setting of the runs: FIELD=VALUE, or ~methods.NAME to leave a method out."""
+    return "=" in part or part.startswith("~")
 
 
 def carry_out(steps: Sequence[Step]) -> int:
@@ -165,7 +175,7 @@ def model_steps(table: int, name: str, datasets: Sequence[str], overrides: Seque
     experiment = own.stem if own.exists() else f"table{table}_paper"
     downloads = [(str(model.path), float(model.download_gb))] if not Path(model.path).is_dir() else []
     steps = []
-    if table == 1:
+    if table == 1 and "~methods.rest" not in overrides:
         datastore = RESULTS / f"datastore_{model.name}"
         sharegpt = "Aeala/ShareGPT_Vicuna_unfiltered"
         steps.append(
@@ -183,11 +193,17 @@ def model_steps(table: int, name: str, datasets: Sequence[str], overrides: Seque
             )
         )
     removed = [f"~datasets.{data}" for data in DATASETS if data not in datasets]
+    about = f"Table {table} of {name}"
+    parts = part_downloads(experiment)
+    if SPACE in dict(parts) and 0 < gpu_gb() < model.download_gb + sum(dict(parts).values()) + CACHE_GB:
+        removed.append("~methods.space")
+        parts.remove((SPACE, dict(parts)[SPACE]))
+        about += f" without SPACE, whose own model does not fit beside it on a GPU of {gpu_gb():.0f} GB"
     steps.append(
         Step(
-            f"Table {table} of {name}",
+            about,
             ["-m", "scripts.run", f"experiment={experiment}", f"model={name}", *removed, *overrides],
-            downloads=tuple(downloads + part_downloads(experiment)),
+            downloads=tuple(downloads + parts),
             disk_gb=0.2,
             last=True,
             hours=num_answers(table, experiment, len(datasets)) * answer_seconds(float(model.download_gb)) / 3600,
@@ -203,7 +219,7 @@ def part_downloads(experiment: str) -> list[tuple[str, float]]:
         "JackFram/llama-68m": 0.2,
         "FasterDecoding/medusa-vicuna-7b-v1.3": 1.5,
         "ankner/hydra-vicuna-7b-v1.3": 3.0,
-        "AntMan/vicuna-v1.3-7b-space": 13.5,
+        SPACE: 13.5,
     }
     text = (CONFIGS / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
     return [(name, size) for name, size in sizes.items() if name in text]
@@ -228,6 +244,11 @@ def answer_seconds(weights_gb: float) -> float:
         clock, width = getattr(properties, "memory_clock_rate", 0), getattr(properties, "memory_bus_width", 0)
         bandwidth = 2 * clock * 1e3 * width / 8 or bandwidth
     return ANSWER_TOKENS / ACCEPT_LENGTH * max(HOST_SECONDS, weights_gb * 1e9 / bandwidth)
+
+
+def gpu_gb() -> float:
+    """Memory of the GPU, 0 where there is none."""
+    return torch.cuda.get_device_properties(0).total_memory / 1e9 if torch.cuda.is_available() else 0.0
 
 
 def is_cached(name: str) -> bool:

@@ -48,6 +48,11 @@ def main(config: DictConfig) -> None:
         measure(config)
     except (ValueError, OSError, runner.LosslessError) as error:
         sys.exit(f"error: {error}")
+    except torch.OutOfMemoryError:
+        sys.exit(
+            "error: the device's memory does not hold the models: leave methods with models of their own out "
+            "(~methods.space), lower model.context_limit, or take a larger device"
+        )
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from here")
 

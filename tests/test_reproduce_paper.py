@@ -99,6 +99,16 @@ def test_the_plan_names_every_download_and_does_nothing(
     assert "Qwen/Qwen2-7B-Instruct" in printed and "~datasets.hagrid" in printed and "Wikipedia" not in printed
 
 
+@pytest.mark.parametrize(("gigabytes", "fits"), [(24, False), (140, True)])
+def test_space_stays_out_where_its_model_does_not_fit(
+    gigabytes: int, fits: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reproduce_paper, "gpu_gb", lambda: gigabytes)
+    step = reproduce_paper.plan(1, ["vicuna_7b"], ["hagrid"], ["~methods.hydra"])[-1]
+    assert ("~methods.space" not in step.command) == fits == (reproduce_paper.SPACE in dict(step.downloads))
+    assert "~methods.hydra" in step.command and ("without SPACE" in step.about) != fits
+
+
 def test_what_cannot_work_is_said_before_anything_is_fetched(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
