@@ -5,7 +5,8 @@
 Random unit vectors stand for a corpus (so nothing is said about recall here: see scripts.retrieve). Each phase runs in
 a process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Processor seconds,
 summed over threads, stand beside the clock's, which other work on the machine stretches. Writes scaling.csv and
-scaling_manifest.json to OUTPUT: the measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100.
+scaling_manifest.json to OUTPUT: the measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100. Sizes that
+OUTPUT has from the same command are not measured again.
 The index is that of configs/retrieval.yaml; --nlist, --m and --train-size change it.
 """
 
@@ -177,7 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import pandas
     import torch
 
-    from ngram_trie.records import content_hash
+    from ngram_trie.records import RunManifest, content_hash
     from ngram_trie.runner import device_manifest
 
     try:
@@ -190,14 +191,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
         manifest = device_manifest(
             config, "random unit vectors", content_hash(config), torch.device("cpu"), {"faiss": faiss.__version__}
         )
-        measurements = [rows_of(num_rows, options, settings) for num_rows in sorted(options.rows)]
+        table, about = options.output / "scaling.csv", options.output / "scaling_manifest.json"
+        lines: list[dict[str, Any]] = []
+        if about.exists() and RunManifest.read(about).run == manifest.run:
+            known = pandas.read_csv(table)
+            lines = known[known.kind == "measured"].to_dict("records")
+        else:
+            options.output.mkdir(parents=True, exist_ok=True)
+            manifest.write(about)
+        for num_rows in sorted(set(options.rows) - {line["passages"] for line in lines}):
+            lines += rows_of(num_rows, options, settings)
+            pandas.DataFrame(lines).to_csv(table, index=False)
     except (ValueError, OSError) as error:
         sys.exit(f"error: {error}")
-    lines = [line for part in measurements for line in part]
-    frame = pandas.DataFrame([*lines, *arithmetic(measurements[-1], options, settings)])
-    options.output.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(options.output / "scaling.csv", index=False)
-    manifest.write(options.output / "scaling_manifest.json")
+    largest = [line for line in lines if line["passages"] == max(options.rows)]
+    frame = pandas.DataFrame([*lines, *arithmetic(largest, options, settings)])
+    frame.to_csv(table, index=False)
     print(frame.to_string(index=False))
 
 

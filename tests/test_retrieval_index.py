@@ -223,6 +223,7 @@ def test_the_paper_s_index_by_hand() -> None:
     assert paper.parts == paper.lists + 211 * paper.trained
     assert paper.table == 4_096 * 64 * 256 * 4
     assert paper.training_memory > (262_144 + 65_536) * 4_096
+    assert paper.merging_memory == 60_000_000 + 212 * paper.trained + 2 * paper.table + 2 * paper.lists
     assert paper.memory < 8e9 and paper.disk < 60e9
     assert Estimate(100, 1024, 10, IndexSettings(nlist=65_536, m=128)).table == 0
 

@@ -79,8 +79,11 @@ class Estimate:
 
     @property
     def merging_memory(self) -> int:
-        """The lists twice, both mapped: pages that the system takes back when it needs them."""
-        return LIBRARIES + self.trained + self.table + 2 * self.lists
+        """The lists twice, both mapped: pages that the system takes back when it needs them; and the centroids of every
+        shard's file, which FAISS holds until the end.
+        """
+        shards = -(-self.num_rows // self.shard_size)
+        return LIBRARIES + (1 + shards) * self.trained + 2 * self.table + 2 * self.lists
 
     @property
     def memory(self) -> int:
