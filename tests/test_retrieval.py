@@ -297,6 +297,7 @@ def test_equal_scores_keep_the_order_of_the_search() -> None:
             "reranker",
             r"reranker.path=BAAI/bge-reranker-v2-m3: no such folder.*copy a snapshot.*reranker.path=FOLDER",
         ),
+        (["reranker=late_interaction", "reranker.dtype=int8"], "reranker", r"reranker.dtype=int8: must be float32"),
         (["encoder=minilm", "encoder.path=nowhere"], "encoder", r"encoder.path=nowhere: no such folder"),
         (["encoder.path={empty}"], "encoder", "encoder.path=.*no config.json; it is not a whole snapshot of BGE-M3"),
         (

@@ -108,7 +108,7 @@ class SentenceEncoder(Encoder):
         return np.asarray(self._model.encode_query(texts, **self._options), np.float32)
 
 
-def load_sentence_transformer(folder: Path, field: str) -> Any:
+def load_sentence_transformer(folder: Path, field: str, dtype: str = "float32") -> Any:
     """The model of a folder, on the GPU if there is one.
 
     Raises:
@@ -121,6 +121,6 @@ def load_sentence_transformer(folder: Path, field: str) -> Any:
     except ImportError:
         raise FileNotFoundError(f"{field}={folder}: `pip install sentence-transformers` reads it") from None
     try:
-        return SentenceTransformer(str(folder))
+        return SentenceTransformer(str(folder), model_kwargs={"dtype": dtype})
     except (OSError, ValueError, KeyError) as error:
         raise FileNotFoundError(f"{field}={folder}: not loadable ({str(error).splitlines()[0]})") from None
