@@ -332,6 +332,11 @@ def test_every_choice_composes(choice: str) -> None:
     }  # fmt: skip
 
 
+def test_an_unknown_name_gets_its_neighbours() -> None:
+    with pytest.raises(configuration.ConfigError, match=r"reranker=late_interactoin: did you mean late_interaction"):
+        configuration.check_names(["reranker=late_interactoin"])
+
+
 SMALL = ["corpus=file", "index.nlist=4", "index.m=4", "index.bits=4", "nprobe=4", "shard_size=16", "chunk=8"]
 
 

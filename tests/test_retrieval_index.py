@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import faiss
 import numpy as np
+import pandas as pd
 import pytest
 
 from data.retrieval import estimate, index, vectors
@@ -17,6 +19,7 @@ from data.retrieval.estimate import Estimate
 from data.retrieval.index import Flat, IndexSettings, IvfPq, sample_rows
 from data.retrieval.recall import first_hit, has_answer, normalize
 from data.retrieval.vectors import VectorStore
+from scripts import bench_index
 
 ROWS, DIM, SHARD, CHUNK = 700, 16, 100, 32
 SETTINGS = IndexSettings(nlist=8, m=4, bits=4, train_size=500, seed=3)
@@ -145,6 +148,18 @@ def test_a_folder_of_another_corpus_or_index_is_refused(built: Path, monkeypatch
         index.build(store, SETTINGS, built / "ivfpq", lambda _: None)
 
 
+def test_gpus_are_taken_where_faiss_sees_some(tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """k-means and the assignment are handed over; what comes of it is the same. (There is no GPU in this test.)"""
+    moved = []
+    monkeypatch.setattr(faiss, "get_num_gpus", lambda: 2, raising=False)
+    monkeypatch.setattr(
+        faiss, "index_cpu_to_all_gpus", lambda index: moved.append(index) or faiss.clone_index(index), raising=False
+    )
+    build(tmp_path)
+    assert [index.ntotal for index in moved] == [0, SETTINGS.nlist]
+    assert_same(tmp_path, built)
+
+
 def test_flat_search_is_brute_force(built: Path) -> None:
     rows = all_vectors(built)
     assert rows.shape == (ROWS, DIM)
@@ -257,6 +272,20 @@ def test_sizes_and_durations_in_words() -> None:
     assert [estimate.size(n) for n in (12, 1_500, 43.04e9, 1.2e12)] == ["12 B", "1.5 kB", "43 GB", "1.2 TB"]
     words = ["90 seconds", "10 minutes", "6 hours", "4 days"]
     assert [estimate.duration(s) for s in (90, 600, 21_600, 345_600)] == words
+
+
+def test_the_benchmark_measures_each_phase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = ["--rows", "300", "--dim", "16", "--nlist", "4", "--m", "4", "--train-size", "256", "--shard-size", "200"]
+    command = [str(tmp_path / "out"), "--scratch", str(tmp_path / "scratch"), *sizes, "--threads", "1"]
+    bench_index.main(command)
+    table = pd.read_csv(tmp_path / "out" / "scaling.csv")
+    measured, arithmetic = table[table.kind == "measured"], table[table.kind == "arithmetic"]
+    assert list(measured.phase) == list(bench_index.PHASES) and (measured.peak_memory_mb > 10).all()
+    assert arithmetic.disk_mb.iloc[0] == round(bench_index.TARGET * 16 * 2 / 1e6)
+    assert not (tmp_path / "scratch" / "bench-300").exists()
+    monkeypatch.setattr(bench_index, "rows_of", lambda *_: pytest.fail("measured again"))
+    bench_index.main(command)
+    assert pd.read_csv(tmp_path / "out" / "scaling.csv").equals(table)
 
 
 @pytest.mark.parametrize(
