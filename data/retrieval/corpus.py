@@ -66,7 +66,7 @@ class Corpus:
         Raises:
             ValueError: one of them has no text.
         """
-        found = self._rows[list(rows)]
+        found = self._rows[rows if isinstance(rows, range) else list(rows)]  # a range is read in one piece
         fields = zip(*(found[field] for field in FIELDS), strict=True)
         passages = [Passage(str(id), title or "", text) for id, title, text in fields]
         for row, passage in zip(rows, passages, strict=True):
