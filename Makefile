@@ -31,7 +31,7 @@ TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \
 	reproduce-all figures-run calibrate \
-	notebooks report bench-drafting build-datastore build-ngram-tables train-embedded \
+	notebooks report bench-drafting build-datastore build-index retrieve bench-index build-ngram-tables train-embedded \
 	train-draft-model train-heads train-space train-general prompts test lint format clean
 
 help: ## Show this list
@@ -109,6 +109,15 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
+
+build-index: setup ## Encode Wikipedia's passages and index them for TriviaQA (a GPU, 80 GB of disk); or with ARGS="corpus=file ..."
+	$(RUN) -m scripts.build_index $(ARGS)
+
+retrieve: setup ## Find and rerank the passages of TriviaQA's questions, into results/local/triviaqa
+	$(RUN) -m scripts.retrieve $(ARGS)
+
+bench-index: setup ## How an index's time, memory and disk grow (a quarter of an hour)
+	$(RUN) -m scripts.bench_index results/local/bench_index --scratch results/local/bench_index/scratch
 
 build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
 	$(RUN) -m scripts.build_ngram_tables $(MODEL)

@@ -42,7 +42,7 @@ PROMPTS = 80
 #: methods emit 1.5 to 3 tokens a step; a stock module spends some 20 ms of host time on each.
 ANSWER_TOKENS, ACCEPT_LENGTH, HOST_SECONDS = 200, 1.5, 0.02
 #: Passages a second and GPU; `scripts.build_index` measures it before it starts.
-ENCODING_RATE = 1500
+ENCODING_RATE = 1000
 PASSAGES = 21_015_324
 
 
