@@ -40,7 +40,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     drop_torn_line(path)
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    # Not splitlines: passages may hold other line ends (U+2028) than the file's own.
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
 
 
 def search_all(path: Path, searchers: dict[str, Any], queries: np.ndarray, top: int) -> dict[str, np.ndarray]:

@@ -459,3 +459,10 @@ def test_real_questions_find_their_own_passages(tmp_path: Path) -> None:
     places = lines_of(tmp_path / "o" / "places.jsonl")
     found = [first_hit([rows[row]["text"] for row in question["e5_top3"]], question["answers"]) for question in asked]
     assert sum((place["flat"] or 99) <= 10 for place in places) >= sum(place is not None for place in found)
+
+
+def test_lines_are_read_back_whatever_their_texts_hold(tmp_path: Path) -> None:
+    rows = [{"text": "one\u2028two\x85three"}, {"text": "four"}]
+    path = tmp_path / "contexts.jsonl"
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows) + '{"torn', encoding="utf-8")
+    assert retrieve.read_lines(path) == rows
