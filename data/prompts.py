@@ -150,7 +150,8 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     first = text.index(question.history[0][0] if question.history else question.message)
     bos = tokenizer.bos_token or ""
     parts = {
-        "system": (len(bos) if text.startswith(bos) else 0, first),
+        # without the space before the message, which its first token holds
+        "system": (len(bos) if text.startswith(bos) else 0, len(text[:first].rstrip())),
         "user": (user, user + len(question.message)),
         "context": (context, rest),
         # what is asked stands before the context or behind it, and is the longer of the two

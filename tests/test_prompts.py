@@ -141,6 +141,7 @@ def test_the_parts_of_a_prompt(embedded) -> None:
     assert text("context") == "The cat sat. The dog ran."
     assert text("question") == "Who ran over there, then?"
     assert text("user") == question.message
+    assert prompt.spans["system"][1] <= prompt.spans["user"][0]
     assert text("system").startswith(SYSTEM) and "Read" not in text("system")
     assert np.array_equal(prompt.part("released"), prompt.part("user"))
     whole = build_prompt(replace(question, released_span="prompt"), tokenizer)
