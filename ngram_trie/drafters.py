@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -127,7 +127,8 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
     Args:
         n, prefix_len, num_draft, context, update_with_output: as in `NgramTrieDrafter`. The released code reads the
             user's turn alone on Spec-Bench, the retrieved texts on TriviaQA, the whole prompt on Hagrid.
-        eos_id: the token that pads the text.
+        eos_id: the token that pads the text; None for the model's own, or in a replay, where there is no model, for
+            Llama's and Vicuna's.
         no_match_id: the token that is drafted where nothing matches.
 
     Raises:
@@ -144,17 +145,26 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
         num_draft: int = 64,
         context: str = "prompt",
         update_with_output: bool = False,
-        eos_id: int = 2,
+        eos_id: int | None = None,
         no_match_id: int = 100,
     ) -> None:
         super().__init__(n, prefix_len, num_draft, context, update_with_output)
-        check_int("eos_id", eos_id, 0)
+        if eos_id is not None:
+            check_int("eos_id", eos_id, 0)
         check_int("no_match_id", no_match_id, 0)
         self.eos_id, self.no_match_id = eos_id, no_match_id
+        self._padding = 2 if eos_id is None else eos_id
+
+    def bind(self, target: Any) -> None:
+        model = getattr(target, "model", None)
+        if self.eos_id is None and model is not None:
+            ids = model.generation_config.eos_token_id
+            if ids is not None:
+                self._padding = int(ids if isinstance(ids, int) else ids[0])
 
     def _index(self, text: IntArray) -> ReleasedTrie:
         return ReleasedTrie(
-            text, n=self.n, prefix_len=self.prefix_len, eos_id=self.eos_id, no_match_id=self.no_match_id
+            text, n=self.n, prefix_len=self.prefix_len, eos_id=self._padding, no_match_id=self.no_match_id
         )
 
     def _draft(self, text: IntArray, num_draft: int) -> DraftTree:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -18,6 +19,8 @@ from ngram_trie.records import PromptRecord
 
 MEASURES = ("exact_match", "f1", "contains", "rouge_l")
 KEYS = ("method", "dataset", "question_id", "turn")
+_ARTICLES = re.compile(r"\b(a|an|the)\b")
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class Reference(Protocol):
@@ -79,7 +82,7 @@ def measure(text: str, reference: Reference) -> dict[str, float]:
     if reference.key_facts:
         contains = float(np.mean([_stands_in(fact, text) for fact in reference.key_facts]))
     elif reference.answers:
-        contains = float(any(_stands_in(_normalised(answer), _normalised(text)) for answer in reference.answers))
+        contains = float(has_answer(text, reference.answers))
     else:
         contains = np.nan
     rouge_l = _rouge_l(text, reference.reference) if reference.reference else np.nan
@@ -100,10 +103,18 @@ def _rouge_l(text: str, reference: str) -> float:
     return float(rouge_score(text, reference, rouge_keys="rougeL")["rougeL_fmeasure"])
 
 
-def _normalised(text: str) -> str:
-    """As SQuAD does it: lower case, no punctuation, no articles, single spaces."""
-    plain = text.lower().translate(str.maketrans("", "", string.punctuation))
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", plain).split())
+def normalize(text: str) -> str:
+    """Lower case, no punctuation, no articles, single spaces (SQuAD's evaluation); accents as DPR's NFD has them."""
+    plain = unicodedata.normalize("NFD", text).lower().translate(_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", plain).split())
+
+
+def has_answer(text: str, answers: Iterable[str]) -> bool:
+    """Whether any of the answers stands in the text as whole words, both normalised (the answer-string match of
+    open-domain QA, Karpukhin et al. 2020). An answer of which nothing is left does not count.
+    """
+    words = f" {normalize(text)} "
+    return any(f" {answer} " in words for answer in map(normalize, answers) if answer)
 
 
 def _stands_in(words: str, text: str) -> bool:

@@ -1,5 +1,6 @@
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -144,3 +145,23 @@ def test_accept_lengths_of_the_two_questions_that_the_paper_prints(question: str
     drafter = ReleasedNgramTrieDrafter(num_draft=64, context="user")
     steps = [length for trace in held for length in replay(drafter, trace).accept_lengths]
     assert np.mean(steps) == pytest.approx(reported, abs=0.02)
+
+
+def test_the_released_trie_pads_with_the_models_own_eos() -> None:
+    """Llama's EOS is an ordinary token of other vocabularies, which padding must not draft."""
+    prompt = Prompt(np.array([5, 6, 7], np.int64), {})
+    drafted = {}
+    for name, eos_id, generation in (("own", None, [7, 9]), ("one", None, 8), ("set", 4, 9), ("unbound", None, None)):
+        drafter = ReleasedNgramTrieDrafter(n=5, prefix_len=2, num_draft=8, eos_id=eos_id)
+        if generation is not None:
+            config = SimpleNamespace(eos_token_id=generation)
+            drafter.bind(SimpleNamespace(model=SimpleNamespace(generation_config=config)))
+        drafter.start(prompt)
+        drafter.observe([6, 7])
+        drafted[name] = drafter.propose(8).tokens[1:].tolist()
+    assert {name: set(tokens) for name, tokens in drafted.items()} == {
+        "own": {7},
+        "one": {8},
+        "set": {4},
+        "unbound": {2},
+    }

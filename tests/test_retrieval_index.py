@@ -17,8 +17,9 @@ import pytest
 from data.retrieval import estimate, index, vectors
 from data.retrieval.estimate import Estimate
 from data.retrieval.index import Flat, IndexSettings, IvfPq, sample_rows
-from data.retrieval.recall import first_hit, has_answer, normalize
+from data.retrieval.recall import first_hit
 from data.retrieval.vectors import VectorStore
+from ngram_trie.quality import has_answer, normalize
 from scripts import bench_index
 
 ROWS, DIM, SHARD, CHUNK = 700, 16, 100, 32
