@@ -27,6 +27,12 @@ PAPER   = $(RUN) -m scripts.reproduce_paper --table $(1) $(if $(MODELS),--models
 # gigabytes larger.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
 
+# The paper profile has Tables 1 and 4; asked for another it must not run the embedded one.
+OTHERS = $(filter-out reproduce-table1 reproduce-table4,$(filter reproduce-%,$(MAKECMDGOALS)))
+ifeq ($(PROFILE)$(if $(OTHERS),+),paper+)
+$(error PROFILE=paper: for reproduce-table1 and reproduce-table4, not $(OTHERS); give traces of a model: TRACES=FILE)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections import namedtuple
 from pathlib import Path
 
 import pandas as pd
 import pytest
+from hub_server import HubServer, Repository
 from hydra import compose, initialize_config_dir
 
 from ngram_trie.config import CONFIGS, PROJECT
@@ -70,7 +73,8 @@ def test_it_ends_in_the_files_of_the_embedded_run_with_three_readings(
 ) -> None:
     assert reproduce_paper.main(["--models", "vicuna_7b", *stand_ins]) == 0
     printed = capfd.readouterr().out
-    assert "REST's datastore of ShareGPT for vicuna_7b: done" in printed and "to download" in printed
+    assert "REST's datastore of ShareGPT for vicuna_7b (without: ~methods.rest): done" in printed
+    assert "GB, to download" not in printed  # everything lies in folders
     folder = tmp_path / "table1"
     names = {path.name for path in folder.iterdir()}
     assert names >= {"records.jsonl", "manifest.json", "traces.jsonl", "table.csv", "table.md", "phases.csv"}
@@ -91,10 +95,13 @@ def test_the_plan_names_every_download_and_does_nothing(
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a plan runs nothing"))
     assert reproduce_paper.main(["--models", "vicuna_7b", "llama2_7b_chat", "--plan"]) == 0
     printed = capsys.readouterr().out
-    for name in ("BAAI/bge-m3", "lmsys/vicuna-7b-v1.3", "ankner/hydra-vicuna-7b-v1.3", "meta-llama/Llama-2-7b-chat-hf"):
+    for name in ("BGE-M3", "lmsys/vicuna-7b-v1.3", "ankner/hydra-vicuna-7b-v1.3", "meta-llama/Llama-2-7b-chat-hf"):
         assert name in printed
     assert "JackFram/llama-68m" in printed and "In all:" in printed and not list(tmp_path.iterdir())
-    assert reproduce_paper.main(["--table", "4", "--plan", "--datasets", "spec_bench_rag"]) == 0
+    assert "gated: accept the Llama 2 Community License at https://huggingface.co/meta-llama" in printed
+    steps = [line.partition(": ")[0] for line in printed.splitlines() if line[0].isdigit()]
+    assert steps[0].endswith("weights for vicuna_7b") and steps[1].endswith("weights for llama2_7b_chat")
+    assert reproduce_paper.main(["--table=4", "--plan", "--datasets=spec_bench_rag"]) == 0
     printed = capsys.readouterr().out
     assert "Qwen/Qwen2-7B-Instruct" in printed and "~datasets.hagrid" in printed and "Wikipedia" not in printed
 
@@ -104,9 +111,60 @@ def test_space_stays_out_where_its_model_does_not_fit(
     gigabytes: int, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reproduce_paper, "gpu_gb", lambda: gigabytes)
-    step = reproduce_paper.plan(1, ["vicuna_7b"], ["hagrid"], ["~methods.hydra"])[-1]
-    assert ("~methods.space" not in step.command) == fits == (reproduce_paper.SPACE in dict(step.downloads))
-    assert "~methods.hydra" in step.command and ("without SPACE" in step.about) != fits
+    steps = reproduce_paper.plan(1, ["vicuna_7b"], ["hagrid"], ["~methods.hydra"])
+    names = {part.name for part in steps[0].downloads}
+    assert ("~methods.space" not in steps[-1].command) == fits == ("AntMan/vicuna-v1.3-7b-space" in names)
+    assert "ankner/hydra-vicuna-7b-v1.3" not in names and ("without SPACE" in steps[-1].about) != fits
+    # leaving it out oneself is no conflict
+    own = reproduce_paper.plan(1, ["vicuna_7b"], ["hagrid"], ["~methods.space"])
+    assert own[-1].command.count("~methods.space") == 1
+
+
+def test_what_lies_there_already_needs_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_paper, "RESULTS", tmp_path)
+
+    def room() -> float:
+        index = reproduce_paper.retrieval_steps(tmp_path / "paper" / "triviaqa")[0]
+        return sum(part.gigabytes for part in index.downloads if not part.repository) + sum(gb for _, gb in index.disk)
+
+    assert room() > 80
+    vectors = tmp_path / "retrieval" / "psgs_w100-bge_m3" / "vectors"
+    vectors.mkdir(parents=True)
+    (vectors / "header.json").write_text("{}")
+    with (vectors / "shard-00000.npy").open("wb") as file:
+        file.truncate(40 * 10**9)  # sparse
+    assert room() == pytest.approx(10, abs=0.1)
+
+
+def test_weights_are_fetched_in_one_kind_and_told_apart_from_their_absence(tmp_path: Path) -> None:
+    both = tmp_path / "both"
+    (both / "original").mkdir(parents=True)
+    for name in ("model.safetensors", "pytorch_model.bin", "config.json", "original/consolidated.pth"):
+        (both / name).write_text(name)
+    heads = tmp_path / "heads"
+    heads.mkdir()
+    (heads / "medusa_lm_head.pt").write_text("weights")
+    commit = "a" * 40
+    repositories = {
+        ("model", "someone/both"): Repository({commit: both}),
+        ("model", "someone/heads"): Repository({"main": heads}),
+        ("model", "someone/gated"): Repository({"main": both}, "gated"),
+    }
+    with HubServer(repositories) as hub:
+        environment = os.environ | {"HF_ENDPOINT": hub.url, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home")}
+        environment.pop("HF_TOKEN", None)
+
+        def fetch(*names: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-m", "scripts.reproduce_paper", "--fetch", *names]
+            return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120)
+
+        done = fetch(f"someone/both@{commit}", "someone/heads", "someone/gated")
+        files = {path.name for path in (tmp_path / "home" / "hub").glob("models--*/snapshots/*/*")}
+        assert files == {"model.safetensors", "config.json", "medusa_lm_head.pt"}
+        assert done.returncode == 1 and done.stderr.strip().splitlines()[-1] == (
+            "error: someone/gated cannot be fetched: it is gated and no token was given: accept the licence at "
+            "https://huggingface.co/someone/gated, then `hf auth login` or set HF_TOKEN"
+        )
 
 
 def test_what_cannot_work_is_said_before_anything_is_fetched(
@@ -124,6 +182,7 @@ def test_what_cannot_work_is_said_before_anything_is_fetched(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**9))
     message = said("--models", "vicuna_7b", "model.device=cpu")
+    assert said("datasets.hagrid.pth=x").startswith("error: Could not override 'datasets.hagrid.pth'")
     assert "1 GB are free" in message and "HF_HOME" in message and "\n" not in message
 
 
@@ -137,18 +196,25 @@ def test_what_a_failing_step_ends(tmp_path: Path, capfd: pytest.CaptureFixture[s
         return reproduce_paper.carry_out(steps)
 
     assert status() == 3 and not made.exists()
-    assert "first stopped; the same command goes on from there" in capfd.readouterr().err
+    assert "error: first: failed; with its cause mended the same command goes on there" in capfd.readouterr().err
     assert status(last=True) == 3 and made.exists()  # another model's turn
-    assert status(optional=True) == 0 and made.exists()
-    assert "first: failed; the table comes without it" in capfd.readouterr().err
 
 
-def test_every_command_of_the_plan_composes() -> None:
-    """What the steps are told is known to the scripts: names and fields, without running them."""
+def test_every_command_of_the_plan_is_one_that_its_script_takes() -> None:
     for table, models in reproduce_paper.MODELS.items():
-        for step in reproduce_paper.plan(table, models, reproduce_paper.DATASETS[:2]):
-            if step.command[1] == "scripts.run":
+        for step in reproduce_paper.plan(table, models, reproduce_paper.DATASETS):
+            script, arguments = step.command[1], list(step.command[2:])
+            if script in ("scripts.build_index", "scripts.retrieve"):
                 with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-                    config = compose("config", list(step.command[2:]))
-                assert list(config.datasets) == list(reproduce_paper.DATASETS[:2])
+                    config = compose("retrieval", arguments)
+                assert str(config.folder).endswith("psgs_w100-bge_m3")
+            elif script == "scripts.run":
+                config = reproduce_paper.composed(arguments)
+                assert list(config.datasets) == list(reproduce_paper.DATASETS)
                 assert config.model.name in config.output
+                assert config.datasets.triviaqa.path.endswith("paper/triviaqa/contexts.jsonl")
+            elif script == "scripts.build_datastore":
+                named = arguments[arguments.index("--tokenizer") + 1]
+                assert (CONFIGS / "model" / f"{named}.yaml").exists()
+            else:
+                assert script == "scripts.reproduce_paper" and arguments[0] == "--fetch"
