@@ -13,6 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
+from ngram_trie.hub import explain, first_line
+
 SUFFIXES = (".safetensors", ".pt", ".bin")
 Tensors = dict[str, torch.Tensor]
 
@@ -28,9 +30,9 @@ def locate(path: str, revision: str | None = None) -> Path:
     try:
         patterns = [f"*{suffix}" for suffix in (*SUFFIXES, ".json")]
         return Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # the hub client raises many kinds, for no network, no such repository, a gate
-        reason = str(error).splitlines()[0]
-        raise FileNotFoundError(f"weights {path!r}: no such folder, and the hub does not give them: {reason}") from None
+    except Exception as error:  # many libraries' own kinds
+        reason = explain(error, path, revision)
+        raise FileNotFoundError(f"weights {path!r} cannot be loaded: {reason}; or give a folder with them") from error
 
 
 def weight_parts(path: str, revision: str | None, how: str) -> dict[Path, str]:
@@ -51,7 +53,7 @@ def read_tensors(folder: Path) -> Tensors:
     Raises:
         FileNotFoundError: no weights there, or files that cannot be read.
     """
-    files = sorted(file for file in folder.iterdir() if file.suffix in SUFFIXES and file.name != "training_args.bin")
+    files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES and file.name != "training_args.bin")
     tensors: Tensors = {}
     for file in files:
         try:
@@ -61,11 +63,9 @@ def read_tensors(folder: Path) -> Tensors:
                 else torch.load(file, map_location="cpu", weights_only=True)
             )
         except (SafetensorError, RuntimeError, OSError, ValueError, EOFError) as error:
-            raise FileNotFoundError(f"{file}: not readable as weights: {str(error).splitlines()[0]}") from None
+            raise FileNotFoundError(f"{file}: not readable as weights: {first_line(error)}") from None
         except Exception as error:  # pickle.UnpicklingError: it holds more than tensors
-            raise FileNotFoundError(
-                f"{file}: holds more than tensors, not read: {str(error).splitlines()[0]}"
-            ) from None
+            raise FileNotFoundError(f"{file}: holds more than tensors, not read: {first_line(error)}") from None
         tensors |= part
     if not tensors:
         raise FileNotFoundError(f"{folder}: no weights there (*{', *'.join(SUFFIXES)})")

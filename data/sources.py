@@ -1,4 +1,4 @@
-"""Where the rows of a data set come from: the hub, one file of a hub repository, a plain download, a local file.
+"""Where the rows of a data set come from: the hub, files of a hub repository, a plain download, a local file.
 
 All give rows (mappings from field to value), keep what they fetched in a cache that serves without a network, and fail
 with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids every one of them to fetch.
@@ -67,6 +67,31 @@ def read_hub_file(name: str, hub: str, file: str, revision: str | None) -> Itera
     return read_local(Path(path))
 
 
+def read_hub_folder(hub: str, folder: str, split: str, revision: str | None, otherwise: str) -> Iterable[Row]:
+    """The rows of FOLDER/SPLIT-* of a repository on the hub; nothing else of it is fetched.
+
+    `datasets` cannot read a part of a repository: it looks for the files of the first configuration, whichever is
+    asked for.
+
+    Args:
+        otherwise: what helps whoever cannot fetch them.
+
+    Raises:
+        FileNotFoundError: they cannot be had.
+        ValueError: they are no files of rows.
+    """
+    pattern = f"{folder}/{split}-*"
+    try:
+        snapshot = Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[pattern]))
+    except Exception as error:  # many libraries' own kinds
+        reason = explain(error, hub, revision, "dataset")
+        raise FileNotFoundError(f"{pattern} of {hub} cannot be loaded: {reason}; {otherwise}") from error
+    if not any(snapshot.glob(pattern)):
+        page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
+        raise FileNotFoundError(f"{pattern} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")
+    return read_local(snapshot / folder, f"{split}-")
+
+
 def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
     """The rows of a file that is downloaded once and kept in `cache_folder()`.
 
@@ -77,35 +102,52 @@ def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
         FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
         ValueError: it is no file of rows.
     """
-    otherwise = remedy(name)
+    return read_local(fetch_url(url, checksum, remedy(name)))
+
+
+def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None, progress: bool = False) -> Path:
+    """A file that is downloaded once and kept.
+
+    Args:
+        checksum: "sha256:..." or "md5:...", of the file.
+        otherwise: what helps whoever cannot fetch it.
+        folder: where it is kept; None for `cache_folder()`.
+        progress: draw a bar.
+
+    Raises:
+        FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
+    """
     try:
         import pooch
         import requests
     except ImportError:
         raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
     # By its checksum, so that sets of one file share it, and another version of it is another file.
-    folder, file = cache_folder(), f"{checksum.rpartition(':')[2][:8]}-{Path(url).name}"
-    if constants.HF_HUB_OFFLINE and not (folder / file).exists():
-        raise FileNotFoundError(
-            f"{url} is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}"
-        )
+    algorithm, _, digest = checksum.rpartition(":")
+    kept = (folder or cache_folder()) / f"{digest[:8]}-{Path(url).name}"
+    if constants.HF_HUB_OFFLINE:
+        if kept.exists() and pooch.file_hash(str(kept), alg=algorithm or "sha256") == digest:
+            return kept
+        state = "damaged in the cache" if kept.exists() else "not in the cache"
+        raise FileNotFoundError(f"{url} is {state}, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}")
     pooch.get_logger().setLevel("WARNING")
     try:
-        path = pooch.retrieve(url, checksum, fname=file, path=folder)
+        return Path(pooch.retrieve(url, checksum, fname=kept.name, path=kept.parent, progressbar=progress))
     except (OSError, ValueError) as error:  # those of requests and of the disk; a ValueError where the checksum differs
         if full := disk_full(error):
-            reason = f"{full}, or set NGRAM_TRIE_DATA to a folder on another disk"
+            reason = full if folder else f"{full}, or set NGRAM_TRIE_DATA to a folder on another disk"
         elif "known hash" in str(error):
             found = re.findall(r"\b[0-9a-f]{32,}\b", str(error))[-1]
             reason = f"its checksum is {found}, not {checksum}: a damaged download, or the file has changed; try again"
         elif (response := getattr(error, "response", None)) is not None:
             reason = f"the server answered {response.status_code}"
+        elif isinstance(error, requests.exceptions.ChunkedEncodingError):
+            reason = "the download was cut short: run the same command again"
         elif isinstance(error, requests.ConnectionError | requests.Timeout):
-            reason = f"no network: {url.split('/')[2]} cannot be reached, and it is not in {folder}"
+            reason = f"no network: {url.split('/')[2]} cannot be reached, and it is not in {kept.parent}"
         else:
             reason = first_line(error)
         raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
-    return read_local(Path(path))
 
 
 def cache_folder() -> Path:

@@ -189,6 +189,7 @@ class Client:
             "no_proxy": "127.0.0.1",
         }
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGING"))}
+        self.home = home
         self._process = subprocess.Popen(
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
@@ -199,7 +200,7 @@ class Client:
         )
 
     def ask(self, what: str, *args: Any, token: str = "", full: bool = False, **kwargs: Any) -> dict[str, Any]:
-        """Load "model", "tokenizer" or "dataset"; {"error": text} if that failed, else what was loaded in short.
+        """Load "model", "dataset" or another of `serve_requests`: what was loaded, in short, or {"error": text}.
 
         Args:
             token: as HF_TOKEN.
@@ -226,6 +227,7 @@ def serve_requests() -> None:
     from huggingface_hub.utils import _http
     from omegaconf import OmegaConf
 
+    from baselines.checkpoints import locate, read_tensors
     from ngram_trie.config import CONFIGS, build
     from ngram_trie.target import load_model, load_tokenizer
 
@@ -240,6 +242,27 @@ def serve_requests() -> None:
         built = build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
         return [question.message for question in built.questions]
 
+    def weights(path: str, revision: str | None = None) -> Any:
+        return {key: float(value.sum()) for key, value in read_tensors(locate(path, revision)).items()}
+
+    def configured(group: str, file: str, **fields: Any) -> Any:
+        return build(OmegaConf.merge(OmegaConf.load(CONFIGS / f"{group}/{file}.yaml"), fields), group)
+
+    def encoder(**fields: Any) -> Any:
+        return configured("encoder", "bge_m3", **fields).encode_passages(["A passage."]).tolist()
+
+    def reranker(**fields: Any) -> Any:
+        return configured("reranker", "bge_reranker_v2_m3", **fields).scores("What?", ["A passage."]).tolist()
+
+    def corpus(**fields: Any) -> Any:
+        passages = configured("corpus", "psgs_w100", **fields)
+        return passages.contents(0, len(passages))
+
+    def questions(**fields: Any) -> Any:
+        asked = build(OmegaConf.merge(OmegaConf.load(CONFIGS / "retrieval.yaml").questions, fields), "questions")
+        return [[question.id, question.question, question.answers] for question in asked]
+
+    loaders = [model, tokenizer, dataset, weights, encoder, reranker, corpus, questions]
     # The hub's client waits half a minute, in five steps, before it gives up on a network.
     _http.time = mock.Mock(wraps=_http.time, sleep=lambda seconds: None)  # type: ignore[attr-defined]
 
@@ -251,7 +274,7 @@ def serve_requests() -> None:
         os.environ.pop("HF_TOKEN", None)
         if request["token"]:
             os.environ["HF_TOKEN"] = request["token"]
-        load = {"model": model, "tokenizer": tokenizer, "dataset": dataset}[request["what"]]
+        load = {loader.__name__: loader for loader in loaders}[request["what"]]
         places = ["huggingface_hub.file_download.http_get", "pooch.downloaders.HTTPDownloader.__call__"]
         patches = [mock.patch(place, no_space) for place in places if request["full"]]
         for patch in patches:

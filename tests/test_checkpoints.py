@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch
@@ -10,6 +11,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from baselines.checkpoints import fill, locate, read_tensors, weight_parts
+
+NOT_CACHED = (
+    "weights '{}' cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; "
+    "or give a folder with them"
+)
 
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "pytorch_model.bin"])
@@ -33,8 +39,9 @@ def test_no_pickle_is_run(tmp_path: Path) -> None:
 
 
 def test_a_torn_file_and_an_empty_folder_are_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no weights there"):
-        read_tensors(tmp_path)
+    for empty in (tmp_path, tmp_path / "absent"):
+        with pytest.raises(FileNotFoundError, match="no weights there"):
+            read_tensors(empty)
     (tmp_path / "a.safetensors").write_bytes(b"torn")
     with pytest.raises(FileNotFoundError, match=r"a\.safetensors: not readable") as error:
         read_tensors(tmp_path)
@@ -57,13 +64,18 @@ def test_weights_are_a_folder_or_what_the_hub_gives_and_else_a_missing_part(
     monkeypatch.setattr("baselines.checkpoints.snapshot_download", lambda *args, **options: str(tmp_path))
     assert weight_parts("someone/weights", "abc", "how") == {tmp_path: "how"}
     monkeypatch.undo()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (where, why), *rest = weight_parts("someone/weights", None, "how").items()
-    assert not where.exists() and "the hub does not give them" in why and not rest
+    assert where == Path("someone/weights") and why == NOT_CACHED.format("someone/weights") and not rest
 
 
-def test_an_unreachable_hub_is_said_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_hub_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(FileNotFoundError, match="weights 'someone/nothing-of-this-name': no such folder") as error:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(FileNotFoundError) as error:
         locate("someone/nothing-of-this-name")
-    assert "\n" not in str(error.value)
+    assert str(error.value) == NOT_CACHED.format("someone/nothing-of-this-name")
+    monkeypatch.setattr("baselines.checkpoints.snapshot_download", mock.Mock(side_effect=RuntimeError()))
+    with pytest.raises(FileNotFoundError, match=r"^weights 'a/b' cannot be loaded: RuntimeError; or give"):
+        locate("a/b")

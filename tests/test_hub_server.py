@@ -5,6 +5,7 @@ What is loaded comes from a stand-in (tests/hub_server.py) into caches of this m
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import shutil
@@ -16,6 +17,8 @@ import pytest
 import torch
 import yaml
 from hub_server import PROJECT, Client, HubServer, Repository
+from safetensors.torch import save_file
+from tiny_bge import ROWS, save_tiny_bge
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ngram_trie.target import load_model, load_tokenizer
@@ -34,11 +37,28 @@ SPEC_BENCH = [
     {"question_id": 481 + i, "category": "rag", "turns": [f"A passage.\nQuestion {i}?"], "reference": [["an answer"]]}
     for i in range(3)
 ]
+#: As TriviaQA's validation split: a question of Wikipedia's pages again with those of the web.
+TRIVIAQA = [
+    {
+        "question": f"Who was {i}?",
+        "question_id": f"tc_{i}",
+        "question_source": "http://www.triviacountry.com/",
+        "entity_pages": {"title": [], "wiki_context": []},
+        "answer": {"value": f"Name {i}", "aliases": [f"Name {i}", f"N. {i}"], "normalized_aliases": [f"n {i}"]},
+    }
+    for i in (0, 1, 0)
+]
+PASSAGES = gzip.compress(
+    "\n".join(["id\ttext\ttitle", *(f"{row['id']}\t{row['text']}\t{row['title']}" for row in ROWS[:3])]).encode()
+    + b"\n",
+    mtime=0,
+)
 
 
-def pinned(dataset: str) -> str:
+def pinned(file: str, part: str | None = None) -> str:
     """The revision that the configuration asks for."""
-    return yaml.safe_load((PROJECT / "configs" / "dataset" / f"{dataset}.yaml").read_text())["revision"]
+    config = yaml.safe_load((PROJECT / "configs" / f"{file}.yaml").read_text())
+    return (config[part] if part else config)["revision"]
 
 
 def save_model(folder: Path, seed: int) -> Path:
@@ -94,7 +114,51 @@ def published(folder: Path) -> dict[tuple[str, str], Repository]:
     other = Path(shutil.copytree(hagrid.parent, folder / "other"))
     (other / "hagrid-v1.0-en" / "dev.jsonl").write_bytes(b"<html>Sign in</html>")
 
+    trivia_qa = folder / "trivia_qa"
+    configs = []
+    # that of `datasets`' first look is not the one that is asked for
+    for subset in ("rc", "rc.nocontext"):
+        (trivia_qa / subset).mkdir(parents=True)
+        files = []
+        for split in ("train", "validation"):
+            rows = TRIVIAQA if subset == "rc.nocontext" else TRIVIAQA[:2]
+            pd.DataFrame(rows).to_parquet(trivia_qa / subset / f"{split}-00000-of-00001.parquet")
+            files.append({"split": split, "path": f"{subset}/{split}-*"})
+        configs.append({"config_name": subset, "data_files": files})
+    (trivia_qa / "README.md").write_text(f"---\n{yaml.safe_dump({'configs': configs})}---\n")
+    newer_trivia_qa = Path(shutil.copytree(trivia_qa, folder / "trivia_qa_newer"))
+    pd.DataFrame(TRIVIAQA[1:2]).to_parquet(newer_trivia_qa / "rc.nocontext" / "validation-00000-of-00001.parquet")
+    (newer_trivia_qa / "rc.nocontext" / "train-00000-of-00001.parquet").write_bytes(b"PAR1 and no more")
+
+    bge = save_tiny_bge(folder / "bge")
+    (bge / "m3" / "onnx").mkdir()
+    (bge / "m3" / "onnx" / "model.onnx").write_bytes(b"the weights again")
+    bad_m3 = Path(shutil.copytree(bge / "m3", folder / "bad_m3"))
+    (bad_m3 / "pytorch_model.bin").write_bytes((bad_m3 / "pytorch_model.bin").read_bytes()[:3000])
+    bad_reranker = Path(shutil.copytree(bge / "reranker", folder / "bad_reranker"))
+    (bad_reranker / "model.safetensors").write_bytes((bad_reranker / "model.safetensors").read_bytes()[:3000])
+
+    heads = folder / "heads"
+    heads.mkdir()
+    torch.save({"0.0.linear.weight": torch.ones(2, 2)}, heads / "medusa_lm_head.pt")
+    (heads / "config.json").write_text('{"medusa_num_heads": 1}')
+    (heads / "README.md").write_text("not fetched")
+    newer_heads = folder / "newer_heads"
+    newer_heads.mkdir()
+    save_file({"0.0.linear.weight": torch.zeros(2, 2)}, newer_heads / "medusa_lm_head.safetensors")
+
     return {
+        ("model", "BAAI/bge-m3"): Repository({pinned("encoder/bge_m3"): bge / "m3"}),
+        ("model", "BAAI/bge-reranker-v2-m3"): Repository({pinned("reranker/bge_reranker_v2_m3"): bge / "reranker"}),
+        ("model", "some/closed"): Repository({"main": bge / "m3"}, "gated"),
+        ("dataset", "some/closed"): Repository({"main": trivia_qa}, "gated"),
+        ("model", "some/large"): Repository({"main": bge / "m3"}),
+        ("model", "some/bad-m3"): Repository({"main": bad_m3}),
+        ("model", "some/bad-reranker"): Repository({"main": bad_reranker}),
+        ("model", "some/heads"): Repository({"main": newer_heads, "v1": heads}),
+        ("dataset", "mandarjoshi/trivia_qa"): Repository(
+            {"main": newer_trivia_qa, pinned("retrieval", "questions"): trivia_qa}
+        ),
         ("model", "some/model"): Repository({"main": model, "v2": save_model(folder / "second", 2)}),
         ("model", "some/gated"): Repository({"main": model}, "gated"),
         ("model", "some/unavailable"): Repository({"main": model}, "unavailable"),
@@ -102,18 +166,23 @@ def published(folder: Path) -> dict[tuple[str, str], Repository]:
         ("model", "some/damaged"): Repository({"main": damaged}),
         ("model", "some/wordless"): Repository({"main": wordless}),
         ("model", "some/other"): Repository({"main": model}),
-        ("dataset", "openai/gsm8k"): Repository({"main": newer, pinned("gsm8k"): gsm8k}),
+        ("dataset", "openai/gsm8k"): Repository({"main": newer, pinned("dataset/gsm8k"): gsm8k}),
         ("dataset", "HuggingFaceH4/mt_bench_prompts"): Repository({"main": folder / "mt_bench"}),
-        ("dataset", "openai/openai_humaneval"): Repository({pinned("humaneval"): folder / "humaneval"}),
+        ("dataset", "openai/openai_humaneval"): Repository({pinned("dataset/humaneval"): folder / "humaneval"}),
         ("dataset", "some/gated"): Repository({"main": gsm8k}, "gated"),
-        ("dataset", "miracl/hagrid"): Repository({"main": other, pinned("hagrid"): hagrid.parent}),
-        ("dataset", "some/cut-short"): Repository({pinned("hagrid"): hagrid.parent}, "cut short"),
+        ("dataset", "miracl/hagrid"): Repository({"main": other, pinned("dataset/hagrid"): hagrid.parent}),
+        ("dataset", "some/cut-short"): Repository({pinned("dataset/hagrid"): hagrid.parent}, "cut short"),
     }
 
 
 @pytest.fixture(scope="module")
 def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubServer]:
-    files = {"/question.jsonl": lines(SPEC_BENCH), "/changed.jsonl": b"something else"}
+    files = {
+        "/question.jsonl": lines(SPEC_BENCH),
+        "/changed.jsonl": b"something else",
+        "/psgs.tsv.gz": PASSAGES,
+        "/psgs-changed.tsv.gz": PASSAGES[:-9],
+    }
     with HubServer(published(tmp_path_factory.mktemp("published")), files) as server:
         yield server
 
@@ -189,7 +258,7 @@ def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: lis
     )
     assert never[3] == (
         f"dataset hagrid: hagrid-v1.0-en/train.jsonl of miracl/hagrid {reason} copy from "
-        f"https://huggingface.co/datasets/miracl/hagrid/tree/{pinned('hagrid')}: " + copy.format("hagrid")
+        f"https://huggingface.co/datasets/miracl/hagrid/tree/{pinned('dataset/hagrid')}: " + copy.format("hagrid")
     )
     assert never[4].startswith(f"dataset spec_bench: {hub.url}/question.jsonl cannot be loaded: no network: 127.0.0.1:")
     assert never[4].endswith(f"; or give a copy: {copy.format('spec_bench')}")
@@ -321,6 +390,155 @@ def test_a_download_must_be_the_file_that_is_meant(hub: HubServer, client: Clien
     )
     missing = client.ask("dataset", "spec_bench", **spec_bench(hub, "missing.jsonl"))["error"]
     assert "/missing.jsonl cannot be loaded: the server answered 4" in missing
+
+
+def passages(hub: HubServer, file: str = "psgs.tsv.gz") -> dict[str, str]:
+    return {"url": f"{hub.url}/{file}", "md5": hashlib.md5(PASSAGES).hexdigest()}
+
+
+def test_what_retrieval_and_heads_fetch_loads_without_the_hub(hub: HubServer, clients: list[Client]) -> None:
+    wanted = [
+        ("questions", (), {}),
+        ("questions", (), {"revision": None}),
+        ("encoder", (), {}),
+        ("reranker", (), {}),
+        ("weights", ("some/heads",), {}),
+        ("weights", ("some/heads", "v1"), {}),
+        ("corpus", (), passages(hub)),
+    ]
+    before = len(hub.requests)
+    first = [clients[0].ask(what, *args, **kwargs) for what, args, kwargs in wanted]
+    assert not [answer for answer in first if "error" in answer]
+    loaded = [answer["loaded"] for answer in first]
+    who = [[f"tc_{i}", f"Who was {i}?", [f"Name {i}", f"N. {i}", f"n {i}"]] for i in range(2)]
+    assert loaded[0] == who and loaded[1] == who[1:]  # the second is of its newest revision
+    assert len(loaded[2][0]) == 32 and len(loaded[3]) == 1
+    assert loaded[4] == {"0.0.linear.weight": 0.0} and loaded[5] == {"0.0.linear.weight": 4.0}
+    assert loaded[6] == [f"{row['title']}\n{row['text']}" for row in ROWS[:3]]
+    # no other split or subset, no weights in other formats, no more than weights of heads
+    fetched = [
+        line.rpartition("/")[2] for line in hub.requests[before:] if line.startswith("GET") and "resolve" in line
+    ]
+    assert "validation-00000-of-00001.parquet" in fetched and "medusa_lm_head.pt" in fetched
+    assert not {"train-00000-of-00001.parquet", "README.md", "model.onnx"} & set(fetched)
+    assert not [line for line in hub.requests[before:] if "/rc/" in line]
+    asked = len(hub.requests)
+    for what, args, kwargs in (wanted[0], wanted[3], wanted[6]):
+        clients[0].ask(what, *args, **kwargs)
+    assert len(hub.requests) == asked  # what is pinned and in the cache needs no look at the hub
+    hub.__exit__()
+    try:
+        again = [clients[1].ask(what, *args, **kwargs).get("loaded") for what, args, kwargs in wanted]
+        never = [
+            clients[1].ask("questions", split="train")["error"],
+            clients[1].ask("encoder", path="some/never", revision=None)["error"],
+            clients[1].ask("reranker", path="some/never", revision=None)["error"],
+            clients[1].ask("weights", "some/never")["error"],
+            clients[1].ask("corpus", **passages(hub) | {"md5": "0" * 32})["error"],
+        ]
+        folder = clients[1].home / "data"
+    finally:
+        hub.__enter__()
+    assert again == loaded
+    reason = f"cannot be loaded: no network: {hub.url} cannot be reached, and it is not in the cache; or give a"
+    assert never == [
+        f"questions: rc.nocontext/train-* of mandarjoshi/trivia_qa {reason} {COPY_OF_QUESTIONS}",
+        f"encoder: encoder.path=some/never {reason} {SNAPSHOT}: encoder.path=FOLDER",
+        f"reranker: reranker.path=some/never {reason} {SNAPSHOT}: reranker.path=FOLDER",
+        f"weights 'some/never' {reason} folder with them",
+        f"corpus: {hub.url}/psgs.tsv.gz cannot be loaded: no network: 127.0.0.1:{hub.port} cannot be reached, and it "
+        f"is not in {folder}; or give a copy: corpus=file corpus.path=FILE",
+    ]
+
+
+SNAPSHOT = "folder with a copy of its snapshot"
+COPY_OF_QUESTIONS = "copy from https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE"
+GATED = "it is gated and {0}: accept the licence at https://huggingface.co/{1}, then `hf auth login` or set HF_TOKEN"
+REFUSED = [
+    ("some/closed", None, "", GATED.format("no token was given", "{page}")),
+    ("some/closed", None, "stranger", GATED.format("the token in use has no access to it", "{page}")),
+    (
+        "{own}",
+        "v3",
+        "",
+        "it has no revision 'v3'; there are those at https://huggingface.co/{page}/commits/main, and null is its "
+        "newest",
+    ),
+    (
+        "some/none",
+        None,
+        "",
+        "{it} has no such {kind} or it is private: check the id at https://huggingface.co/{page}; if it is private, "
+        "`hf auth login` or set HF_TOKEN",
+    ),
+    ("{own}", "v1", "expired", "the token in use is not valid or has no access: `hf auth login` or set HF_TOKEN"),
+]
+
+
+@pytest.mark.parametrize(("hub_id", "revision", "token", "reason"), REFUSED)
+@pytest.mark.parametrize("what", ["questions", "encoder", "reranker", "weights"])
+def test_what_retrieval_and_heads_are_refused(
+    client: Client, what: str, hub_id: str, revision: str | None, token: str, reason: str
+) -> None:
+    own = "mandarjoshi/trivia_qa" if what == "questions" else "some/model"
+    hub_id = hub_id.format(own=own)
+    if what == "questions":
+        reason = reason.format(it="the hub", kind="dataset", page=f"datasets/{hub_id}")
+        copy = COPY_OF_QUESTIONS.replace("mandarjoshi/trivia_qa", hub_id)
+        error = f"questions: rc.nocontext/validation-* of {hub_id} cannot be loaded: {reason}; or give a {copy}"
+        assert client.ask(what, hub=hub_id, revision=revision, token=token) == {"error": error}
+        return
+    reason = reason.format(it="it is no folder, and the hub", kind="model", page=hub_id)
+    if what == "weights":
+        error = f"weights '{hub_id}' cannot be loaded: {reason}; or give a folder with them"
+        assert client.ask(what, hub_id, revision, token=token) == {"error": error}
+        return
+    error = f"{what}: {what}.path={hub_id} cannot be loaded: {reason}; or give a {SNAPSHOT}: {what}.path=FOLDER"
+    assert client.ask(what, path=hub_id, revision=revision, token=token) == {"error": error}
+
+
+def test_what_retrieval_and_heads_fetched_damaged(hub: HubServer, client: Client) -> None:
+    for what, name in (("encoder", "bad-m3"), ("reranker", "bad-reranker")):
+        error = client.ask(what, path=f"some/{name}", revision=None)["error"]
+        folder = client.home / "hf" / "hub" / f"models--some--{name}"
+        assert error.startswith(f"{what}: {what}.path={folder}/snapshots/") and "\n" not in error
+        assert error.endswith(f"): if a file is missing, cut short or damaged, fetch it again, after deleting {folder}")
+    error = client.ask("weights", "some/damaged")["error"]
+    assert "model.safetensors: not readable as weights: " in error and "\n" not in error
+    error = client.ask("questions", split="train", revision="main")["error"]
+    assert "train-00000-of-00001.parquet: not readable as parquet (" in error and "\n" not in error
+    assert client.ask("questions", split="dev")["error"] == (
+        "questions: rc.nocontext/dev-* of mandarjoshi/trivia_qa cannot be loaded: it has no such file: see "
+        f"https://huggingface.co/datasets/mandarjoshi/trivia_qa/tree/{pinned('retrieval', 'questions')}; "
+        f"or give a {COPY_OF_QUESTIONS}"
+    )
+    otherwise = "or give a copy: corpus=file corpus.path=FILE"
+    changed, found = passages(hub, "psgs-changed.tsv.gz"), hashlib.md5(PASSAGES[:-9]).hexdigest()
+    assert client.ask("corpus", **changed)["error"] == (
+        f"corpus: {changed['url']} cannot be loaded: its checksum is {found}, not md5:{changed['md5']}: a damaged "
+        f"download, or the file has changed; try again; {otherwise}"
+    )
+    missing = passages(hub, "missing.tsv.gz")
+    assert client.ask("corpus", **missing)["error"] == (
+        f"corpus: {missing['url']} cannot be loaded: the server answered 401; {otherwise}"
+    )
+
+
+def test_a_disk_that_retrieval_and_heads_fill(hub: HubServer, client: Client) -> None:
+    full = "cannot be loaded: the disk is full: make room, or set {0} to a folder on another disk; or give a"
+    home = full.format("HF_HOME")
+    for what in ("encoder", "reranker"):
+        assert client.ask(what, path="some/large", revision="main", full=True)["error"] == (
+            f"{what}: {what}.path=some/large {home} {SNAPSHOT}: {what}.path=FOLDER"
+        )
+    assert client.ask("weights", "some/large", full=True)["error"] == (f"weights 'some/large' {home} folder with them")
+    assert client.ask("questions", subset="rc", full=True)["error"] == (
+        f"questions: rc/validation-* of mandarjoshi/trivia_qa {home} {COPY_OF_QUESTIONS}"
+    )
+    fresh = passages(hub) | {"md5": "1" * 32}
+    assert client.ask("corpus", **fresh, full=True)["error"] == (
+        f"corpus: {fresh['url']} {full.format('NGRAM_TRIE_DATA')} copy: corpus=file corpus.path=FILE"
+    )
 
 
 def test_a_folder_that_holds_no_model(tmp_path: Path) -> None:

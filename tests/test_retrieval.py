@@ -4,21 +4,25 @@ the two scripts end to end, and every message.
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import json
-import logging
+import shutil
 from pathlib import Path
+from unittest import mock
 
 import datasets
 import numpy as np
+import pandas as pd
 import pooch
 import pytest
+import requests
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
-from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForSequenceClassification, XLMRobertaModel
+from tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
+from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
 from data.retrieval.corpus import Corpus
 from data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
@@ -29,16 +33,13 @@ from ngram_trie import config as configuration
 from ngram_trie.records import RunManifest
 from scripts import build_index, retrieve
 
+#: Tests run under HF_HUB_OFFLINE.
+NOT_CACHED = (
+    "cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; "
+    "or give a folder with a copy of its snapshot"
+)
 SHARED = Path(__file__).parents[2] / "shared" / "retrieval"
 GROUPS = ("corpus", "encoder", "reranker")
-CITIES = ["Paris", "Rome", "Oslo", "Lima", "Cairo", "Delhi", "Quito", "Minsk", "Tunis", "Seoul"]
-RIVERS = ["Seine", "Tiber", "Aker", "Rimac", "Nile", "Yamuna", "Machangara", "Svislach", "Medjerda", "Han"]
-ROWS = [
-    {"id": number, "title": city, "text": f"{city} lies on the river {river}; part {part} of its story."}
-    for number, (city, river, part) in enumerate(
-        (city, river, part) for part in range(4) for city, river in zip(CITIES, RIVERS, strict=True)
-    )
-]
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +47,11 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Arrow files go to a temporary folder, and no progress bars to the log."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("arrow"))
     datasets.disable_progress_bars()
+
+
+@pytest.fixture
+def empty_hub_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))
 
 
 def write_lines(path: Path, rows: list) -> str:
@@ -69,40 +75,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def bge(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders laid out as snapshots of BGE-M3 ("m3") and its reranker ("reranker"): XLM-R with random weights."""
-    folder = tmp_path_factory.mktemp("bge")
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-    tokenizer.train_from_iterator(
-        [row["text"] for row in ROWS], trainers.BpeTrainer(vocab_size=200, special_tokens=special, show_progress=False)
-    )
-    tokenizer.post_processor = processors.TemplateProcessing(
-        "<s> $A </s>", "<s> $A </s> </s> $B </s>", [("<s>", 0), ("</s>", 2)]
-    )
-    names = dict(zip(("bos", "pad", "eos", "unk", "mask"), special, strict=True))
-    tokens = {f"{name}_token": token for name, token in names.items()} | {"cls_token": "<s>", "sep_token": "</s>"}
-    config = XLMRobertaConfig(
-        vocab_size=tokenizer.get_vocab_size(),
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=48,
-        max_position_embeddings=130,
-        type_vocab_size=1,
-        initializer_range=0.3,
-        num_labels=1,
-        pad_token_id=1,
-    )
-    torch.manual_seed(0)
-    for name, model in (("m3", XLMRobertaModel(config)), ("reranker", XLMRobertaForSequenceClassification(config))):
-        model.save_pretrained(folder / name)
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=128, **tokens).save_pretrained(
-            folder / name
-        )
-    torch.save(torch.nn.Linear(32, 32).state_dict(), folder / "m3" / "colbert_linear.pt")
-    torch.save(torch.nn.Linear(32, 1).state_dict(), folder / "m3" / "sparse_linear.pt")
-    return folder
+    return save_tiny_bge(tmp_path_factory.mktemp("bge"))
 
 
 def composed(*overrides: str) -> DictConfig:
@@ -174,15 +147,63 @@ def test_a_passage_without_text_is_named(tmp_path: Path) -> None:
 def test_a_known_corpus_is_fetched_once_and_checked(
     passages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pooch.get_logger().setLevel(logging.ERROR)
+    """It is kept in NGRAM_TRIE_DATA or in the folder given, and HF_HUB_OFFLINE, which tests run under, is heeded."""
     url, md5 = "https://example.invalid/cities.jsonl", hashlib.md5(Path(passages).read_bytes()).hexdigest()
-    (tmp_path / "cities.jsonl").write_bytes(Path(passages).read_bytes())
-    assert len(Corpus(url=url, md5=md5, cache=str(tmp_path))) == 40  # cached: nobody is asked
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", lambda *_, **__: (_ for _ in ()).throw(OSError("no route")))
-    with pytest.raises(
-        FileNotFoundError, match=r"cannot be had \(no route\); give a copy of the file: corpus.path=FILE"
-    ):
-        Corpus(url=url, md5="0" * 32, cache=str(tmp_path))
+    asked = []
+
+    def download(self: object, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
+        asked.append(url)
+        Path(output_file).write_bytes(Path(passages).read_bytes())
+
+    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", download)
+    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path / "data"))
+    otherwise = "or give a copy: corpus=file corpus.path=FILE"
+    forbidden = f"and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}"
+    for cache, folder in ((None, tmp_path / "data"), (str(tmp_path / "own"), tmp_path / "own")):
+        with pytest.raises(FileNotFoundError) as error:
+            Corpus(url=url, md5=md5, cache=cache)
+        assert str(error.value) == f"{url} is not in the cache, {forbidden}"
+        with monkeypatch.context() as online:
+            online.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+            assert len(Corpus(url=url, md5=md5, cache=cache)) == 40
+        kept = folder / f"{md5[:8]}-cities.jsonl"
+        assert len(Corpus(url=url, md5=md5, cache=cache)) == 40 and kept.exists()
+        kept.write_bytes(b"another file")
+        with pytest.raises(FileNotFoundError) as error:
+            Corpus(url=url, md5=md5, cache=cache)
+        assert str(error.value) == f"{url} is damaged in the cache, {forbidden}"
+    assert asked == [url, url]
+    with monkeypatch.context() as online:
+        online.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        with pytest.raises(FileNotFoundError) as error:
+            Corpus(url=url, md5="0" * 32)
+        assert str(error.value) == (
+            f"{url} cannot be loaded: its checksum is {md5}, not md5:{'0' * 32}: a damaged download, or the file has "
+            f"changed; try again; {otherwise}"
+        )
+        for failure, reason in (
+            (OSError("no route"), "no route"),
+            (OSError(), "OSError"),
+            (requests.exceptions.ChunkedEncodingError(), "the download was cut short: run the same command again"),
+            (OSError(errno.ENOSPC, "full"), "the disk is full: make room"),
+        ):
+            online.setattr(pooch.HTTPDownloader, "__call__", mock.Mock(side_effect=failure))
+            with pytest.raises(FileNotFoundError) as error:
+                Corpus(url=url, md5="0" * 32, cache=str(tmp_path))
+            assert str(error.value) == f"{url} cannot be loaded: {reason}; {otherwise}"
+
+
+def test_a_full_disk_under_the_arrow_file_is_named(passages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("datasets.load_dataset", mock.Mock(side_effect=OSError(errno.ENOSPC, "full")))
+    with pytest.raises(FileNotFoundError) as error:
+        Corpus(passages)
+    assert str(error.value) == (
+        f"corpus.path={passages} cannot be loaded: the disk is full: make room, or set HF_DATASETS_CACHE to a folder "
+        "on another disk"
+    )
+
+
+def test_a_corpus_must_be_given() -> None:
     with pytest.raises(FileNotFoundError, match="no such file"):
         Corpus("nowhere.jsonl")
     with pytest.raises(FileNotFoundError, match=r"give corpus.path=FILE"):
@@ -207,7 +228,7 @@ def test_questions_of_both_layouts(tmp_path: Path, questions: str) -> None:
         ({"id": 1, "question": "x", "answers": "x"}, "question 1: no field 'answers', or not of its kind"),
         ({"question": "x", "answers": ["x"]}, "no field 'id'"),
         ({"id": 1, "question": "x", "answers": []}, "at least one"),
-        (["x"], "not a JSON object"),
+        (["x"], "row 1 is no object with named fields"),
     ],
 )
 def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) -> None:
@@ -215,9 +236,27 @@ def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) ->
         read_questions("hub", path=write_lines(tmp_path / "q.jsonl", [row]))
 
 
-def test_no_questions_say_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"the hub does not give mandarjoshi/trivia_qa .*questions.path=FILE"):
+def test_of_questions_with_one_id_the_first_is_asked(tmp_path: Path) -> None:
+    """As those of TriviaQA that have pages of the web and of Wikipedia."""
+    rows = [{"id": f"q{n}", "question": f"{n}?", "answers": [f"{place}"]} for place, n in enumerate([0, 1, 0, 2, 1, 3])]
+    for path in (tmp_path / "q.jsonl", tmp_path / "q.json", tmp_path / "q.parquet"):
+        if path.suffix == ".parquet":
+            pd.DataFrame(rows).to_parquet(path)
+        else:
+            path.write_text(json.dumps(rows) if path.suffix == ".json" else "\n".join(map(json.dumps, rows)))
+        asked = read_questions("hub", path=str(path), limit=3)
+        assert [(q.id, q.answers) for q in asked] == [("q0", ["0"]), ("q1", ["1"]), ("q2", ["3"])]
+        assert [q.id for q in read_questions("hub", path=str(path))] == ["q0", "q1", "q2", "q3"]
+
+
+def test_no_questions_say_what_to_do(tmp_path: Path, empty_hub_cache: None) -> None:
+    with pytest.raises(FileNotFoundError) as error:
         read_questions("mandarjoshi/trivia_qa", "rc.nocontext")
+    assert str(error.value) == (
+        "rc.nocontext/validation-* of mandarjoshi/trivia_qa cannot be loaded: it is not in the cache, and "
+        "HF_HUB_OFFLINE forbids to fetch it: unset that; or give a copy from "
+        "https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE"
+    )
     with pytest.raises(FileNotFoundError, match="no such file"):
         read_questions("hub", path="nowhere.jsonl")
     with pytest.raises(ValueError, match="no questions"):
@@ -290,15 +329,19 @@ def test_equal_scores_keep_the_order_of_the_search() -> None:
         (
             [],
             "encoder",
-            r"encoder.path=BAAI/bge-m3: no such folder, and the hub does not give it .*encoder.path=FOLDER",
+            f"encoder.path=BAAI/bge-m3 {NOT_CACHED}: encoder.path=FOLDER$",
         ),
         (
             [],
             "reranker",
-            r"reranker.path=BAAI/bge-reranker-v2-m3: no such folder.*copy a snapshot.*reranker.path=FOLDER",
+            f"reranker.path=BAAI/bge-reranker-v2-m3 {NOT_CACHED}: reranker.path=FOLDER$",
         ),
         (["reranker=late_interaction", "reranker.dtype=int8"], "reranker", r"reranker.dtype=int8: must be float32"),
-        (["encoder=minilm", "encoder.path=nowhere"], "encoder", r"encoder.path=nowhere: no such folder"),
+        (
+            ["encoder=minilm", "encoder.path=nowhere"],
+            "encoder",
+            f"encoder.path=nowhere {NOT_CACHED}: encoder.path=FOLDER$",
+        ),
         (["encoder.path={empty}"], "encoder", "encoder.path=.*no config.json; it is not a whole snapshot of BGE-M3"),
         (
             ["reranker.path={empty}"],
@@ -309,11 +352,31 @@ def test_equal_scores_keep_the_order_of_the_search() -> None:
         (["reranker=late_interaction", "reranker.path={empty}"], "reranker", "reranker.path=.*no modules.json"),
     ],
 )
-def test_missing_weights_say_what_to_do(tmp_path: Path, overrides: list[str], group: str, message: str) -> None:
+def test_missing_weights_say_what_to_do(
+    tmp_path: Path, empty_hub_cache: None, overrides: list[str], group: str, message: str
+) -> None:
     config = composed(*(override.format(empty=tmp_path) for override in overrides))
     with pytest.raises(configuration.ConfigError, match=f"^{group}: {message}") as error:
         configuration.build(config[group], group)
     assert "\n" not in str(error.value)
+
+
+def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
+    """Of each file that is read, cut short."""
+    remedy = ": if a file is missing, cut short or damaged, fetch it again"
+    for part, file, field, load in (
+        ("m3", "pytorch_model.bin", "encoder.path", BgeM3Encoder),
+        ("m3", "sparse_linear.pt", "encoder.path", BgeM3Encoder),
+        ("m3", "tokenizer.json", "encoder.path", BgeM3Encoder),
+        ("reranker", "model.safetensors", "reranker.path", CrossEncoder),
+        ("reranker", "config.json", "reranker.path", CrossEncoder),
+    ):
+        folder = Path(shutil.copytree(bge / part, tmp_path / file))
+        (folder / file).write_bytes((folder / file).read_bytes()[:50])
+        with pytest.raises(FileNotFoundError) as error:
+            load(str(folder))
+        said = str(error.value)
+        assert said.startswith(f"{field}={folder} cannot be loaded (") and said.endswith(remedy) and "\n" not in said
 
 
 # configs and scripts

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from data.sources import fetch_url
+from ngram_trie.hub import disk_full, first_line
 from ngram_trie.records import content_hash
 
 FIELDS = ("id", "title", "text")
@@ -41,8 +43,8 @@ class Corpus:
     Args:
         path: a .jsonl or .tsv file (also .gz) with the fields id, title and text; a .tsv has them in its first line.
         url, md5: where the file is fetched from if no path is given; kept in `cache`, so the second time is offline.
-        cache: folder for the fetched file; None for the user's cache folder. The Arrow file, as large as the text, goes
-            to the cache of `datasets` (HF_DATASETS_CACHE).
+        cache: folder for the fetched file; None for `data.sources.cache_folder()`. The Arrow file, as large as the
+            text, goes to the cache of `datasets` (HF_DATASETS_CACHE).
 
     Raises:
         FileNotFoundError: no file, or the address does not give it; the message says what to do.
@@ -90,15 +92,8 @@ def fetch(url: str, md5: str, cache: str | None) -> Path:
     Raises:
         FileNotFoundError: it cannot be had, or is another file than the hash says.
     """
-    import pooch
-
-    try:
-        folder = Path(cache) if cache else pooch.os_cache("ngram-trie")
-        name = url.rpartition("/")[2]
-        return Path(pooch.retrieve(url, f"md5:{md5}", fname=name, path=folder, progressbar=True))
-    except Exception as error:  # requests', pooch's and the system's, which have no common ancestor
-        reason = str(error).strip().splitlines()[0]
-        raise FileNotFoundError(f"{url} cannot be had ({reason}); give a copy of the file: corpus.path=FILE") from None
+    otherwise = "or give a copy: corpus=file corpus.path=FILE"
+    return fetch_url(url, f"md5:{md5}", otherwise, Path(cache) if cache else None, progress=True)
 
 
 def read_rows(path: Path) -> Any:
@@ -125,8 +120,10 @@ def read_rows(path: Path) -> Any:
     try:
         rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
     except Exception as error:  # whatever pandas, pyarrow and the builders raise
-        reason = str(error.__cause__ or error).strip().splitlines()[0]
-        raise ValueError(f"corpus.path={path}: not readable ({reason})") from None
+        if full := disk_full(error):
+            remedy = "or set HF_DATASETS_CACHE to a folder on another disk"
+            raise FileNotFoundError(f"corpus.path={path} cannot be loaded: {full}, {remedy}") from error
+        raise ValueError(f"corpus.path={path}: not readable ({first_line(error.__cause__ or error)})") from None
     return rows.select_columns(list(FIELDS))
 
 
@@ -146,4 +143,4 @@ def first_columns(path: Path, kind: str) -> Iterable[str]:
             raise ValueError("no JSON object")
         return list(row)
     except (ValueError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"corpus.path={path}: its first line is not readable ({error})") from None
+        raise ValueError(f"corpus.path={path}: its first line is not readable ({first_line(error)})") from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from data.retrieval.models import minilm, quiet, snapshot
+from data.retrieval.models import loading, minilm, quiet, snapshot
 from ngram_trie.target import fingerprint
 
 
@@ -73,10 +73,8 @@ def load_bge_m3(folder: Path) -> Any:
         from FlagEmbedding import BGEM3FlagModel
     except ImportError:
         raise FileNotFoundError("encoder=bge_m3: `pip install FlagEmbedding`, or use encoder=minilm") from None
-    try:
+    with loading(folder, "encoder.path"):
         return BGEM3FlagModel(str(folder), use_fp16=torch.cuda.is_available())
-    except (OSError, ValueError, KeyError) as error:
-        raise FileNotFoundError(f"encoder.path={folder}: not loadable ({str(error).splitlines()[0]})") from None
 
 
 class SentenceEncoder(Encoder):
@@ -120,7 +118,5 @@ def load_sentence_transformer(folder: Path, field: str, dtype: str = "float32") 
         from sentence_transformers import SentenceTransformer
     except ImportError:
         raise FileNotFoundError(f"{field}={folder}: `pip install sentence-transformers` reads it") from None
-    try:
+    with loading(folder, field):
         return SentenceTransformer(str(folder), model_kwargs={"dtype": dtype})
-    except (OSError, ValueError, KeyError) as error:
-        raise FileNotFoundError(f"{field}={folder}: not loadable ({str(error).splitlines()[0]})") from None

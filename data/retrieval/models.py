@@ -7,6 +7,10 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
+from huggingface_hub import constants, snapshot_download
+
+from ngram_trie.hub import explain, first_line
+
 #: Copies of the weights in other formats: half of a snapshot, and never read here.
 IGNORED = ("onnx/*", "*.onnx", "*.onnx_data", "flax_model.msgpack", "rust_model.ot", "tf_model.h5", "imgs/*")
 
@@ -24,16 +28,35 @@ def snapshot(path: str, revision: str | None, field: str) -> Path:
     """
     if Path(path).is_dir():
         return Path(path)
-    from huggingface_hub import snapshot_download
-
     try:
         return Path(snapshot_download(path, revision=revision, ignore_patterns=list(IGNORED)))
-    except Exception as error:  # no network, no such id, a gate, offline: they have no common ancestor
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    except Exception as error:  # many libraries' own kinds
+        reason = explain(error, path, revision)
         raise FileNotFoundError(
-            f"{field}={path}: no such folder, and the hub does not give it ({reason}); "
-            f"copy a snapshot to this machine and give {field}=FOLDER"
-        ) from None
+            f"{field}={path} cannot be loaded: {reason}; or give a folder with a copy of its snapshot: {field}=FOLDER"
+        ) from error
+
+
+@contextlib.contextmanager
+def loading(folder: Path, field: str) -> Iterator[None]:
+    """Whatever the libraries raise for a folder that they cannot load becomes one line.
+
+    Raises:
+        FileNotFoundError: in place of any error but a library that is missing.
+    """
+    try:
+        yield
+    except ImportError:
+        raise
+    except Exception as error:  # many libraries' own kinds, for a file that is missing, cut short or of another model
+        # what torch says at length includes the advice to run the file's code
+        said = f"{type(error).__name__}: {first_line(error)[:70]}"
+        again = "fetch it again"
+        if Path(constants.HF_HUB_CACHE).resolve() in folder.resolve().parents:
+            again += f", after deleting {folder.parents[1]}"
+        raise FileNotFoundError(
+            f"{field}={folder} cannot be loaded ({said}): if a file is missing, cut short or damaged, {again}"
+        ) from error
 
 
 def minilm(field: str) -> str:

@@ -1,12 +1,12 @@
-"""Questions with their accepted answers: TriviaQA from the hub, or JSON lines."""
+"""Questions with their accepted answers: TriviaQA from the hub, or a file."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+
+from data.sources import PAGES, Row, read_hub_folder, read_local
 
 
 @dataclass(frozen=True)
@@ -26,10 +26,14 @@ def read_questions(
     path: str | None = None,
     limit: int | None = None,
 ) -> list[Asked]:
-    """The questions of a hub data set of TriviaQA's fields, or of a file.
+    """The questions of a hub data set of TriviaQA's fields, or of a file; of several with one id, the first.
+
+    TriviaQA's validation split has a question once for its pages of Wikipedia and once for those of the web.
 
     Args:
-        path: JSON lines with id, question and answers, or with TriviaQA's own fields; None for the hub.
+        subset: folder of the repository in which the files SPLIT-* lie; None for "data".
+        path: a file with id, question and answers, or with TriviaQA's own fields (`sources.read_local`); None for the
+            hub.
         limit: only the first so many; None for all.
 
     Raises:
@@ -38,21 +42,23 @@ def read_questions(
     """
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ValueError(f"questions.limit={limit}: at least 1, or null for all")
-    rows = read_file(Path(path)) if path else read_hub(hub, subset, split, revision)
-    asked = []
+    copy = f"or give a copy from {PAGES['dataset']}/{hub}: questions.path=FILE"
+    rows = read_local(Path(path), split) if path else read_hub_folder(hub, subset or "data", split, revision, copy)
+    asked: dict[str, Asked] = {}
     for number, row in enumerate(rows, 1):
-        if limit and number > limit:
+        if limit and len(asked) == limit:
             break
         try:
-            asked.append(parse(row))
+            question = parse(row)
         except ValueError as error:
             raise ValueError(f"{path or hub}: question {number}: {error}") from None
+        asked.setdefault(question.id, question)
     if not asked:
         raise ValueError(f"{path or hub}: no questions")
-    return asked
+    return list(asked.values())
 
 
-def parse(row: Mapping[str, Any]) -> Asked:
+def parse(row: Row) -> Asked:
     """One row, in either layout.
 
     Raises:
@@ -67,32 +73,3 @@ def parse(row: Mapping[str, Any]) -> Asked:
     if not given["answers"] or not all(isinstance(answer, str) for answer in given["answers"]):
         raise ValueError("'answers' must be a list of texts, at least one")
     return Asked(str(given["id"]), given["question"], given["answers"])
-
-
-def read_file(path: Path) -> Iterable[Mapping[str, Any]]:
-    """The rows of a file of JSON lines."""
-    if not path.is_file():
-        raise FileNotFoundError(f"questions.path={path}: no such file")
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from None
-            if not isinstance(row, dict):
-                raise ValueError(f"{path}:{number}: not a JSON object")
-            yield row
-
-
-def read_hub(hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Mapping[str, Any]]:
-    """The rows of a data set on the hub, or of its cached copy."""
-    import datasets
-
-    try:
-        rows: Iterable[Mapping[str, Any]] = datasets.load_dataset(hub, subset, split=split, revision=revision)
-    except Exception as error:  # no network, a gate, no such set, split or revision: they have no common ancestor
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise FileNotFoundError(
-            f"the hub does not give {hub} ({reason}); give questions.path=FILE, JSON lines with id, question, answers"
-        ) from None
-    return rows

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from data.retrieval.encoders import load_sentence_transformer
-from data.retrieval.models import minilm, quiet, snapshot
+from data.retrieval.models import loading, minilm, quiet, snapshot
 from ngram_trie.target import fingerprint
 
 
@@ -62,10 +62,8 @@ class CrossEncoder(Reranker):
         except ImportError:
             raise FileNotFoundError("reranker: `pip install FlagEmbedding`, or use reranker=late_interaction") from None
         self._options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
-        try:
+        with loading(folder, "reranker.path"):
             self._model = FlagReranker(str(folder), use_fp16=torch.cuda.is_available())
-        except (OSError, ValueError, KeyError) as error:
-            raise FileNotFoundError(f"reranker.path={folder}: not loadable ({str(error).splitlines()[0]})") from None
 
     def scores(self, question: str, passages: list[str]) -> np.ndarray:
         pairs = [(question, passage) for passage in passages]
