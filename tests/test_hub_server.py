@@ -286,7 +286,8 @@ def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: lis
             "some/model",
             "v3",
             "",
-            "it has no revision 'v3'; there are those at https://huggingface.co/some/model/commits",
+            "it has no revision 'v3'; there are those at https://huggingface.co/some/model/commits/main, and null is "
+            "its newest",
         ),
         (
             "some/modle",
@@ -296,19 +297,23 @@ def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: lis
             "https://huggingface.co/some/modle; if it is private, `hf auth login` or set HF_TOKEN",
         ),
         ("neither/a/path", None, "", "it is neither a folder nor a hub id (OWNER/NAME)"),
-        ("some/other", None, "expired", "the token in use is not valid or has no access: `hf auth login`"),
-        ("some/unavailable", None, "", " answered 503: try again later"),
+        (
+            "some/other",
+            None,
+            "expired",
+            "the token in use is not valid or has no access: `hf auth login` or set HF_TOKEN",
+        ),
+        ("some/unavailable", None, "", "{hub} answered 503: try again later"),
         ("some/cut-short", None, "", "the download was cut short: run the same command again"),
     ],
 )
 def test_a_model_that_the_hub_does_not_give(
-    client: Client, what: str, repository: str, revision: str | None, token: str, reason: str
+    hub: HubServer, client: Client, what: str, repository: str, revision: str | None, token: str, reason: str
 ) -> None:
-    error = client.ask(what, repository, revision, token=token)["error"]
-    assert error.startswith("the tokenizer of " * (what == "tokenizer") + f"model '{repository}' cannot be loaded: ")
-    assert reason in error
-    assert error.endswith("; or give a folder with its files: model.path=FOLDER")
-    assert "\n" not in error
+    assert client.ask(what, repository, revision, token=token)["error"] == (
+        "the tokenizer of " * (what == "tokenizer") + f"model '{repository}' cannot be loaded: "
+        f"{reason.format(hub=hub.url)}; or give a folder with its files: model.path=FOLDER"
+    )
 
 
 def test_a_token_with_access_opens_a_gated_model(client: Client) -> None:
@@ -335,49 +340,101 @@ def test_a_full_disk_is_named(hub: HubServer, client: Client) -> None:
         f"model 'some/other' cannot be loaded: {full.format('HF_HOME')}folder with its files: model.path=FOLDER"
     )
     error = client.ask("dataset", "hagrid", revision="main", full=True)["error"]
-    assert full.format("HF_HOME") + "copy from https://huggingface.co/datasets/miracl/hagrid/tree/main" in error
+    assert error == (
+        f"dataset hagrid: hagrid-v1.0-en/dev.jsonl of miracl/hagrid cannot be loaded: {full.format('HF_HOME')}copy "
+        "from https://huggingface.co/datasets/miracl/hagrid/tree/main: dataset.path=FILE, in an experiment "
+        "datasets.hagrid.path=FILE"
+    )
     error = client.ask("dataset", "spec_bench", **spec_bench(hub) | {"checksum": "md5:" + "1" * 32}, full=True)["error"]
-    assert full.format("NGRAM_TRIE_DATA") + "copy: dataset.path=FILE" in error
+    assert error == (
+        f"dataset spec_bench: {hub.url}/question.jsonl cannot be loaded: {full.format('NGRAM_TRIE_DATA')}copy: "
+        "dataset.path=FILE, in an experiment datasets.spec_bench.path=FILE"
+    )
+
+
+NO_TOKEN, NO_ACCESS = "no token was given", "the token in use has no access to it"
+LOG_IN = "then `hf auth login` or set HF_TOKEN"
+GSM8K_PAGE, HAGRID_PAGE = (f"https://huggingface.co/datasets/{name}" for name in ("openai/gsm8k", "miracl/hagrid"))
+SOME = "https://huggingface.co/datasets/some"
 
 
 @pytest.mark.parametrize(
-    ("name", "fields", "token", "reason"),
+    ("name", "fields", "token", "said"),
     [
+        *(
+            (
+                "gsm8k",
+                {"hub": "some/gated", "revision": None},
+                token,
+                f"some/gated cannot be loaded: it is gated and {known}: accept the licence at {SOME}/gated, {LOG_IN}; "
+                f"or give a copy from {SOME}/gated",
+            )
+            for token, known in (("", NO_TOKEN), ("stranger", NO_ACCESS))
+        ),
         (
             "gsm8k",
-            {"hub": "some/gated", "revision": None},
+            {"hub": "some/none"},
             "",
-            "it is gated and no token was given: accept the licence at",
+            f"some/none cannot be loaded: the hub has no such dataset or it is private: check the id at {SOME}/none; "
+            f"if it is private, `hf auth login` or set HF_TOKEN; or give a copy from {SOME}/none",
         ),
         (
             "gsm8k",
-            {"hub": "some/gated", "revision": None},
-            "stranger",
-            "it is gated and the token in use has no access",
+            {"revision": "v3"},
+            "",
+            f"openai/gsm8k cannot be loaded: it has no revision 'v3'; there are those at {GSM8K_PAGE}/commits/main, "
+            f"and null is its newest; or give a copy from {GSM8K_PAGE}",
         ),
-        ("gsm8k", {"hub": "some/none"}, "", "the hub has no such dataset or it is private: check the id at"),
-        ("gsm8k", {"revision": "v3"}, "", "openai/gsm8k cannot be loaded: it has no revision 'v3'; there are those at"),
-        ("gsm8k", {"subset": "mian"}, "", "BuilderConfig 'mian' not found. Available: ['main', 'socratic']"),
-        ("gsm8k", {"split": "dev"}, "", """Unknown split "dev". Should be one of ['test']"""),
-        ("gsm8k", {"prompt": "turns"}, "", "question 1 has no field 'turns'; it has question, answer"),
+        (
+            "gsm8k",
+            {"subset": "mian"},
+            "",
+            "openai/gsm8k cannot be loaded: BuilderConfig 'mian' not found. Available: ['main', 'socratic']; "
+            f"or give a copy from {GSM8K_PAGE}",
+        ),
+        (
+            "gsm8k",
+            {"split": "dev"},
+            "",
+            """openai/gsm8k cannot be loaded: Unknown split "dev". Should be one of ['test'].; """
+            f"or give a copy from {GSM8K_PAGE}",
+        ),
         (
             "hagrid",
             {"split": "train"},
             "",
-            "hagrid-v1.0-en/train.jsonl of miracl/hagrid cannot be loaded: it has no such",
+            "hagrid-v1.0-en/train.jsonl of miracl/hagrid cannot be loaded: it has no such file: see "
+            f"{HAGRID_PAGE}/tree/{pinned('dataset/hagrid')}; "
+            f"or give a copy from {HAGRID_PAGE}/tree/{pinned('dataset/hagrid')}",
         ),
-        ("hagrid", {"revision": "main"}, "", "dev.jsonl: not readable as jsonl (Expecting value"),
-        ("hagrid", {"hub": "some/cut-short"}, "", "the download was cut short: run the same command again"),
-        ("hagrid", {"hub": "some/gated"}, "", "it is gated and no token was given: accept the licence at"),
+        (
+            "hagrid",
+            {"hub": "some/cut-short"},
+            "",
+            "hagrid-v1.0-en/dev.jsonl of some/cut-short cannot be loaded: the download was cut short: run the same "
+            f"command again; or give a copy from {SOME}/cut-short/tree/{pinned('dataset/hagrid')}",
+        ),
+        (
+            "hagrid",
+            {"hub": "some/gated"},
+            "",
+            f"hagrid-v1.0-en/dev.jsonl of some/gated cannot be loaded: it is gated and {NO_TOKEN}: accept the licence "
+            f"at {SOME}/gated, {LOG_IN}; or give a copy from {SOME}/gated/tree/{pinned('dataset/hagrid')}",
+        ),
     ],
 )
-def test_a_data_set_that_the_hub_does_not_give(
-    client: Client, name: str, fields: dict, token: str, reason: str
-) -> None:
-    error = client.ask("dataset", name, token=token, **fields)["error"]
-    assert error.startswith(f"dataset {name}: ") and reason in error and "\n" not in error
-    if "cannot be loaded" in error:
-        assert f"in an experiment datasets.{name}.path=FILE" in error
+def test_a_data_set_that_the_hub_does_not_give(client: Client, name: str, fields: dict, token: str, said: str) -> None:
+    remedy = f"dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
+    assert client.ask("dataset", name, token=token, **fields)["error"] == f"dataset {name}: {said}: {remedy}"
+
+
+def test_a_data_set_that_came_and_cannot_be_used(client: Client) -> None:
+    assert client.ask("dataset", "gsm8k", prompt="turns")["error"] == (
+        "dataset gsm8k: question 1 has no field 'turns'; it has question, answer: another file?"
+    )
+    error = client.ask("dataset", "hagrid", revision="main")["error"]
+    assert error.startswith("dataset hagrid: ") and "\n" not in error
+    assert error.endswith("dev.jsonl: not readable as jsonl (Expecting value: line 1 column 1 (char 0))")
 
 
 def test_a_download_must_be_the_file_that_is_meant(hub: HubServer, client: Client) -> None:
@@ -388,8 +445,10 @@ def test_a_download_must_be_the_file_that_is_meant(hub: HubServer, client: Clien
         f"{spec_bench(hub)['checksum']}: a damaged download, or the file has changed; try again; or give a copy: "
         "dataset.path=FILE, in an experiment datasets.spec_bench.path=FILE"
     )
-    missing = client.ask("dataset", "spec_bench", **spec_bench(hub, "missing.jsonl"))["error"]
-    assert "/missing.jsonl cannot be loaded: the server answered 4" in missing
+    assert client.ask("dataset", "spec_bench", **spec_bench(hub, "missing.jsonl"))["error"] == (
+        f"dataset spec_bench: {hub.url}/missing.jsonl cannot be loaded: the server answered 401; or give a copy: "
+        "dataset.path=FILE, in an experiment datasets.spec_bench.path=FILE"
+    )
 
 
 def passages(hub: HubServer, file: str = "psgs.tsv.gz") -> dict[str, str]:
