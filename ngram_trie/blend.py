@@ -6,10 +6,10 @@ length is how many tokens up to there agree with the context's end, at most `max
 occurrences of length k or more that token t follows, N_k their sum over all t, u_k the number of different t, and the
 escape e_k = b u_k / (N_k + b u_k), where b = 1 is Witten and Bell's (method C),
 
-    P_k(t) = (1 - e_k) n_k(t) / N_k + e_k P_{k-1}(t),        P_0(t) = how often t occurs / length of the text,
+    P_k(t) = (1 - e_k) n_k(t) / N_k + e_k P_{k-1}(t),        P_0(t) = n_0(t) / (N_0 + u_0),
 
-from order 0 up to the longest occurrence's. A draft takes the nodes of the largest products of P along their paths, so
-it expects as many accepted tokens as these sum to.
+from order 0, where every place of the text counts and b is 1, up to the longest occurrence's. A draft takes the nodes of
+the largest products of P along their paths, so it expects as many accepted tokens as these sum to.
 
 Nothing is built but chains: from each position to the token's occurrence before. What follows a context is counted when
 it is asked for, over the `max_occurrences` latest occurrences, by walking back from each. Tokens are numbered in order
@@ -213,17 +213,20 @@ def _draft(
     before: Numbers,
     ids: IntArray,
     tokens: Numbers,
+    num_tokens: int,
     frequent: Numbers,
     context: int,
     max_order: int,
     max_occurrences: int,
     escape: float,
+    costs: FloatArray,
     least: FloatArray,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root; ends at node q if
-    its probability is not above least[q - 1]. Contexts are numbered from `context` + 1 on.
+    """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root, by `StepPrices`.
+    Contexts are numbered from `context` + 1 on.
     """
     num_draft = len(least)
+    emitted, kept, rate = 1.0, 0, 1 / costs[0]
     drafted = np.empty(num_draft + 1, np.int32)
     parents, depths = np.empty(num_draft + 1, np.int64), np.zeros(num_draft + 1, np.int64)
     probs = np.ones(num_draft + 1)
@@ -244,7 +247,7 @@ def _draft(
         )
         left = _blend(counts, found, escape, weights, shares)
         room = num_draft - node
-        each = left / size  # what one occurrence is worth at order 0
+        each = left / (size + num_tokens)  # what one occurrence is worth at order 0
         for row in range(found):
             prob = probs[node] * (shares[row] + each * tokens[COUNT, successors[row]])
             waiting = _offer(prob, node, successors[row], room, waiting, waiting_probs, waiting_nodes)
@@ -255,14 +258,17 @@ def _draft(
                 break  # the others are rarer
             if tokens[SEEN_BY, token] != context:
                 waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
-        if waiting == 0 or waiting_probs[waiting - 1] <= least[node]:
+        if waiting == 0 or waiting_probs[waiting - 1] <= rate * least[node]:
             break
         waiting -= 1
         node += 1
         parents[node], drafted[node] = waiting_nodes[waiting, 0], waiting_nodes[waiting, 1]
         probs[node] = waiting_probs[waiting]
         depths[node] = depths[parents[node]] + 1
-    return ids[drafted[: node + 1]], parents[: node + 1], probs[: node + 1]
+        emitted += probs[node]
+        if emitted / costs[node] > rate:
+            kept, rate = node, emitted / costs[node]
+    return ids[drafted[: kept + 1]], parents[: kept + 1], probs[: kept + 1]
 
 
 class BlendIndex:
@@ -280,7 +286,7 @@ class BlendIndex:
         self,
         text: Sequence[int] | IntArray = (),
         *,
-        escape: float = 4.0,
+        escape: float = 3.5,
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 256,
@@ -329,18 +335,18 @@ class BlendIndex:
         )
         self._size += len(ids)
 
-    def draft(self, least: FloatArray) -> tuple[DraftTree, FloatArray]:
+    def draft(self, prices: StepPrices) -> tuple[DraftTree, FloatArray]:
         """The likeliest continuations of the text, which must not be empty.
 
         Args:
-            least: (q,) q is the most nodes to draft, and no node is drafted that is not likelier than its entry.
+            prices: of as many nodes as may be drafted.
 
         Returns:
             The tree, its nodes in order of falling probability, and (m,) these: that the text goes on along the path
             from the root to the node; 1 for the root.
         """
-        self._reserve(self._size + len(least))
-        if self._context > 2**31 - 2 - len(least):
+        self._reserve(self._size + len(prices))
+        if self._context > 2**31 - 2 - len(prices):
             self._tokens[SEEN_BY] = self._context = 0
         ids, parents, probs = _draft(
             self._text,
@@ -348,14 +354,16 @@ class BlendIndex:
             self._before,
             self._ids,
             self._tokens,
+            self._num_tokens,
             self._frequent[: self._num_ranked],
             self._context,
             self.max_order,
             self.max_occurrences,
             self.escape,
-            least,
+            prices.costs,
+            prices.least,
         )
-        self._context += len(ids)
+        self._context += len(prices) + 1
         return DraftTree(ids, parents), probs
 
 
@@ -380,7 +388,7 @@ class BlendDrafter(Drafter):
         self,
         *,
         num_draft: int | Literal["auto"] = 32,
-        escape: float = 4.0,
+        escape: float = 3.5,
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 256,
@@ -400,6 +408,8 @@ class BlendDrafter(Drafter):
         check_int("max_occurrences", max_occurrences, 1)
         check_int("max_draft", max_draft, 1)
         self.num_draft, self.max_draft, self.cost = num_draft, max_draft, cost
+        if isinstance(num_draft, int):
+            self._prices = StepPrices.free(num_draft)
         self._settings: dict[str, Any] = {
             "escape": float(escape),
             "max_order": max_order,
@@ -409,27 +419,14 @@ class BlendDrafter(Drafter):
 
     def start(self, prompt: Prompt) -> None:
         self._index = BlendIndex(prompt.ids, **self._settings)
-        self._root = int(prompt.ids[-1])
-        self._prices: StepPrices | None = None
         if self.num_draft == "auto":
             assert self.cost is not None
-            self._prices = StepPrices.at(self.cost, self.max_draft, len(prompt.ids))
+            nodes = range(self.max_draft + 1)
+            self._prices = StepPrices.of(self.cost.step(nodes, [len(prompt.ids)] * len(nodes)))
 
     def observe(self, new_ids: Sequence[int]) -> None:
         self._index.extend(new_ids)
-        if len(new_ids):
-            self._root = int(new_ids[-1])
-        if self._prices:
-            self._prices.earn(len(new_ids))
 
     def propose(self, budget: int) -> DraftTree:
-        if self._prices is None:
-            assert isinstance(self.num_draft, int)
-            least = np.zeros(max(min(self.num_draft, budget), 0))
-        else:
-            least = self._prices.least()[: max(budget, 0)]
-        tree, self.probs = self._index.draft(least)
-        if self._prices:
-            kept = self._prices.spend(self.probs[1:])
-            tree, self.probs = tree.pruned(kept, kept), self.probs[: kept + 1]
+        tree, self.probs = self._index.draft(self._prices.up_to(budget))
         return tree

@@ -1,24 +1,27 @@
-"""How many nodes a draft should have, if each says how likely it is to be accepted and steps have a price.
+"""How many nodes a draft should have, if each says how likely it is to be accepted and a step has a price.
 
-With v(q) what a step over q nodes costs and p_1 >= p_2 >= ... the nodes' probabilities, q nodes are expected to emit
-1 + p_1 + ... + p_q tokens. What counts is tokens per unit of time over the whole answer. At the rate r of that, time is
-worth r tokens a unit, and the draft to take is the one of the largest
+With v(q) what a step over q nodes costs and p_1 >= p_2 >= ... the nodes' probabilities, a step emits, on average,
+1 + p_1 + ... + p_q tokens, so the draft to take is the one of the largest
 
-    p_1 + ... + p_q - r v(q)
+    (1 + p_1 + ... + p_q) / v(q) ** CAUTION.
 
-(Dinkelbach's method for ratios; it is charged as it goes, with r what this answer has earned so far.) Where v is convex
-this adds a node while p > r (v(q + 1) - v(q)).
+It is this step's own rate that counts, not the answer's: where a long copy is under way, the next step will go on with
+it, and a token more is worth little. An exponent above 1 drafts less than a step by itself would want, for the same
+reason: what is not drafted now can be drafted next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+
+CAUTION = 1.25
 
 
 class StepCosts(Protocol):
@@ -28,52 +31,42 @@ class StepCosts(Protocol):
         """(k,) costs of steps over `nodes` drafted nodes at `contexts` cached tokens."""
 
 
+@dataclass(frozen=True)
 class StepPrices:
-    """The choice of the number of nodes along one answer: `least`, then `spend`, then `earn`, step after step.
+    """What up to q nodes cost.
 
-    Args:
-        costs: (m + 1,) v(0), ..., v(m).
-
-    Raises:
-        ValueError: costs that are not positive.
+    Attributes:
+        costs: (q + 1,) what tokens are divided by: v(0) ** CAUTION and so on.
+        least: (q,) of nodes 1, 2, ...: the smallest mean price of a node from there on. Probabilities fall, so once one
+            is not above the best rate so far times this, no larger draft pays.
     """
 
-    def __init__(self, costs: FloatArray) -> None:
-        if not (costs > 0).all():
-            raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
-        self._costs = costs
-        # Probabilities fall, so the nodes after q are worth no more than p each: they pay at no number of them unless p
-        # is above the smallest mean price from q on.
-        self._mean_prices = np.array(
-            [((costs[q + 1 :] - costs[q]) / np.arange(1, len(costs) - q)).min() for q in range(len(costs) - 1)]
-        )
-        # Until there is something to go by, the rate is that of plain steps: too small, so drafts begin large.
-        self._emitted, self._spent = 1.0, float(costs[0])
-        self._started = False
+    costs: FloatArray
+    least: FloatArray
 
     @classmethod
-    def at(cls, costs: StepCosts, max_draft: int, context: int) -> StepPrices:
-        """Those of up to `max_draft` nodes at `context` cached tokens."""
-        return cls(costs.step(range(max_draft + 1), [context] * (max_draft + 1)))
+    def of(cls, costs: FloatArray) -> StepPrices:
+        """Of v(0), ..., v(q), (q + 1,).
 
-    @property
-    def rate(self) -> float:
-        """r: tokens per unit of cost so far."""
-        return self._emitted / self._spent
+        Raises:
+            ValueError: costs that are not positive.
+        """
+        if not (costs > 0).all():
+            raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
+        costs = costs**CAUTION
+        size = len(costs)
+        least = [((costs[q + 1 :] - costs[q]) / np.arange(1, size - q)).min() for q in range(size - 1)]
+        return cls(costs, np.maximum(np.array(least), 0.0))
 
-    def least(self) -> FloatArray:
-        """(m,) of node 1, 2, ...: what its probability must be above for a draft of this size or more to pay."""
-        return np.maximum(self.rate * self._mean_prices, 0.0)
+    @classmethod
+    def free(cls, num_draft: int) -> StepPrices:
+        """Of nodes that all pay."""
+        return cls(np.ones(num_draft + 1), np.zeros(num_draft))
 
-    def spend(self, probs: FloatArray) -> int:
-        """How many of the nodes of the falling `probs`, (q,), to verify; the step is charged."""
-        worth = np.concatenate([[0.0], np.cumsum(probs)]) - self.rate * self._costs[: len(probs) + 1]
-        kept = int(worth.argmax())
-        self._spent += float(self._costs[kept])
-        self._started = True
-        return kept
+    def up_to(self, num_draft: int) -> StepPrices:
+        """Those of at most `num_draft` nodes."""
+        num_draft = max(num_draft, 0)
+        return StepPrices(self.costs[: num_draft + 1], self.least[:num_draft])
 
-    def earn(self, num_tokens: int) -> None:
-        """Note the tokens that were emitted; those of the prefill, before any step, count for nothing."""
-        if self._started:
-            self._emitted += num_tokens
+    def __len__(self) -> int:
+        return len(self.least)

@@ -18,7 +18,7 @@ from replay import TRACES
 
 from ngram_trie import config as configuration
 from ngram_trie.blend import BlendDrafter, BlendIndex
-from ngram_trie.budget import StepPrices
+from ngram_trie.budget import CAUTION, StepPrices
 from ngram_trie.config import CONFIGS
 from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Prompt
@@ -36,7 +36,7 @@ def next_token(
     """The module's formula, counted by brute force: what follows `text` and then `path`."""
     context = text + path
     occurrences = [at for at in range(len(text) - 1) if text[at] == context[-1]][-max_occurrences:]
-    prob = {token: Fraction(count, len(text)) for token, count in Counter(text).items()}
+    prob = {token: Fraction(count, len(text) + len(set(text))) for token, count in Counter(text).items()}
     for order in range(1, max_order + 1):
         suffix = context[len(context) - order :]
         agree = [at for at in occurrences if at >= order - 1 and text[at - order + 1 : at + 1] == suffix]
@@ -49,7 +49,7 @@ def next_token(
 
 
 def drafted(text: list[int], num_draft: int = 200, **settings: Any) -> tuple[DraftTree, list[float]]:
-    tree, probs = BlendIndex(text, **settings).draft(np.zeros(num_draft))
+    tree, probs = BlendIndex(text, **settings).draft(StepPrices.free(num_draft))
     return tree, probs.tolist()
 
 
@@ -65,16 +65,16 @@ def by_path(tree: DraftTree, probs: list[float]) -> dict[tuple[int, ...], float]
 def test_probabilities_by_hand() -> None:
     text = [1, 2, 3, 4, 2, 3, 5, 2, 4, 1, 2]
     # After "2": 3 twice, 4 once, so e_1 = 2 / 5; after "1 2": 3 once, so e_2 = 1 / 2; nothing after "4 1 2".
-    # Order 0, of 11: 1 twice, 2 four times, 3 twice, 4 twice, 5 once.
+    # Order 0, five tokens in 11 places: 1 twice, 2 four times, 3 twice, 4 twice, 5 once.
     order1 = {
-        3: Fraction(2, 5) + Fraction(2, 5) * Fraction(2, 11),
-        4: Fraction(1, 5) + Fraction(2, 5) * Fraction(2, 11),
-        2: Fraction(2, 5) * Fraction(4, 11),
-        1: Fraction(2, 5) * Fraction(2, 11),
-        5: Fraction(2, 5) * Fraction(1, 11),
+        3: Fraction(2, 5) + Fraction(2, 5) * Fraction(2, 16),
+        4: Fraction(1, 5) + Fraction(2, 5) * Fraction(2, 16),
+        2: Fraction(2, 5) * Fraction(4, 16),
+        1: Fraction(2, 5) * Fraction(2, 16),
+        5: Fraction(2, 5) * Fraction(1, 16),
     }
     order2 = {token: prob / 2 + (Fraction(1, 2) if token == 3 else 0) for token, prob in order1.items()}
-    assert next_token(text, []) == order2 and sum(order2.values()) == 1
+    assert next_token(text, []) == order2 and sum(order2.values()) < 1
     tree, probs = drafted(text, escape=1.0)
     found = {path[0]: prob for path, prob in by_path(tree, probs).items() if len(path) == 1}
     assert found == pytest.approx({token: float(prob) for token, prob in order2.items()})
@@ -99,7 +99,7 @@ def test_every_node_has_the_probability_that_brute_force_gives(
     # Nothing likelier than the last node was left out, and siblings share one probability.
     for path, prob in nodes.items():
         shares = next_token(text, list(path), **settings)
-        assert sum(shares.values()) == 1
+        assert sum(shares.values()) < 1
         for token, share in shares.items():
             assert (*path, token) in nodes or prob * float(share) <= probs[-1] * (1 + 1e-9)
 
@@ -110,9 +110,9 @@ def test_a_text_may_come_in_parts(text: list[int], cut: int, num_frequent: int, 
     parts = BlendIndex(text[:cut], num_frequent=num_frequent)
     for token in text[cut:]:
         if len(parts):
-            parts.draft(np.zeros(7))  # leaves nothing behind
+            parts.draft(StepPrices.free(7))  # leaves nothing behind
         parts.extend([token])
-    one, other = (index.draft(np.zeros(num_draft)) for index in (whole, parts))
+    one, other = (index.draft(StepPrices.free(num_draft)) for index in (whole, parts))
     assert one[0].tokens.tolist() == other[0].tokens.tolist() and one[0].parents.tolist() == other[0].parents.tolist()
     assert one[1].tolist() == other[1].tolist()
 
@@ -121,30 +121,32 @@ def test_all_ids_and_long_texts() -> None:
     text = [2**31 - 1, 0, 7, *range(1000, 4000), 2**31 - 1, 0]
     index = BlendIndex(text[:1])
     index.extend(text[1:])
-    assert index.draft(np.zeros(2))[0].tokens.tolist() == [0, 7, 1000]
+    assert index.draft(StepPrices.free(2))[0].tokens.tolist() == [0, 7, 1000]
     # As often as they can be told apart, contexts are numbered; then again from the start.
     index._context = 2**31 - 5
-    assert index.draft(np.zeros(4))[0].tokens.tolist()[:3] == [0, 7, 1000] and index._context <= 5
+    assert index.draft(StepPrices.free(4))[0].tokens.tolist()[:3] == [0, 7, 1000] and index._context == 5
 
 
-def test_nodes_that_are_not_likely_enough_are_left_out() -> None:
+def test_nodes_that_do_not_pay_are_left_out() -> None:
     text = [1, 2, 3, 4, 2, 3, 5, 2, 4, 1, 2]
-    tree, probs = BlendIndex(text).draft(np.zeros(30))
-    fewer, same = BlendIndex(text).draft(np.full(30, probs[10]))
-    assert fewer.num_draft == int((probs > probs[10]).sum()) - 1 and same.tolist() == probs[: len(fewer)].tolist()
-    assert fewer.tokens.tolist() == tree.tokens[: len(fewer)].tolist()
-    assert BlendIndex(text).draft(np.ones(30))[0].num_draft == 0
+    tree, probs = BlendIndex(text).draft(StepPrices.free(30))
+    costs = 1 + 0.02 * np.arange(31)
+    fewer, same = BlendIndex(text).draft(StepPrices.of(costs))
+    best = int((probs.cumsum() / costs**CAUTION).argmax())
+    assert 0 < fewer.num_draft == best < 30 and same.tolist() == probs[: best + 1].tolist()
+    assert fewer.tokens.tolist() == tree.tokens[: best + 1].tolist()
+    assert BlendIndex(text).draft(StepPrices.of(1.0 + np.arange(31)))[0].num_draft == 0
 
 
 def test_work_and_memory_are_bounded() -> None:
     """A token that is everywhere: what is looked at, and kept, does not grow with its occurrences."""
     index = BlendIndex([7] * 8000, max_occurrences=16)
-    assert index.draft(np.zeros(32))[0].tokens.tolist() == [7] * 33
+    assert index.draft(StepPrices.free(32))[0].tokens.tolist() == [7] * 33
     index.extend([8, 7] * 8 + [7])
     # Of the 7s only the last 16 count, of which 8 are followed by 8.
-    tree, probs = index.draft(np.zeros(20))
+    tree, probs = index.draft(StepPrices.free(20))
     assert by_path(tree, probs.tolist())[8,] == pytest.approx(
-        float(next_token([7] * 8000 + [8, 7] * 8 + [7], [], 4, max_occurrences=16)[8])
+        float(next_token([7] * 8000 + [8, 7] * 8 + [7], [], 3.5, max_occurrences=16)[8])
     )
     for size in (1000, 8000):
         index = BlendIndex(np.arange(size))
@@ -219,49 +221,25 @@ def test_auto_needs_a_cost() -> None:
 
 
 def test_prices_by_hand() -> None:
-    # A plain step costs 1; three nodes are free, each further one costs a quarter.
-    prices = StepPrices(np.array([1, 1, 1, 1, 1.25, 1.5]))
-    assert prices.rate == 1
-    assert prices.least().tolist() == [0, 0, 0, 0.25, 0.25]
-    assert prices.spend(np.array([0.9, 0.8, 0.5, 0.3, 0.2])) == 4
-    prices.earn(4)
-    assert prices.rate == 5 / 2.25
-    assert prices.spend(np.array([0.9, 0.8, 0.5, 0.3, 0.2])) == 3  # a node has to bring 0.56 now
-    assert prices.spend(np.array([])) == 0
-
-
-def test_what_prefill_emits_is_not_earned() -> None:
-    prices = StepPrices(np.array([1.0, 2.0]))
-    prices.earn(1)
-    assert prices.rate == 1
-
-
-def test_prices_look_beyond_a_stair() -> None:
-    # One node more costs as much as four: alone it does not pay, four do.
-    prices = StepPrices(np.array([1, 2, 2, 2, 2.0]))
-    assert prices.least().tolist() == [0.25, 0, 0, 0]
-    assert prices.spend(np.array([0.4, 0.4, 0.4, 0.4])) == 4
-    prices.earn(2)
-    assert prices.spend(np.array([0.3, 0.2, 0.1, 0.1])) == 0  # the rate is 1 again
+    # Three nodes are free, each further one costs a quarter; then all the rest comes with one.
+    prices = StepPrices.of(np.array([1, 1, 1, 1, 1.25, 1.5, 1.5, 1.5]))
+    fourth, fifth = 1.25**CAUTION, 1.5**CAUTION
+    assert prices.costs.tolist() == [1, 1, 1, 1, fourth, fifth, fifth, fifth]
+    assert prices.least == pytest.approx([0, 0, 0, (fifth - 1) / 4, (fifth - fourth) / 3, 0, 0])
+    assert len(prices) == 7 and len(prices.up_to(3)) == len(prices.up_to(3).costs) - 1 == 3
+    assert len(prices.up_to(-1)) == 0 and len(StepPrices.free(4)) == 4
     with pytest.raises(ValueError, match="must be positive, not 0"):
-        StepPrices(np.array([1.0, 0.0]))
+        StepPrices.of(np.array([1.0, 0.0]))
 
 
-@given(
-    st.lists(st.floats(0.01, 3), min_size=2, max_size=9),
-    st.lists(st.floats(0, 1), min_size=8, max_size=8),
-    st.floats(0.1, 5),
-)
-def test_ending_early_loses_nothing(steps: list[float], probs: list[float], rate: float) -> None:
-    """What `least` cuts off is never among what `spend` would keep."""
-    prices = StepPrices(np.cumsum(steps))
-    prices._emitted = rate * prices._spent
-    falling = np.sort(np.array(probs[: len(steps) - 1]))[::-1]
-    least = prices.least()
-    reached = next((q for q in range(len(falling)) if falling[q] <= least[q]), len(falling))
-    worth = np.concatenate([[0], np.cumsum(falling)]) - prices.rate * np.cumsum(steps)
-    kept = prices.spend(falling[:reached])
-    assert worth[kept] >= worth.max() - 1e-9
+@given(TEXTS, st.lists(st.floats(0, 2), max_size=12))
+def test_ending_early_loses_nothing(text: list[int], increments: list[float]) -> None:
+    """The draft is the best prefix of all, although it is not grown to the end."""
+    prices = StepPrices.of(np.cumsum([1, *increments]))
+    probs = BlendIndex(text).draft(StepPrices.free(len(increments)))[1]
+    kept = BlendIndex(text).draft(prices)[0].num_draft
+    rates = probs.cumsum() / prices.costs[: len(probs)]
+    assert rates[kept] >= rates.max() * (1 - 1e-9)
 
 
 # ---- recorded answers ------------------------------------------------------------------------------------------------
@@ -281,7 +259,7 @@ def test_accept_length_on_the_embedded_model() -> None:
 @pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 @pytest.mark.parametrize(
     ("values", "summarization", "rag", "every"),
-    [({}, 3.408, 2.280, 2.302), ({"escape": 1.0, "num_frequent": 0}, 3.153, 1.969, 1.983)],
+    [({}, 3.439, 2.276, 2.306), ({"escape": 1.0, "num_frequent": 0}, 3.153, 1.969, 1.983)],
 )
 def test_accept_lengths_of_recorded_answers(
     values: dict[str, Any], summarization: float, rag: float, every: float
