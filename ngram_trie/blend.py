@@ -8,8 +8,8 @@ escape e_k = b u_k / (N_k + b u_k), where b = 1 is Witten and Bell's (method C),
 
     P_k(t) = (1 - e_k) n_k(t) / N_k + e_k P_{k-1}(t),        P_0(t) = n_0(t) / (N_0 + u_0),
 
-from order 0, where every place of the text counts and b is 1, up to the longest occurrence's. A draft takes the nodes of
-the largest products of P along their paths, so it expects as many accepted tokens as these sum to.
+from order 0, where every place of the text counts and b is 1, up to the longest occurrence's. A draft takes the nodes
+of the largest products of P along their paths, so it expects as many accepted tokens as these sum to.
 
 Nothing is built but chains: from each position to the token's occurrence before. What follows a context is counted when
 it is asked for, over the `max_occurrences` latest occurrences, by walking back from each. Tokens are numbered in order
