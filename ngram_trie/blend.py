@@ -289,7 +289,7 @@ class BlendIndex:
         escape: float = 3.5,
         max_order: int = 8,
         num_frequent: int = 64,
-        max_occurrences: int = 256,
+        max_occurrences: int = 128,
     ) -> None:
         self.escape, self.max_order, self.max_occurrences = escape, max_order, max_occurrences
         self._size = self._num_tokens = self._num_ranked = self._context = 0
@@ -391,7 +391,7 @@ class BlendDrafter(Drafter):
         escape: float = 3.5,
         max_order: int = 8,
         num_frequent: int = 64,
-        max_occurrences: int = 256,
+        max_occurrences: int = 128,
         cost: StepCosts | None = None,
         max_draft: int = 64,
     ) -> None:
