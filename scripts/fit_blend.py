@@ -34,7 +34,7 @@ from ngram_trie.blend import BlendDrafter
 from ngram_trie.config import CONFIGS, PROJECT
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.figures import line_figure, save_figure
+from ngram_trie.figures import calibration_figure, save_figure
 from ngram_trie.provenance import cpu_name, make_manifest
 from ngram_trie.replay import replay
 from ngram_trie.report import save_csv
@@ -222,9 +222,7 @@ def write(source: Path, output: Path) -> None:
     save("budgets", budget_table(traces))
     calibration = calibration_table(traces)
     save("calibration", calibration)
-    shown = calibration.round(3).assign(dataset=source.stem)
-    figure = line_figure(shown, "predicted", "observed", "share of the nodes that was accepted")
-    save_figure(figure, output / "calibration.png")
+    save_figure(calibration_figure(calibration), output / "calibration.png")
     manifest.write(output / "manifest.json")
 
 
