@@ -35,7 +35,7 @@ endif
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
-	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys \
+	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
 	reproduce-all figures-run calibrate \
 	notebooks report bench-drafting build-datastore build-index retrieve bench-index build-ngram-tables train-embedded \
 	train-draft-model train-heads train-space train-general prompts test lint format clean
@@ -90,6 +90,9 @@ reproduce-figure5: figures-run ## What a step's drafting time is spent on
 
 reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
+
+fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation and all peers
+	$(RUN) -m scripts.fit_blend $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
 reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys

@@ -323,6 +323,27 @@ def accept_length_figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
+def calibration_figure(frame: pd.DataFrame) -> Figure:
+    """Observed over predicted acceptance on logarithmic axes, beside the diagonal on which they agree.
+
+    Args:
+        frame: rows `predicted` and `observed`, one a bin of nodes; bins that observed none are not drawn.
+    """
+    shown = frame[frame.observed > 0]
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(TEXT_WIDTH / 2, TEXT_WIDTH / 2), layout="constrained")
+        axes = figure.subplots()
+        axes.set_xscale("log")
+        axes.set_yscale("log")
+        axes.grid(color="0.9", lw=0.5)
+        axes.set_axisbelow(True)
+        axes.axline((1, 1), (0.1, 0.1), color="0.6", lw=0.8)
+        axes.plot(shown.predicted, shown.observed, **_line(0))
+        axes.set_xlabel("predicted probability of acceptance")
+        axes.set_ylabel("share of the nodes that was accepted")
+    return figure
+
+
 def time_split_figure(frame: pd.DataFrame) -> Figure:
     """What a step's drafting time is spent on (the paper's Figure 5): a bar for each dataset, its total at the end.
 

@@ -24,7 +24,10 @@ import pandas as pd
 from baselines.datastore import Datastore, build_datastore
 from baselines.prompt_lookup import PromptLookup
 from baselines.sam import static_automaton
+from baselines.suffix_decoding import SuffixDecoding
 from ngram_trie import reference
+from ngram_trie.blend import BlendDrafter
+from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
 from ngram_trie.provenance import cpu_name
@@ -37,6 +40,9 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "n-gram trie, 32 nodes, with output": lambda: NgramTrieDrafter(update_with_output=True),
     "released, 64 nodes": ReleasedNgramTrieDrafter,
     "prompt lookup, 10 nodes": PromptLookup,
+    "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
+    "blend, 32 nodes": BlendDrafter,
+    "blend, auto": lambda: BlendDrafter(num_draft="auto", cost=assumed_curve()),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
 }
 

@@ -1,0 +1,242 @@
+"""Fit the blend's constant on recorded answers, and show what each of its parts is worth (make fit-blend).
+
+  python -m scripts.fit_blend TRACES OUTPUT
+
+All by exact replay; accept lengths are over all steps. Writes to OUTPUT:
+
+  fit.csv          accept length over the escape; "held out": of each fifth of the questions, by the escape that was
+                   best on the other four
+  ablation.csv     the blend without one of its parts, or with another size of it
+  peers.csv        every drafter of experiment=drafters beside it, at 8, 16, 32 and 64 nodes
+  budgets.csv      speed of verification over plain decoding where steps cost what a curve says: each fixed number of
+                   nodes, and num_draft=auto
+  calibration.csv  how likely nodes were held to be accepted, and how many were; calibration.png shows it
+  manifest.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from hydra import compose, initialize_config_dir
+from joblib import Parallel, delayed
+
+from ngram_trie import config as configuration
+from ngram_trie.blend import BlendDrafter
+from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.cost import CostCurve, assumed_curve
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.figures import calibration_figure, save_figure
+from ngram_trie.provenance import cpu_name, make_manifest
+from ngram_trie.replay import replay
+from ngram_trie.report import save_csv
+from ngram_trie.tables import ALL
+from ngram_trie.traces import Trace, read_traces
+from ngram_trie.tree import DraftTree
+
+ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]
+FOLDS = 5
+ABLATION: dict[str, dict[str, Any]] = {
+    "blend": {},
+    "escape 1 (method C)": {"escape": 1.0},
+    "only tokens that followed the last one": {"num_frequent": 0},
+    "only those, escape 1: plain PPM": {"num_frequent": 0, "escape": 1.0},
+    "16 frequent tokens": {"num_frequent": 16},
+    "32 frequent tokens": {"num_frequent": 32},
+    "256 frequent tokens": {"num_frequent": 256},
+    "orders to 1": {"max_order": 1},
+    "orders to 2": {"max_order": 2},
+    "orders to 4": {"max_order": 4},
+    "orders to 16": {"max_order": 16},
+    "64 latest occurrences": {"max_occurrences": 64},
+    "1024 latest occurrences": {"max_occurrences": 1024},
+}
+BUDGETS = [8, 16, 32, 64]
+FIXED = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96]
+#: Of the columns, what is printed.
+SHOWN = (
+    "escape",
+    "blend",
+    "method",
+    "curve",
+    "num_draft",
+    "nodes",
+    "predicted",
+    "observed",
+    ALL,
+    "summarization",
+    "rag",
+)
+BINS = [0, *2.0 ** np.arange(-8, -2), 0.375, 0.5, 0.625, 0.75, 0.875, 1.01]
+
+
+def replayed(drafter: Drafter, traces: Sequence[Trace]) -> pd.DataFrame:
+    """One row a turn: its keys, accept lengths and tree sizes of its steps."""
+    rows = []
+    for trace in traces:
+        result = replay(drafter, trace)
+        rows.append((*trace.key, len(trace.prompt.ids), result.accept_lengths, result.tree_sizes))
+    return pd.DataFrame(rows, columns=["dataset", "question_id", "turn", "prompt", "accepted", "nodes"])
+
+
+def replay_all(drafters: Mapping[Any, Drafter], traces: Sequence[Trace]) -> dict[Any, pd.DataFrame]:
+    frames = Parallel(n_jobs=-1)(delayed(replayed)(drafter, traces) for drafter in drafters.values())
+    return dict(zip(drafters, frames, strict=True))
+
+
+def accept_length(frame: pd.DataFrame) -> float:
+    steps = list(chain.from_iterable(frame.accepted))
+    return float(np.mean(steps)) if steps else np.nan
+
+
+def by_dataset(frame: pd.DataFrame) -> dict[str, float]:
+    return {ALL: accept_length(frame)} | {name: accept_length(part) for name, part in frame.groupby("dataset")}
+
+
+def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
+    """One row an escape, and "held out"; questions are dealt to the folds in turn."""
+    first = next(iter(frames.values()))
+    questions = {question: index % FOLDS for index, question in enumerate(dict.fromkeys(first.question_id))}
+    fold = first.question_id.map(questions)
+    chosen = []
+    for number in range(FOLDS):
+        best = max(frames, key=lambda escape: accept_length(frames[escape][fold != number]))
+        print(f"fold {number}: escape {best:g}")
+        chosen.append(frames[best][fold == number])
+    rows = {f"{escape:g}": by_dataset(frame) for escape, frame in frames.items()}
+    rows["held out"] = by_dataset(pd.concat(chosen))
+    return pd.DataFrame.from_dict(rows, orient="index").rename_axis("escape").reset_index()
+
+
+def peers(num_draft: int) -> dict[str, Drafter]:
+    """The drafters of experiment=drafters, `num_draft` nodes each."""
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("config", ["experiment=drafters", "engine=replay", "engine.traces=none"])
+    for method in config.methods.values():
+        if "num_draft" in method:
+            method.num_draft = num_draft
+        else:
+            method.k = num_draft + 1  # LLMA counts the root
+    return configuration.build_all(config, "method")
+
+
+def speed(frame: pd.DataFrame, curve: CostCurve) -> float:
+    """Seconds of plain steps over seconds of the steps taken."""
+    plain = taken = 0.0
+    for row in frame.itertuples():
+        emitted = np.array(row.accepted, int)
+        total = int(emitted.sum())
+        if total:
+            plain += float(curve.step([0] * total, row.prompt + np.arange(total)).sum())
+            taken += float(curve.step(row.nodes, row.prompt + emitted.cumsum() - emitted).sum())
+    return plain / taken if taken else np.nan
+
+
+def budget_table(traces: Sequence[Trace]) -> pd.DataFrame:
+    """One row a curve and number of nodes; columns: mean nodes, speed on each data set."""
+    curves = {f"q0={q0}, price 0.01": assumed_curve(q0=q0) for q0 in (16, 32, 64)}
+    curves["embedded model, measured"] = CostCurve.read(PROJECT / "results" / "embedded" / "calibration")
+    drafters: dict[Any, Drafter] = {size: BlendDrafter(num_draft=size) for size in FIXED}
+    drafters |= {name: BlendDrafter(num_draft="auto", cost=curve, max_draft=128) for name, curve in curves.items()}
+    frames = replay_all(drafters, traces)
+    rows = []
+    for name, curve in curves.items():
+        for size in [*FIXED, name]:
+            frame = frames[size]
+            nodes = float(np.mean(list(chain.from_iterable(frame.nodes))))
+            speeds = {ALL: speed(frame, curve)} | {d: speed(part, curve) for d, part in frame.groupby("dataset")}
+            rows.append({"curve": name, "num_draft": "auto" if size == name else size, "nodes": nodes} | speeds)
+    return pd.DataFrame(rows)
+
+
+class Recorder(BlendDrafter):
+    """The blend, with how likely each drafted node was held to be and whether it was accepted, in `nodes`."""
+
+    def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
+        self.nodes: list[tuple[float, bool]] = []
+        self._tree: DraftTree | None = None
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
+        if self._tree is None:
+            return
+        reached, accepted = 0, set()
+        for token in new_ids:
+            children = np.flatnonzero((self._tree.parents == reached) & (self._tree.tokens == token))
+            if not len(children):
+                break
+            reached = int(children[0])
+            accepted.add(reached)
+        self.nodes += [(float(self.probs[node]), node in accepted) for node in range(1, len(self._tree))]
+
+    def propose(self, budget: int) -> DraftTree:
+        self._tree = super().propose(budget)
+        return self._tree
+
+
+def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
+    recorder = Recorder()
+    replay(recorder, trace)
+    return recorder.nodes
+
+
+def calibration_table(traces: Iterable[Trace]) -> pd.DataFrame:
+    """One row a bin of predicted probability: its mean, the share that was accepted, and how many nodes there were."""
+    nodes = chain.from_iterable(Parallel(n_jobs=-1)(delayed(recorded_nodes)(trace) for trace in traces))
+    frame = pd.DataFrame(nodes, columns=["predicted", "observed"]).astype(float)
+    groups = frame.groupby(pd.cut(frame.predicted, BINS, right=False), observed=True)
+    table = groups.agg(predicted=("predicted", "mean"), observed=("observed", "mean"), nodes=("observed", "size"))
+    return table.reset_index(drop=True)
+
+
+def write(source: Path, output: Path) -> None:
+    """Replay, print, and write everything to `output`."""
+    traces = [trace for trace in read_traces(source) if len(trace.output_ids) > 1]
+    if not traces:
+        raise ValueError(f"{source} holds no answers to replay")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
+    config = {"script": "fit_blend", "traces": source.name, "escapes": ESCAPES, "ablation": ABLATION}
+    manifest = make_manifest(config, "replay", digest, cpu_name(), 1)
+    output.mkdir(parents=True, exist_ok=True)
+
+    def save(name: str, frame: pd.DataFrame) -> None:
+        save_csv(frame, output / f"{name}.csv")
+        columns = [column for column in frame if column in SHOWN]
+        print(f"\n{name}\n{frame[columns].round(3).to_string(index=False)}")
+
+    save("fit", fit_table(replay_all({escape: BlendDrafter(escape=escape) for escape in ESCAPES}, traces)))
+    parts = replay_all({name: BlendDrafter(**fields) for name, fields in ABLATION.items()}, traces)
+    save("ablation", pd.DataFrame([{"blend": name} | by_dataset(frame) for name, frame in parts.items()]))
+    drafters = {(size, name): drafter for size in BUDGETS for name, drafter in peers(size).items()}
+    measured = replay_all(drafters, traces)
+    save("peers", pd.DataFrame([{"num_draft": s, "method": n} | by_dataset(f) for (s, n), f in measured.items()]))
+    save("budgets", budget_table(traces))
+    calibration = calibration_table(traces)
+    save("calibration", calibration)
+    save_figure(calibration_figure(calibration), output / "calibration.png")
+    manifest.write(output / "manifest.json")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", type=Path, help="recorded answers, such as traces.jsonl of a live run")
+    parser.add_argument("output", type=Path, help="folder for the tables and the manifest")
+    options = parser.parse_args(arguments)
+    try:
+        write(options.traces, options.output)
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
+    print(f"\nWritten: {options.output}")
+
+
+if __name__ == "__main__":
+    main()
