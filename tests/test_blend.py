@@ -17,7 +17,8 @@ from plain import PROMPTS, decode, greedy
 from replay import TRACES
 
 from ngram_trie import config as configuration
-from ngram_trie.blend import BlendDrafter, BlendIndex
+from ngram_trie.blend import BlendDrafter
+from ngram_trie.blend_index import BlendIndex
 from ngram_trie.budget import CAUTION, StepPrices
 from ngram_trie.config import CONFIGS
 from ngram_trie.cost import assumed_curve
