@@ -35,7 +35,7 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Background(NamedTuple):
-    """A store, a table, or neither, as compiled code reads them.
+    """A store or a table, as compiled code reads them.
 
     Attributes:
         text: (s,) a store's token ids, `BOUNDARY` between answers.
@@ -46,6 +46,7 @@ class Background(NamedTuple):
         shares: (V, k) their probabilities.
         counts: (W,) how often each token occurs elsewhere, `total` in all.
         common: (c,) the most frequent of them, the most frequent first.
+        max_occurrences: how many are looked at of a context's last two tokens, and of its last one; the latest.
     """
 
     text: Numbers
@@ -59,10 +60,11 @@ class Background(NamedTuple):
     counts: IntArray
     total: int
     common: Numbers
+    max_occurrences: int
 
 
 _EMPTY = np.empty(0, np.int32)
-NOTHING = Background(
+_NOTHING = Background(
     text=_EMPTY,
     before=_EMPTY,
     before_pair=_EMPTY,
@@ -74,6 +76,7 @@ NOTHING = Background(
     counts=np.empty(0, np.int64),
     total=0,
     common=_EMPTY,
+    max_occurrences=0,
 )
 
 
@@ -138,7 +141,6 @@ def _tally(
     longest: int,
     context: IntArray,
     length: int,
-    max_occurrences: int,
     found: int,
     ids: Numbers,
     counts: Numbers,
@@ -149,7 +151,7 @@ def _tally(
     """
     text, hidden = background.text, background.hidden
     looked = 0
-    while place >= 0 and looked < max_occurrences:
+    while place >= 0 and looked < background.max_occurrences:
         looked += 1
         agreed = shortest
         while agreed < length and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
@@ -172,7 +174,6 @@ def expect(
     context: IntArray,
     length: int,
     escape: float,
-    max_occurrences: int,
     ids: Numbers,
     shares: FloatArray,
     counts: Numbers,
@@ -183,7 +184,7 @@ def expect(
 
     Args:
         context: (max_order,) its last tokens, the last one first, of which `length`, at least 1, are there.
-        escape, max_occurrences: as in `BlendIndex`; so many of the context's last token, and of its last two.
+        escape: b.
         ids, shares: the successors and their probabilities are written to.
         counts, weights, rows: scratch: (as `ids`, 1 + max_order), (2, 1 + max_order), (a power of 2 beyond 2 x ids).
 
@@ -198,12 +199,9 @@ def expect(
         if length > 1:
             place = background.pair_heads[_slot(last, context[1], text, background.pair_heads)] - 1
             links = background.before_pair
-            found = _tally(
-                background, place, links, 2, length, context, length, max_occurrences, found, ids, counts, rows
-            )
+            found = _tally(background, place, links, 2, length, context, length, found, ids, counts, rows)
         place = background.heads[_slot(last, BOUNDARY, text, background.heads)] - 1
-        links = background.before
-        found = _tally(background, place, links, 1, 1, context, length, max_occurrences, found, ids, counts, rows)
+        found = _tally(background, place, background.before, 1, 1, context, length, found, ids, counts, rows)
         left = blend_orders(counts, found, escape, weights, shares)
     if last < len(background.successors):
         told = 0.0
@@ -236,7 +234,7 @@ class SuccessorTable:
 
     def __init__(self, successors: Numbers, shares: FloatArray, counts: IntArray) -> None:
         self.successors, self.shares, self.counts = successors, shares, counts
-        self._background = NOTHING._replace(
+        self._background = _NOTHING._replace(
             successors=successors, shares=shares, counts=counts, total=int(counts.sum()), common=_common(counts)
         )
 
@@ -280,15 +278,16 @@ class AnswerStore:
 
     Args:
         max_tokens: of all answers together, one more counted for each; of a longer answer the end is kept.
+        max_occurrences: as in `Background`.
 
     Raises:
-        ValueError: fewer than 4.
+        ValueError: fewer than 4 tokens.
     """
 
-    def __init__(self, max_tokens: int = 65_536) -> None:
+    def __init__(self, max_tokens: int = 65_536, max_occurrences: int = 32) -> None:
         if max_tokens < 4:
             raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
-        self.max_tokens = max_tokens
+        self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
         self._answers: OrderedDict[tuple[Key, int], IntArray] = OrderedDict()
         self._unnamed = 0
         self._rebuild()
@@ -351,7 +350,7 @@ class AnswerStore:
             hidden = self._places[dataset, question_id]
             own = self._text[hidden[0] : hidden[1]]
             counts = counts - np.bincount(own[own != BOUNDARY], minlength=len(counts))
-        return NOTHING._replace(
+        return _NOTHING._replace(
             text=self._text[: self._size],
             before=self._before,
             before_pair=self._before_pair,
@@ -361,6 +360,7 @@ class AnswerStore:
             counts=counts,
             total=int(counts.sum()),
             common=_common(counts),
+            max_occurrences=self.max_occurrences,
         )
 
     def save(self, path: Path | str) -> None:
@@ -375,14 +375,14 @@ class AnswerStore:
         partial.replace(path)
 
     @classmethod
-    def load(cls, path: Path | str, max_tokens: int = 65_536) -> AnswerStore:
+    def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:
         """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.traces`).
 
         Raises:
             FileNotFoundError: no such file.
             ValueError: a line is no answer; the message names file, line and reason.
         """
-        store = cls(max_tokens)
+        store = cls(max_tokens, max_occurrences)
         for row in read_answers(Path(path)):
             store.add(row["output_token_ids"], row["dataset"], row["question_id"], row["turn"])
         return store

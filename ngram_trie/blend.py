@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ngram_trie.background import NOTHING, AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.background import AnswerStore, Background, SuccessorTable, read_answers
 from ngram_trie.blend_index import BlendIndex
 from ngram_trie.budget import StepCosts, StepPrices
 from ngram_trie.drafter import Drafter, Prompt, State
@@ -28,6 +28,7 @@ class BlendDrafter(Drafter):
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
         cost: what steps cost, such as a `ngram_trie.cost.CostCurve`; for "auto" only.
         max_draft: most nodes of a draft if `num_draft` is "auto".
+        caution: for "auto", the exponent of the costs (`ngram_trie.budget`).
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -46,6 +47,7 @@ class BlendDrafter(Drafter):
         max_occurrences: int = 128,
         cost: StepCosts | None = None,
         max_draft: int = 64,
+        caution: float = 1.5,
     ) -> None:
         if num_draft != "auto":
             if isinstance(num_draft, str):
@@ -53,13 +55,14 @@ class BlendDrafter(Drafter):
             check_int("num_draft", num_draft, 1)
         elif cost is None:
             raise ValueError("num_draft='auto': needs cost, what steps cost")
-        if not isinstance(escape, int | float) or isinstance(escape, bool) or not escape > 0:
-            raise ValueError(f"escape={escape!r}: must be a number above 0")
+        for name, value in {"escape": escape, "caution": caution}.items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+                raise ValueError(f"{name}={value!r}: must be a number above 0")
         check_int("max_order", max_order, 1)
         check_int("num_frequent", num_frequent, 0)
         check_int("max_occurrences", max_occurrences, 1)
         check_int("max_draft", max_draft, 1)
-        self.num_draft, self.max_draft, self.cost = num_draft, max_draft, cost
+        self.num_draft, self.max_draft, self.cost, self.caution = num_draft, max_draft, cost, caution
         if isinstance(num_draft, int):
             self._prices = StepPrices.free(num_draft)
         self._settings: dict[str, Any] = {
@@ -69,16 +72,17 @@ class BlendDrafter(Drafter):
             "max_occurrences": max_occurrences,
         }
 
-    def background(self, prompt: Prompt) -> Background:
+    def background(self, prompt: Prompt) -> Background | None:
         """What is known besides the prompt."""
-        return NOTHING
+        return None
 
     def start(self, prompt: Prompt) -> None:
         self._index = BlendIndex(prompt.ids, background=self.background(prompt), **self._settings)
         if self.num_draft == "auto":
             assert self.cost is not None
             nodes = range(self.max_draft + 1)
-            self._prices = StepPrices.of(self.cost.step(nodes, [len(prompt.ids)] * len(nodes)))
+            costs = self.cost.step(nodes, [len(prompt.ids)] * len(nodes))
+            self._prices = StepPrices.of(costs, self.caution)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         self._index.extend(new_ids)
@@ -160,6 +164,7 @@ class BlendWarmDrafter(BlendDrafter):
 
     Args:
         max_tokens: as in `AnswerStore`.
+        max_earlier: `max_occurrences` there.
         answers: a file of answers (`AnswerStore.save`, or recorded ones) that are remembered from the start.
         options: as in `BlendDrafter`.
 
@@ -172,10 +177,13 @@ class BlendWarmDrafter(BlendDrafter):
 
     state: ClassVar[State] = "warm"
 
-    def __init__(self, *, max_tokens: int = 65_536, answers: str | None = None, **options: Any) -> None:
+    def __init__(
+        self, *, max_tokens: int = 65_536, max_earlier: int = 32, answers: str | None = None, **options: Any
+    ) -> None:
         check_int("max_tokens", max_tokens, 4)
+        check_int("max_earlier", max_earlier, 1)
         super().__init__(**options)
-        self.max_tokens = max_tokens
+        self._limits = max_tokens, max_earlier
         self.answers = Path(answers) if answers else None
         self._store: AnswerStore | None = None
         self._prompt: Prompt | None = None
@@ -187,9 +195,8 @@ class BlendWarmDrafter(BlendDrafter):
     @property
     def store(self) -> AnswerStore:
         if self._store is None:
-            self._store = (
-                AnswerStore.load(self.answers, self.max_tokens) if self.answers else AnswerStore(self.max_tokens)
-            )
+            limits = self._limits
+            self._store = AnswerStore.load(self.answers, *limits) if self.answers else AnswerStore(*limits)
         return self._store
 
     def remember(self) -> None:

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 from numba import njit
 
-from ngram_trie.background import NOTHING, Background, expect
+from ngram_trie.background import Background, expect
 from ngram_trie.budget import StepPrices
 from ngram_trie.ppm import FloatArray, Numbers, blend_orders
 from ngram_trie.tree import DraftTree, IntArray
@@ -205,7 +205,7 @@ def _draft(
     num_kinds: int,
     frequent: Numbers,
     common: Numbers,
-    background: Background,
+    background: Background | None,
     context: int,
     max_order: int,
     max_occurrences: int,
@@ -223,15 +223,14 @@ def _draft(
     parents, depths = np.empty(num_draft + 1, np.int64), np.zeros(num_draft + 1, np.int64)
     probs = np.ones(num_draft + 1)
     waiting, waiting_probs, waiting_nodes = 0, np.empty(num_draft), np.empty((num_draft, 2), np.int32)
-    # What follows elsewhere: room only if there is an elsewhere.
-    has_more = len(background.text) > 0 or len(background.successors) > 0
-    room_for = (2 * max_occurrences if len(background.text) else 0) + background.successors.shape[1]
-    found_ids, found_shares = np.empty(room_for, np.int32), np.empty(room_for)
-    found_counts, last_ids = np.empty((room_for, max_order + 1), np.int32), np.empty(max_order, np.int64)
-    rows = np.empty(_power_beyond(2 * room_for), np.int32)
-    successors = np.empty(max_occurrences + room_for, np.int32)
+    more = 0  # successors that a context may have elsewhere
+    if background is not None:
+        more = 2 * background.max_occurrences + background.successors.shape[1]
+        more_ids, more_shares, last_ids = np.empty(more, np.int32), np.empty(more), np.empty(max_order, np.int64)
+        more_counts, rows = np.empty((more, max_order + 1), np.int32), np.empty(_power_beyond(2 * more), np.int32)
+    successors = np.empty(max_occurrences + more, np.int32)
     counts = np.empty((max_occurrences, max_order + 1), np.int32)
-    weights, shares = np.empty((2, max_order + 1)), np.empty(max_occurrences + room_for)
+    weights, shares = np.empty((2, max_order + 1)), np.empty(max_occurrences + more)
     drafted[0], parents[0] = text[size - 1], -1
     node = 0
     while node < num_draft:
@@ -245,24 +244,15 @@ def _draft(
             text, size, end, before, tokens, context, max_order, max_occurrences, successors, counts
         )
         left = blend_orders(counts, found, escape, weights, shares)
-        if has_more:
+        if background is not None:
             length = min(end, max_order)
             for back in range(length):
                 last_ids[back] = ids[text[end - 1 - back]]
             elsewhere, below = expect(
-                background,
-                last_ids,
-                length,
-                escape,
-                max_occurrences,
-                found_ids,
-                found_shares,
-                found_counts,
-                weights,
-                rows,
+                background, last_ids, length, escape, more_ids, more_shares, more_counts, weights, rows
             )
             for row in range(elsewhere):
-                token = _enter(found_ids[row], ids, table, tokens, num_tokens)
+                token = _enter(more_ids[row], ids, table, tokens, num_tokens)
                 num_tokens = max(num_tokens, token + 1)
                 if tokens[SEEN_BY, token] != context:
                     tokens[SEEN_BY, token] = context
@@ -270,32 +260,37 @@ def _draft(
                     successors[found] = token
                     shares[found] = 0.0
                     found += 1
-                shares[tokens[ROW, token]] += left * found_shares[row]
+                shares[tokens[ROW, token]] += left * more_shares[row]
             left *= below
         room = num_draft - node
-        here = left / (size + num_kinds)  # what one occurrence is worth at order 0
-        there = here * num_kinds / max(background.total, 1)  # and one elsewhere
+        here = probs[node] * left / (size + num_kinds)  # what one occurrence is worth at order 0
+        there, most = 0.0, 0.0  # what one elsewhere is worth, and the most frequent token
+        if background is not None and len(common):
+            there = here * num_kinds / background.total
+            most = there * background.counts[ids[common[0]]]
         for row in range(found):
             token = successors[row]
-            share = shares[row] + here * tokens[COUNT, token]
-            if ids[token] < len(background.counts):
-                share += there * background.counts[ids[token]]
-            waiting = _offer(probs[node] * share, node, token, room, waiting, waiting_probs, waiting_nodes)
-        here *= probs[node]
-        there *= probs[node]
-        most = there * background.counts[ids[common[0]]] if len(common) else 0.0
+            prob = probs[node] * shares[row] + here * tokens[COUNT, token]
+            if background is not None and ids[token] < len(background.counts):
+                prob += there * background.counts[ids[token]]
+            waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
         for token in frequent:
             prob = here * tokens[COUNT, token]
             if waiting == room and prob + most <= waiting_probs[0]:
                 break  # the others are rarer
             if tokens[SEEN_BY, token] != context:
-                if ids[token] < len(background.counts):
+                if background is not None and ids[token] < len(background.counts):
                     prob += there * background.counts[ids[token]]
                 waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
-        for token in common:
-            if tokens[SEEN_BY, token] != context and tokens[RANK, token] < 0:
-                prob = here * tokens[COUNT, token] + there * background.counts[ids[token]]
-                waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
+        if background is not None:
+            rarest = here * tokens[COUNT, frequent[-1]] if len(frequent) else here * size
+            for token in common:
+                prob = there * background.counts[ids[token]]
+                if waiting == room and prob + rarest <= waiting_probs[0]:
+                    break
+                if tokens[SEEN_BY, token] != context and tokens[RANK, token] < 0:
+                    prob += here * tokens[COUNT, token]
+                    waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
         if waiting == 0 or waiting_probs[waiting - 1] <= rate * least[node]:
             break
         waiting -= 1
@@ -329,12 +324,12 @@ class BlendIndex:
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
-        background: Background = NOTHING,
+        background: Background | None = None,
     ) -> None:
         self.escape, self.max_order, self.max_occurrences = escape, max_order, max_occurrences
         self.background = background
         # Most tokens that a context can bring from elsewhere.
-        self._more = 2 * max_occurrences * bool(len(background.text)) + background.successors.shape[1]
+        self._more = 2 * background.max_occurrences + background.successors.shape[1] if background else 0
         self._size = self._num_tokens = self._num_kinds = self._num_ranked = self._context = 0
         self._text, self._before = np.empty(0, np.int32), np.empty(0, np.int32)
         self._ids, self._tokens = np.empty(0, np.int64), np.empty((NUM_ROWS, 0), np.int32)
@@ -342,7 +337,7 @@ class BlendIndex:
         self._frequent = np.empty(num_frequent, np.int32)
         self._common = np.empty(0, np.int32)
         self._reserve(2 * len(text) + 256, 2 * len(text) + 256)
-        if len(background.common):
+        if background and len(background.common):
             self._reserve(0, len(background.common))
             self._common = _enter_all(background.common, self._ids, self._table, self._tokens)
             self._num_tokens = len(self._common)
