@@ -258,15 +258,16 @@ class SuccessorTable:
         return cls(successors, shares, np.bincount(tokens, minlength=size))
 
     @classmethod
-    def of_model(cls, tables: NgramTables, k: int) -> SuccessorTable:
-        """Of a model's bigram, with the model's own probabilities. How frequent tokens are it does not say.
+    def of_model(cls, tables: NgramTables, k: int, escape: float) -> SuccessorTable:
+        """Of a model's bigram, which counts as one observation: a probability p is a share of p / (1 + escape). It does
+        not say how frequent tokens are.
 
         Raises:
             ValueError: the tables hold fewer than `k` successors of each token.
         """
         if k > tables.k:
             raise ValueError(f"k={k}: the tables hold {tables.k} successors of each token")
-        shares = np.asarray(tables.shares[:, :k], np.float64)
+        shares = np.asarray(tables.shares[:, :k], np.float64) / (1 + escape)
         return cls(np.ascontiguousarray(tables.bigram[:, :k]), shares, np.empty(0, np.int64))
 
     def background(self) -> Background:

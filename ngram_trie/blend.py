@@ -47,7 +47,7 @@ class BlendDrafter(Drafter):
         max_occurrences: int = 128,
         cost: StepCosts | None = None,
         max_draft: int = 64,
-        caution: float = 1.5,
+        caution: float = 1.25,
     ) -> None:
         if num_draft != "auto":
             if isinstance(num_draft, str):
@@ -140,7 +140,7 @@ class BlendBigramDrafter(BlendDrafter):
         """A table of each fold's other answers, and last one of all."""
         self._parts: dict[tuple[str, str], int] = {}
         if self.tables:
-            tables = [SuccessorTable.of_model(NgramTables.open(self.tables), self.k)]
+            tables = [SuccessorTable.of_model(NgramTables.open(self.tables), self.k, self._settings["escape"])]
         else:
             assert self.answers
             rows = read_answers(self.answers)

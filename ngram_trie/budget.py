@@ -43,7 +43,7 @@ class StepPrices:
     least: FloatArray
 
     @classmethod
-    def of(cls, costs: FloatArray, caution: float = 1.5) -> StepPrices:
+    def of(cls, costs: FloatArray, caution: float = 1.25) -> StepPrices:
         """Of v(0), ..., v(q), (q + 1,).
 
         Raises:
