@@ -37,7 +37,7 @@ endif
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
 	reproduce-all figures-run calibrate \
-	notebooks report bench-drafting build-datastore build-index retrieve bench-index build-ngram-tables train-embedded \
+	notebooks report bench-drafting suffix-package build-datastore build-index retrieve bench-index build-ngram-tables train-embedded \
 	train-draft-model train-heads train-space train-general prompts test lint format clean
 
 help: ## Show this list
@@ -112,6 +112,11 @@ notebooks: setup ## Run the notebooks over results/ and keep their outputs
 
 report: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
 	$(RUN) -m scripts.report $(OUTPUT)
+
+suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-drafting and fit-blend (a C++ compiler)
+	$(RUN) -m pip install --quiet cmake==4.4.4 ninja==1.13.2 nanobind==2.9.2
+	CMAKE_PREFIX_PATH=$$($(RUN) -m nanobind --cmake_dir) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
+		$(RUN) -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
