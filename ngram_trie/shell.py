@@ -58,6 +58,8 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, about: str | None, **options: Any) -> None:
         first, _, rest = inspect.cleandoc(about or "").partition("\n\n")
+        if spec := sys.modules["__main__"].__spec__:  # as it was called
+            options.setdefault("prog", f"python -m {spec.name}")
         super().__init__(description=first, epilog=rest, formatter_class=_Formatter, allow_abbrev=False, **options)
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -71,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
+        sys.exit("error: " + re.sub(r"^argument (?:\S+/)?(\S+): (\S+: )?", r"\1=\2", message).replace("=: ", ": "))
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
