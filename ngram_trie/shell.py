@@ -73,7 +73,8 @@ class Parser(argparse.ArgumentParser):
         return options
 
     def error(self, message: str) -> NoReturn:
-        sys.exit("error: " + re.sub(r"^argument (?:\S+/)?(\S+): (\S+: )?", r"\1=\2", message).replace("=: ", ": "))
+        named = re.sub(r"^argument (?:\S+/)?(\S+): (\S+): ", r"\1=\2: ", message)
+        sys.exit("error: " + named.removeprefix("argument "))
 
 
 class _Formatter(argparse.RawDescriptionHelpFormatter, argparse.ArgumentDefaultsHelpFormatter):
