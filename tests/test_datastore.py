@@ -205,5 +205,5 @@ def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_wrong_number_of_tokens_is_named() -> None:
-    with pytest.raises(SystemExit, match="^error: --tokens=0: must be an integer of at least 1$"):
+    with pytest.raises(SystemExit, match=r"^error: --tokens=0: must be an integer of at least 1$"):
         script.parse(["--tokens", "0"])
