@@ -22,14 +22,13 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, constants, snapshot_download
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from data.sources import cache_folder
 from ngram_trie.config import CONFIGS, PROJECT, ConfigError, near, relative
-from ngram_trie.hub import explain, first_line
-from ngram_trie.shell import Parser, name_of, one_of
+from ngram_trie.hub import explain
+from ngram_trie.overrides import composed
+from ngram_trie.shell import Parser
 
 RESULTS = PROJECT / "results" / "local"
 MODELS = {1: ["vicuna_7b", "llama2_7b_chat", "llama3_8b_instruct"], 4: ["qwen2_7b_instruct"]}
@@ -111,12 +110,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line asks for."""
     parser = Parser(__doc__)
     parser.add_argument("--table", type=int, choices=sorted(MODELS), default=1, help="of the paper")
-    parser.add_argument(
-        "--models", type=name_of("model"), nargs="+", metavar="NAME", help="of configs/model (default: the table's own)"
-    )
-    parser.add_argument(
-        "--datasets", type=one_of(DATASETS), nargs="+", metavar="NAME", default=list(DATASETS), help="to ask"
-    )
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="of configs/model (default: the table's own)")
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", default=list(DATASETS), help="to ask")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--fetch", nargs="+", metavar="REPOSITORY[@REVISION]", help="fetch these weights, no more")
     parser.add_argument(
@@ -293,19 +288,6 @@ def model_steps(
     hours = answers * answer_seconds(float(config.model.download_gb)) / 3600
     steps.append(Step(about, ["-m", "scripts.run", *command], disk=[(RESULTS, 0.2)], hours=hours, last=True))
     return first, steps
-
-
-def composed(command: Sequence[str]) -> DictConfig:
-    """The configuration of a run, so that a wrong setting is known before hours of other work.
-
-    Raises:
-        ConfigError: what Hydra says of it, in one line.
-    """
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose("config", list(command))
-    except HydraException as error:
-        raise ConfigError(first_line(error)) from None
 
 
 def weights_of(config: DictConfig) -> list[Download]:

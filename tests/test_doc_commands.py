@@ -153,7 +153,7 @@ def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) ->
         "python -m scripts.build_index corpus=psgs",
         "python -m scripts.report",
         "python -m scripts.time_split TRACES OUTPUT --num-drafts 3",
-        "python -m scripts.reproduce_paper --models vicuna",
+        "python -m scripts.reproduce_ngrammys --model vicuna",
     ):
         with pytest.raises(SystemExit, match=r"^error: "):
             check_python(Command("page", wrong), monkeypatch)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.config import PROJECT
+from ngram_trie.config import PROJECT, choices
 from ngram_trie.records import read_records
 from scripts import run
 
@@ -48,7 +48,8 @@ def call(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Run a command of the page in this process, briefly; returns the folder of its results."""
     words = [word for word in shlex.split(command) if word != "PYTHONPATH=mine"]
     assert words[:3] == ["python", "-m", "scripts.run"], command
-    more = ["engine.num_jobs=1"] if "engine=replay" in words else ["model.device=cpu", "measure.max_new_tokens=12"]
+    more = ["model.device=cpu", "engine.num_threads=1", "measure.max_new_tokens=12"]
+    more = ["engine.num_jobs=1"] if "engine=replay" in words else more
     if "--help" not in words:
         words += [*more, f"output={folder}"]
     monkeypatch.setattr(sys, "argv", words[2:])
@@ -101,9 +102,27 @@ def test_the_data_sets_of_the_page_run(mine: Path, monkeypatch: pytest.MonkeyPat
     assert asked["notes"] == [("note-1", "vanilla"), ("note-1", "ngram_trie")]
 
 
-@pytest.mark.parametrize("page", ["adding_a_drafter.md", "adding_a_dataset.md"])
-def test_the_pages_name_what_exists(page: str) -> None:
-    text = (DOCS / page).read_text(encoding="utf-8")
-    for path in re.findall(r"`((?:baselines|configs|data|ngram_trie|tests)/\w+(?:/\w+)*\.(?:py|yaml))`", text):
+PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_names_is_there(page: Path) -> None:
+    text = re.sub(r"^```.*?^```\s*$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+    for path in re.findall(
+        r"`((?:baselines|configs|data|docs|ngram_trie|scripts|tests)/[\w/.-]*\w\.(?:py|yaml|md))`", text
+    ):
         if "NAME" not in path:
-            assert (PROJECT / path).exists(), path
+            assert (PROJECT / path).exists(), f"{page.name} names {path}"
+
+
+def test_every_page_method_and_data_set_is_on_its_list() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, f"docs/README.md lacks {page.name}"
+    for group, page in (("method", "methods.md"), ("dataset", "data.md")):
+        text = (DOCS / page).read_text(encoding="utf-8")
+        for name in choices()[group]:
+            assert f"`{name}`" in text, f"docs/{page} lacks {name}"

@@ -16,7 +16,6 @@ from ngram_trie import doctor as library
 from ngram_trie.doctor import Finding
 from scripts import doctor, reproduce_paper
 
-
 #: The real one; the tests go to no network.
 REACH = library.unreachable
 

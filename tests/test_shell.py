@@ -89,8 +89,10 @@ def test_help_has_a_line_for_every_choice(name: str, primary: str, monkeypatch: 
         for member, file in choices()[group].items():
             listed = [line for line in lines if line.startswith(f"  {member} ")]
             assert listed and listed[0].removeprefix(f"  {member}").strip(), f"{file} does not say what it is"
-    chosen = [line for line in OmegaConf.load(CONFIGS / f"{primary}.yaml").defaults if isinstance(line, dict)]
-    groups = {str(key).removeprefix("optional ") for entry in chosen for key in entry if "override" not in str(key)}
+    chosen = [
+        key for entry in OmegaConf.load(CONFIGS / f"{primary}.yaml").defaults if entry != "_self_" for key in entry
+    ]
+    groups = {key.removeprefix("optional ") for key in chosen if not key.startswith("override")}
     assert set(defaults) == groups
     assert max(map(len, lines)) <= 88 and "Does things." in text
 
@@ -181,7 +183,7 @@ def test_help_shows_defaults_and_examples() -> None:
     text = parser().format_help()
     assert "of configs/model (default: embedded)" in text and "how many (default: 3)" in text
     assert "(default: None)" not in text and "(default: False)" not in text
-    assert text.index("Does a thing.") < text.index("--count") < text.index("python -m scripts.thing FILE")
+    assert text.index("Does a thing.") < text.index("  --count") < text.index("python -m scripts.thing FILE")
     assert vars(parser().parse_args(["x"])) == {
         "file": "x", "model": "embedded", "kind": None, "count": 3, "plan": False
     }  # fmt: skip
