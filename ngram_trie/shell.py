@@ -139,7 +139,7 @@ def hydra_app(
         primary: the file of configs/ to start from.
         interrupted, also: as in `one_line_errors`.
     """
-    name = task.__module__.rpartition(".")[2]
+    name = Path(inspect.getfile(task)).stem
     if not set(sys.argv[1:]) & set(HYDRAS):
         options = hydra_options(sys.argv[1:])
         with one_line_errors():
@@ -199,9 +199,8 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
                 brief = re.sub(r" \([^()]*\)", "", describe(file))
                 lines.append(f"  {member}".ljust(column) + textwrap.shorten(brief, width - column, placeholder=" ..."))
             parts.append("\n".join(lines))
-        parts.append(
-            f"Settings of one choice: python -m scripts.{name} method=blend --help" if primary == "config" else ""
-        )
+        example = "method=blend" if primary == "config" else "encoder=bge_m3"
+        parts.append(f"Settings of one choice: python -m scripts.{name} {example} --help")
     for override in overrides:
         group, _, member = override.lstrip("+").partition("=")
         if member in groups.get(group, {}):
