@@ -21,11 +21,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from baselines.arctic_suffix import ArcticSuffix, is_installed
 from baselines.datastore import Datastore, build_datastore
 from baselines.prompt_lookup import PromptLookup
 from baselines.sam import static_automaton
 from baselines.suffix_decoding import SuffixDecoding
 from ngram_trie import reference
+from ngram_trie.background import AnswerStore, Background, SuccessorTable
 from ngram_trie.blend import BlendDrafter
 from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
@@ -44,8 +46,37 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
     "blend, 32 nodes": BlendDrafter,
     "blend, auto": lambda: BlendDrafter(num_draft="auto", cost=assumed_curve()),
+    "blend over a table, 32 nodes": lambda: BlendOver(SuccessorTable.of_answers(other_answers(), 10, 3.5)),
+    "blend over answers, 32 nodes": lambda: BlendOver(store_of(other_answers())),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
 }
+
+
+if is_installed():
+    METHODS["SuffixDecoding, its authors' package"] = lambda: ArcticSuffix(alpha=None)
+
+
+class BlendOver(BlendDrafter):
+    """The blend over what is known of 60,000 tokens of other answers."""
+
+    def __init__(self, known: SuccessorTable | AnswerStore) -> None:
+        super().__init__()
+        self.known = known
+
+    def background(self, prompt: Prompt) -> Background:
+        return self.known.background()
+
+
+def other_answers() -> list[IntArray]:
+    rng = np.random.default_rng(1)
+    return [synthetic_text(200, rng) for _ in range(300)]
+
+
+def store_of(answers: Sequence[IntArray]) -> AnswerStore:
+    store = AnswerStore()
+    for answer in answers:
+        store.add(answer)
+    return store
 
 
 class ReferenceDrafter(Drafter):

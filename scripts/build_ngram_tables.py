@@ -29,9 +29,9 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from baselines.ngram_tables import NgramTables
 from data.prompts import model_tokenizer
 from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.shell import Parser, name_of, one_line_errors, positive
 from ngram_trie.target import choose_device, fingerprint, load_model
 
@@ -56,8 +56,11 @@ def unigram_rankings(model: PreTrainedModel) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None) -> torch.Tensor:
-    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with.
+def successors(
+    model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with;
+    (t, k) how likely the successors are.
 
     Args:
         bos: token that stands before each, or None.
@@ -67,7 +70,8 @@ def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos
         start = torch.cat([torch.full_like(start, bos), start], dim=1)
     cache = DynamicCache(config=model.config)
     logits = model(input_ids=start, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-    column = logits.float().topk(k).indices.flatten()
+    likeliest = logits.float().softmax(-1).topk(k)
+    column = likeliest.indices.flatten()
     columns = [column]
     if w > 1:
         cache.batch_repeat_interleave(k)
@@ -75,7 +79,7 @@ def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos
         logits = model(input_ids=column[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         column = logits[:, -1].argmax(-1)
         columns.append(column)
-    return torch.stack(columns, 1).view(len(tokens), k, w)
+    return torch.stack(columns, 1).view(len(tokens), k, w), likeliest.values
 
 
 def build_tables(
@@ -89,14 +93,16 @@ def build_tables(
     size = model.config.vocab_size
     if k > size:
         raise ValueError(f"k={k}: the vocabulary has {size} tokens")
-    parts = []
+    parts, shares = [], []
     step = max(1, rows // k)
     for start in tqdm(range(0, size, step), unit="batch", desc="bigram", disable=None):
         tokens = torch.arange(start, min(start + step, size), device=model.device)
-        parts.append(successors(model, tokens, k, w, bos).cpu().numpy().astype(np.int32))
+        continued, likely = successors(model, tokens, k, w, bos)
+        parts.append(continued.cpu().numpy().astype(np.int32))
+        shares.append(likely.cpu().numpy())
     table = np.concatenate(parts)
     rankings = unigram_rankings(model).cpu().numpy().astype(np.int32)
-    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:])
+    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:], np.concatenate(shares))
 
 
 def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:

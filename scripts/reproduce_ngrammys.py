@@ -28,12 +28,12 @@ import torch
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from baselines.ngram_tables import NgramTables
 from baselines.ngrammys import MixedNgrams
 from ngram_trie import config as configuration
 from ngram_trie import figures, markup, runner, tables
 from ngram_trie.config import PROJECT
 from ngram_trie.drafter import Prompt
+from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.records import PromptRecord, RunManifest, content_hash, read_records
 from ngram_trie.replay import replay
 from ngram_trie.rows import RowsTarget
