@@ -1,6 +1,6 @@
 """What drafting costs: time to index a prompt, time to propose a draft, peak memory.
 
-    python -m scripts.bench_drafting [FILE.csv]
+  python -m scripts.bench_drafting results/local/bench_drafting.csv
 
 The texts are synthetic. Words follow a Zipf law and whole passages come back, in the text and in the simulated answer,
 as they do in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of a
@@ -10,8 +10,8 @@ Algorithm 1 in plain Python dicts.
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -33,6 +33,7 @@ from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
 from ngram_trie.provenance import cpu_name
+from ngram_trie.shell import Parser
 from ngram_trie.tree import DraftTree, IntArray
 
 NUM_STEPS = 400
@@ -200,7 +201,17 @@ def drafting_costs() -> pd.DataFrame:
     return table
 
 
-def main(output: Path | None) -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "output", type=Path, nargs="?", metavar="FILE.csv", help="where the table goes, beside the screen"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    output = parse(arguments).output
     table = drafting_costs()
     print(f"{cpu_name()}; Python {platform.python_version()}, numpy {np.__version__}")
     print(f"propose: median and 99th percentile of {NUM_STEPS} steps, index: median of {NUM_INDEX}\n")
@@ -213,4 +224,4 @@ def main(output: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main()

@@ -21,7 +21,6 @@ from __future__ import annotations
 import argparse
 import functools
 import hashlib
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -43,6 +42,7 @@ from ngram_trie.figures import calibration_figure, save_figure
 from ngram_trie.provenance import cpu_name, make_manifest
 from ngram_trie.replay import replay
 from ngram_trie.report import save_csv
+from ngram_trie.shell import Parser, one_line_errors
 from ngram_trie.tables import ALL
 from ngram_trie.traces import Trace, read_traces
 from ngram_trie.tree import DraftTree
@@ -306,15 +306,20 @@ def write(source: Path, output: Path) -> None:
     manifest.write(output / "manifest.json")
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "traces", type=Path, metavar="TRACES", help="recorded answers, such as traces.jsonl of a live run"
+    )
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for the tables and the manifest")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path, help="recorded answers, such as traces.jsonl of a live run")
-    parser.add_argument("output", type=Path, help="folder for the tables and the manifest")
-    options = parser.parse_args(arguments)
-    try:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
         write(options.traces, options.output)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(f"\nWritten: {options.output}")
 
 
