@@ -1,0 +1,290 @@
+"""The page's sections: which folders of `results/` stand in which, in what order, with which words."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from markupsafe import Markup
+
+from ngram_trie.page import audit
+from ngram_trie.page.checks import verdicts
+from ngram_trie.page.claims import OURS, RELEASED, TASKS
+from ngram_trie.page.render import picture
+from ngram_trie.page.sources import KINDS, MOST_ROWS, OTHER, Folder, Results, Table, frame_table
+
+#: Data that other parts of the page are made of, or that is one row a question.
+HIDDEN = ("readings.csv", "predicted.csv", "quality.csv", "accept_lengths.csv")
+MEASURED = "Measured"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page.
+
+    Attributes:
+        kinds: of the folders that stand in it.
+        text: what is to be seen.
+        command: what makes it on the embedded profile, or by replay with `replay`, or on a GPU with `gpu`.
+    """
+
+    id: str
+    title: str
+    kinds: tuple[str, ...]
+    text: str
+    command: str
+    replay: str = ""
+    gpu: str = ""
+
+
+_TABLE_1_GPU = "make reproduce-table1 PROFILE=paper MODELS={model}"
+SECTIONS = (
+    Section(
+        "table1", "Table 1: speedup and accept length", ("table1",),
+        "Each method in the same loop, beside vanilla, prompt by prompt. Readings side by side: as the paper prints a "
+        "cell, as its released code would read our answers (last question, clock after prefill), and corrected (all "
+        "questions, one clock for all, 95% intervals).",
+        "make reproduce-table1", gpu=_TABLE_1_GPU,
+    ),
+    Section(
+        "drafters", "Drafters on recorded answers", ("drafters",),
+        "Exact accept lengths of every drafter that reads tokens only, by replay of recorded answers.",
+        "python -m scripts.run experiment=drafters",
+        "python -m scripts.run experiment=drafters engine=replay engine.traces={traces}",
+    ),
+    Section(
+        "grid", "Tables 2, 5 and 6: n and L_p", ("grid",),
+        "The trie over the length of its n-grams and of the prefix that is matched; and what it costs.",
+        "make reproduce-table2", "make reproduce-table2 TRACES={traces}",
+    ),
+    Section(
+        "num_draft", "Table 3: num_draft", ("num_draft",), "The trie over the number of drafted nodes.",
+        "make reproduce-table3", "make reproduce-table3 TRACES={traces}",
+    ),
+    Section(
+        "table4", "Table 4: noisy contexts", ("table4",),
+        "Clean contexts, an unrelated paragraph behind the text of the trie, unrelated passages in the context.",
+        "make reproduce-table4", "make reproduce-table4 TRACES={traces}", "make reproduce-table4 PROFILE=paper MODELS={model}",
+    ),
+    Section(
+        "figure3", "Figure 3: one answer", ("figure3",), "Drafted tokens are highlighted; a thin line opens each step.",
+        "make reproduce-figure3", "make reproduce-figure3 TRACES={traces}",
+    ),
+    Section(
+        "figures", "Figure 4: accept lengths", ("figures",), "How often a step emits how many tokens.",
+        "make reproduce-figure4", "make reproduce-figure4 TRACES={traces}",
+    ),
+    Section(
+        "figure5", "Figure 5: drafting time", ("figure5",), "What a step's drafting time is spent on.",
+        "make reproduce-figure5", "make reproduce-figure5 TRACES={traces}",
+    ),
+    Section(
+        "ngrammys", "N-Grammys", ("ngrammys",),
+        "Its Table 1 and Figures 1 to 4 on a second small model, for chat, code and math; as batched rows, as published, "
+        "and as one merged tree.",
+        "make reproduce-ngrammys",
+    ),
+    Section(
+        "predictor", "The n-gram predictor", ("predictor",),
+        "Accepted tokens as the chapter expects them and as they were measured.",
+        "make reproduce-predictor", "make reproduce-predictor TRACES={traces}",
+    ),
+    Section(
+        "blend", "The blend, this project's drafter", ("blend",),
+        "All orders of prompt and output in one distribution (docs/blend.md): its fit, what its parts are worth, its "
+        "peers at equal sizes, and sizes that follow what a step costs.",
+        "make fit-blend", "make fit-blend TRACES={traces}",
+    ),
+    Section(
+        "quality", "How well the embedded models do their tasks", ("quality", "quality_general"),
+        "Whether the answers that are sped up are worth having.", "python -m scripts.evaluate_embedded",
+    ),
+    Section(
+        "retrieval", "Retrieval", ("retrieval",), "How often the passage with the answer is found, and how an index grows.",
+        "make retrieve; make bench-index",
+    ),
+    Section("costs", "What a step costs", ("calibration",), "Seconds of a verification step over nodes and context, and of drafting.", "make calibrate"),
+    Section(OTHER, "Other runs", (OTHER,), "Folders that are none of the above.", "python -m scripts.run"),
+)  # fmt: skip
+
+#: Every table and figure of the three papers: which kind of folder answers it; "" for a drawing without numbers.
+COVERAGE = (
+    ("N-Gram-Trie", "Figures 1, 2", "", "drawings of the method, without numbers: see the explorer"),
+    ("N-Gram-Trie", "Table 1", "table1", ""),
+    ("N-Gram-Trie", "Tables 2, 5, 6", "grid", ""),
+    ("N-Gram-Trie", "Table 3", "num_draft", ""),
+    ("N-Gram-Trie", "Table 4", "table4", ""),
+    ("N-Gram-Trie", "Figure 3", "figure3", ""),
+    ("N-Gram-Trie", "Figure 4", "figures", ""),
+    ("N-Gram-Trie", "Figure 5", "figure5", ""),
+    ("N-Grammys", "Table 1, Figures 1 to 4", "ngrammys", ""),
+    ("N-Grammys", "Figures 5 to 9", "ngrammys", "the same k x w maps for its other models; here for one model"),
+    ("Predictor chapter", "expected accepted tokens", "predictor", ""),
+)
+
+CAPTIONS = {
+    "figure": "Speedup and accept length, 95% intervals",
+    "accept_lengths": "Share of the steps that emit so many tokens",
+    "accept_length": "Accept length",
+    "speedup": "Speedup over vanilla, measured",
+    "predicted_speedup": "Speedup over vanilla, predicted from exact accept lengths",
+    "trie_ms": "Drafting and laying out the tree, ms a step",
+    "calibration": "Of the nodes held to be so likely, how many were accepted",
+    "acceptance": "Acceptance by place in the draft",
+    "time_split": "Drafting time of a step by part",
+}
+
+
+def command(section: Section, folder: Folder) -> str:
+    """What makes a folder again; FILE is the user's copy of recordings that are not in the repository."""
+    if folder.engine == "replay" and section.replay:
+        return section.replay.format(traces="FILE" if folder.model not in folder.name.split("/")[0] else folder.traces)
+    if folder.model.startswith("embedded") or not section.gpu:
+        replayed = section.replay and not folder.model.startswith("embedded") and folder.engine != "live"
+        return section.replay.format(traces="FILE") if replayed else section.command
+    return section.gpu.format(model=folder.model)
+
+
+def provenance(section: Section, folder: Folder) -> list[tuple[str, str]]:
+    """Model, device, commit, date and command, as far as the manifest tells."""
+    about = folder.manifest or {}
+    lines = [("model", folder.model)]
+    if folder.engine:
+        lines.append(("engine", f"replay of {folder.traces}" if folder.engine == "replay" else folder.engine))
+    if about:
+        lines += [
+            ("device", str(about.get("device", "-"))),
+            ("commit", audit.commit(folder)),
+            ("started", str(about.get("started", "-"))[:16].replace("T", " ") + " UTC"),
+            ("run", str(about.get("run", "-"))),
+        ]
+    else:
+        lines.append(("manifest", "none: derived from another run's answers by the command"))
+    return [*lines, ("command", command(section, folder))]
+
+
+def _shown_data(folder: Folder) -> Iterator[tuple[str, pd.DataFrame]]:
+    """The data files to show as tables; what is in HIDDEN or too long is left to the list of files."""
+    for name, frame in folder.data():
+        if name not in HIDDEN and len(frame) <= MOST_ROWS:
+            yield name, frame
+
+
+def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
+    """Every run of a section with its folders' tables and figures; a figure that is there twice is shown once."""
+    folders = [folder for kind in section.kinds for folder in results.of(kind)]
+    seen: set[str] = set()
+    for run in dict.fromkeys(folder.run for folder in folders):
+        own = [folder for folder in folders if folder.run == run]
+        shown = []
+        for folder in own:
+            figures = []
+            for path in folder.figures():
+                digest = hashlib.sha256(path.read_bytes()).hexdigest()
+                if digest not in seen:
+                    seen.add(digest)
+                    figures.append((path, CAPTIONS.get(path.stem, path.stem.replace("_", " ")), folder.file(path.name)))
+            case = folder.path / "case_study.html"
+            tables = folder.laid_out()
+            shown.append({
+                "name": folder.name,
+                "own_manifest": folder.manifest if folder is not own[0] else None,
+                "provenance": provenance(section, folder),
+                "open": [t for t in tables if t.group != PUBLISHED and not _is_secondary(t)],
+                "folded": [t for t in tables if t.group != PUBLISHED and _is_secondary(t)],
+                "published": [t for t in tables if t.group == PUBLISHED],
+                "data": [frame_table(frame, name, folder.file(name)) for name, frame in _shown_data(folder)],
+                "figures": figures,
+                "case": case_study(case.read_text(encoding="utf-8")) if case.is_file() else None,
+                "json": sorted(path for path in folder.path.glob("quality.json")),
+            })  # fmt: skip
+        yield {"run": run, "folders": shown}
+
+
+PUBLISHED = "The paper's own numbers"
+
+
+def _is_secondary(table: Table) -> bool:
+    """Tables that stand folded: other protocols and contexts, and quality, which the readings or the first one hold."""
+    return any(word in table.title for word in ("released protocol", "quality kept", ", paragraph", ", passages"))
+
+
+def case_study(page: str) -> Markup:
+    """The body of a page that `ngram_trie.case_study` wrote, which escapes what it shows."""
+    match = re.search(r"<body>(.*)</body>", page, re.DOTALL)
+    body = match[1] if match else ""
+    return Markup(re.sub(r"<h1>(.*?)</h1>", r'<p class="case-title">\1</p>', body, flags=re.DOTALL))
+
+
+def recorded_readings(results: Results) -> Table | None:
+    """Accept lengths of the trie on one model three ways: printed, by the released code's last question, over all."""
+    cells, last = results.paper("table1.csv"), results.paper("released_code.csv")
+    rows = []
+    for folder in results.of("drafters", "table.csv"):
+        frame = folder.csv("table.csv")
+        if cells is None or last is None or frame is None or not {OURS, RELEASED} <= set(frame.method):
+            continue
+        for row in last.itertuples():
+            cell = cells[(cells.model == folder.model) & (cells.method == OURS) & (cells.dataset == row.dataset)]
+            ours = frame[frame.dataset == TASKS[row.dataset]].set_index("method")
+            if len(cell) and {OURS, RELEASED} <= set(ours.index):
+                rows.append({
+                    "dataset": row.dataset,
+                    "paper prints": cell.accept_length.iloc[0],
+                    "released code, last question": row.accept_length_last_question,
+                    "released code, all questions": row.accept_length_all_questions,
+                    f"{RELEASED}, replayed": ours.accept_length[RELEASED],
+                    f"{OURS}, replayed": ours.accept_length[OURS],
+                    "questions replayed": int(ours.num_prompts[OURS]),
+                })  # fmt: skip
+    if not rows:
+        return None
+    notes = (
+        "Accept length: tokens emitted per verification step. The first column is Table 1's; the next two are the "
+        "released algorithm on recorded answers (results/paper/released_code.csv); replayed: this project's own loop "
+        "over the recorded half of the questions.",
+    )
+    return frame_table(pd.DataFrame(rows), "The trie's accept length, read three ways", "paper/released_code.csv", notes)
+
+
+def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Everything that the report's template shows.
+
+    Args:
+        explorer: of `ngram_trie.explorer.explore`; None where there are no recorded answers.
+    """
+    checked = audit.losslessness(results)
+    predicted = audit.predictions(results)
+    claims = verdicts(results, checked)
+    sections = [(section, list(parts(section, results))) for section in SECTIONS]
+    return {
+        "sections": [(s, shown) for s, shown in sections if shown or s.id != OTHER],
+        "claims": claims,
+        "counts": {v: sum(claim.verdict == v for claim in claims) for v in dict.fromkeys(c.verdict for c in claims)},
+        "audit": checked,
+        "audit_table": frame_table(checked.table, "Answers that are vanilla's, token by token", "*/records.jsonl"),
+        "predictions": predicted,
+        "scatter": audit.scatter([point for each in predicted for point in each.points]),
+        "machines": audit.machines(results),
+        "recorded": recorded_readings(results),
+        "coverage": _coverage(results),
+        "explorer": explorer,
+        "picture": picture,
+        "digest": results.digest(),
+        "models": sorted({f.model for f in results.folders if f.manifest and f.kind in KINDS}),
+    }
+
+
+def _coverage(results: Results) -> Sequence[tuple[str, str, str, str, str]]:
+    """Rows paper, what, section's id, where measured, remark."""
+    sections = {kind: section for section in SECTIONS for kind in section.kinds}
+    rows = []
+    for paper, what, kind, remark in COVERAGE:
+        runs = list(dict.fromkeys(folder.run for folder in results.of(kind))) if kind else []
+        missing = f"not there yet: {sections[kind].command}" if kind and not runs else ""
+        rows.append((paper, what, sections[kind].id if kind else "", ", ".join(runs), remark or missing))
+    return rows
