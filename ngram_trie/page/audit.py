@@ -1,4 +1,4 @@
-"""What the page derives by itself: identical answers counted from records, predicted beside measured speed, machines."""
+"""What the page derives by itself: identical answers from records, predicted beside measured speed, machines."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def losslessness(results: Results) -> Audit:
     Raises:
         ValueError: a line that is no record; the message names file and line.
     """
-    rows, replays = [], []
+    rows: list[Mapping[str, object]] = []
+    replays = []
     for folder in results.folders:
         path = folder.path / "records.jsonl"
         if folder.engine == "replay":
@@ -123,7 +124,14 @@ def predictions(results: Results) -> list[Prediction]:
         if rows.empty:
             continue
         points = [
-            Point(folder.name, row.method, row.predicted_speedup, row.measured_speedup, row.measured_low, row.measured_high)
+            Point(
+                folder.name,
+                row.method,
+                row.predicted_speedup,
+                row.measured_speedup,
+                row.measured_low,
+                row.measured_high,
+            )
             for row in rows.itertuples()
         ]
         errors = rows.error.to_numpy(float)

@@ -1,4 +1,4 @@
-"""The pages as HTML that stands alone: nothing is fetched, figures are part of the page, scripts are the project's own."""
+"""The pages as HTML that stands alone: nothing is fetched, figures are part of them, scripts are the project's own."""
 
 from __future__ import annotations
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup
+from omegaconf import OmegaConf
 
+from ngram_trie.config import CONFIGS
 from ngram_trie.page import audit
 from ngram_trie.page.checks import verdicts
 from ngram_trie.page.claims import OURS, RELEASED, TASKS
 from ngram_trie.page.render import picture
-from ngram_trie.page.sources import KINDS, MOST_ROWS, OTHER, Folder, Results, Table, frame_table
+from ngram_trie.page.sources import MOST_ROWS, OTHER, Folder, Results, Table, frame_table
 
 #: Data that other parts of the page are made of, or that is one row a question.
 HIDDEN = ("readings.csv", "predicted.csv", "quality.csv", "accept_lengths.csv")
@@ -68,7 +71,8 @@ SECTIONS = (
     Section(
         "table4", "Table 4: noisy contexts", ("table4",),
         "Clean contexts, an unrelated paragraph behind the text of the trie, unrelated passages in the context.",
-        "make reproduce-table4", "make reproduce-table4 TRACES={traces}", "make reproduce-table4 PROFILE=paper MODELS={model}",
+        "make reproduce-table4", "make reproduce-table4 TRACES={traces}",
+        "make reproduce-table4 PROFILE=paper MODELS={model}",
     ),
     Section(
         "figure3", "Figure 3: one answer", ("figure3",), "Drafted tokens are highlighted; a thin line opens each step.",
@@ -84,8 +88,8 @@ SECTIONS = (
     ),
     Section(
         "ngrammys", "N-Grammys", ("ngrammys",),
-        "Its Table 1 and Figures 1 to 4 on a second small model, for chat, code and math; as batched rows, as published, "
-        "and as one merged tree.",
+        "Its Table 1 and Figures 1 to 4 on a second small model, for chat, code and math; as batched rows, as "
+        "published, and as one merged tree.",
         "make reproduce-ngrammys",
     ),
     Section(
@@ -104,10 +108,14 @@ SECTIONS = (
         "Whether the answers that are sped up are worth having.", "python -m scripts.evaluate_embedded",
     ),
     Section(
-        "retrieval", "Retrieval", ("retrieval",), "How often the passage with the answer is found, and how an index grows.",
+        "retrieval", "Retrieval", ("retrieval",),
+        "How often the passage with the answer is found, and how an index grows.",
         "make retrieve; make bench-index",
     ),
-    Section("costs", "What a step costs", ("calibration",), "Seconds of a verification step over nodes and context, and of drafting.", "make calibrate"),
+    Section(
+        "costs", "What a step costs", ("calibration",),
+        "Seconds of a verification step over nodes and context, and of drafting.", "make calibrate",
+    ),
     Section(OTHER, "Other runs", (OTHER,), "Folders that are none of the above.", "python -m scripts.run"),
 )  # fmt: skip
 
@@ -136,17 +144,46 @@ CAPTIONS = {
     "calibration": "Of the nodes held to be so likely, how many were accepted",
     "acceptance": "Acceptance by place in the draft",
     "time_split": "Drafting time of a step by part",
+    "figure1/figure": "Figure 1: how much slower a call over k rows of w + 1 tokens is",
+    "figure2/figure": "Figure 2: tokens per call over k",
+    "figure4/figure": "Figure 4: what (10, 10) drafts from where, and what is accepted of it",
+    "table4/table4/figure": "Accept length by context",
 }
+TITLES = {
+    "ablation": "What each part is worth: accept length",
+    "peers": "Peers at equal numbers of nodes: accept length",
+    "fit": "Accept length over the escape, and held out",
+    "budgets": "Fixed sizes and auto: speed of verification over plain decoding",
+    "calibration": "Predicted and observed acceptance, by bins of nodes",
+    "drafting": "Time and memory of drafting",
+    "drafters": "Time and memory of drafting",
+    "curve": "Milliseconds of a step by drafted nodes and cached tokens",
+    "phases": "Where the time goes",
+    "positions": "Acceptance by place in the draft",
+    "time_split": "Microseconds of drafting by part",
+    "recall": "Questions whose answer is among the passages found",
+    "scaling": "Time, memory and disk of an index",
+    "quality": "Quality of the model's answers",
+}
+#: Data files that stand unfolded.
+OPEN = ("ablation", "peers", "time_split", "recall", "scaling", "quality", "drafters")
 
 
 def command(section: Section, folder: Folder) -> str:
-    """What makes a folder again; FILE is the user's copy of recordings that are not in the repository."""
-    if folder.engine == "replay" and section.replay:
-        return section.replay.format(traces="FILE" if folder.model not in folder.name.split("/")[0] else folder.traces)
-    if folder.model.startswith("embedded") or not section.gpu:
-        replayed = section.replay and not folder.model.startswith("embedded") and folder.engine != "live"
-        return section.replay.format(traces="FILE") if replayed else section.command
-    return section.gpu.format(model=folder.model)
+    """What makes a folder again. Recordings that are not in the repository are named as their file was."""
+    if folder.model.startswith("embedded"):
+        return section.command
+    if folder.engine == "live" and section.gpu:
+        return section.gpu.format(model=_configured(folder.model))
+    return section.replay.format(traces=folder.traces or "FILE") if section.replay else section.command
+
+
+def _configured(model: str) -> str:
+    """The name of a model in configs/model, where it is there."""
+    for path in sorted((CONFIGS / "model").glob("*.yaml")):
+        if OmegaConf.select(OmegaConf.load(path), "name") == model:
+            return path.stem
+    return model
 
 
 def provenance(section: Section, folder: Folder) -> list[tuple[str, str]]:
@@ -183,29 +220,58 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
         shown = []
         for folder in own:
             figures = []
-            for path in folder.figures():
+            for path in sorted(folder.figures(), key=lambda path: path.stem != "figure"):
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 if digest not in seen:
                     seen.add(digest)
-                    figures.append((path, CAPTIONS.get(path.stem, path.stem.replace("_", " ")), folder.file(path.name)))
+                    figures.append((path, _caption(folder, path), folder.file(path.name)))
             case = folder.path / "case_study.html"
-            tables = folder.laid_out()
+            tables = _without_repeats(folder.laid_out())
+            # What a sweep or a Table 4 says is laid out again below it, beside the paper's.
+            split = folder is own[0] and any((other.path / "table.md").is_file() for other in own[1:])
             shown.append({
                 "name": folder.name,
-                "own_manifest": folder.manifest if folder is not own[0] else None,
                 "provenance": provenance(section, folder),
-                "open": [t for t in tables if t.group != PUBLISHED and not _is_secondary(t)],
-                "folded": [t for t in tables if t.group != PUBLISHED and _is_secondary(t)],
+                "open": [t for t in tables if t.group != PUBLISHED and not split and not _is_secondary(t)],
+                "folded": [t for t in tables if t.group != PUBLISHED and (split or _is_secondary(t))],
                 "published": [t for t in tables if t.group == PUBLISHED],
-                "data": [frame_table(frame, name, folder.file(name)) for name, frame in _shown_data(folder)],
+                "data": [
+                    (frame_table(frame, _title(name), folder.file(name)), _is_open(name))
+                    for name, frame in _shown_data(folder)
+                ],
                 "figures": figures,
                 "case": case_study(case.read_text(encoding="utf-8")) if case.is_file() else None,
-                "json": sorted(path for path in folder.path.glob("quality.json")),
             })  # fmt: skip
         yield {"run": run, "folders": shown}
 
 
+def _caption(folder: Folder, path: Path) -> str:
+    """The caption of the longest end of a figure's path that has one, else its name."""
+    parts = [*folder.name.split("/"), path.stem]
+    ends = ("/".join(parts[at:]) for at in range(len(parts)))
+    return next((CAPTIONS[end] for end in ends if end in CAPTIONS), path.stem.replace("_", " "))
+
+
+def _title(name: str) -> str:
+    stem = name.partition(".")[0]
+    return TITLES.get(stem, stem.replace("_", " "))
+
+
+def _is_open(name: str) -> bool:
+    return name.partition(".")[0] in OPEN
+
+
 PUBLISHED = "The paper's own numbers"
+
+
+def _without_repeats(tables: Sequence[Table]) -> list[Table]:
+    """The tables with each note below the first of them that it belongs to."""
+    seen: set[str] = set()
+    kept = []
+    for table in tables:
+        kept.append(replace(table, notes=[note for note in table.notes if note not in seen]))
+        seen |= set(table.notes)
+    return kept
 
 
 def _is_secondary(table: Table) -> bool:
@@ -248,7 +314,9 @@ def recorded_readings(results: Results) -> Table | None:
         "released algorithm on recorded answers (results/paper/released_code.csv); replayed: this project's own loop "
         "over the recorded half of the questions.",
     )
-    return frame_table(pd.DataFrame(rows), "The trie's accept length, read three ways", "paper/released_code.csv", notes)
+    return frame_table(
+        pd.DataFrame(rows), "The trie's accept length, read three ways", "paper/released_code.csv", notes, 2
+    )
 
 
 def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -275,7 +343,7 @@ def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]
         "explorer": explorer,
         "picture": picture,
         "digest": results.digest(),
-        "models": sorted({f.model for f in results.folders if f.manifest and f.kind in KINDS}),
+        "models": sorted({f.model for f in results.folders if f.engine}),
     }
 
 

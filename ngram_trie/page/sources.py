@@ -121,19 +121,22 @@ def read_markdown(path: Path, file: str) -> list[Table]:
     return tables
 
 
-def number_entry(value: Any) -> Entry:
-    """A value of a data file: numbers to four significant digits."""
+def number_entry(value: Any, decimals: int | None = None) -> Entry:
+    """A value of a data file: numbers to four significant digits, or to so many decimals."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Entry(str(value))
     if not math.isfinite(value):
         return Entry("-")
-    return Entry(str(value) if isinstance(value, int) else f"{value:.4g}", key=float(value))
+    text = str(value) if isinstance(value, int) else f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
+    return Entry(text, key=float(value))
 
 
-def frame_table(frame: pd.DataFrame, title: str, file: str, notes: Sequence[str] = ()) -> Table:
+def frame_table(
+    frame: pd.DataFrame, title: str, file: str, notes: Sequence[str] = (), decimals: int | None = None
+) -> Table:
     """Rows of a data file; columns that are empty throughout are left out."""
     kept = frame.dropna(axis="columns", how="all").astype(object)
-    rows = [[number_entry(value) for value in row] for row in kept.itertuples(index=False)]
+    rows = [[number_entry(value, decimals) for value in row] for row in kept.itertuples(index=False)]
     return Table(title, [str(name).replace("_", " ") for name in kept.columns], rows, file, tuple(notes))
 
 
@@ -184,7 +187,7 @@ class Folder:
 
     @property
     def engine(self) -> str:
-        """"live", "replay", or empty where the manifest does not say."""
+        """Live, replay, or empty where the manifest does not say."""
         engine = self.config.get("engine")
         if isinstance(engine, Mapping):
             return str(engine.get("name", ""))
@@ -230,6 +233,9 @@ class Folder:
             frame = self.csv(path.name)
             if frame is not None:
                 yield path.name, frame
+        if (path := self.path / "quality.json").is_file():
+            scores = pd.DataFrame.from_dict(json.loads(path.read_text(encoding="utf-8")), orient="index")
+            yield path.name, scores.rename_axis("dataset").reset_index()
 
     def figures(self) -> list[Path]:
         return [path for path in sorted(self.path.glob("*.png")) if path.stem != "case_study"]

@@ -11,7 +11,8 @@
   const short = (text) => (text.length > 16 ? text.slice(0, 15) + "\u2026" : text);
   const quoted = (text) => "\u201c" + visible(text) + "\u201d";
   const count = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
-  const ROW = 27, GAP = 22, CHAR = 7.4;
+  const shownProb = (prob) => (prob >= 0.995 ? "1" : prob >= 0.01 ? prob.toFixed(2).slice(1) : prob >= 0.001 ? prob.toFixed(3).slice(1) : "<.001");
+  const ROW = 24, GAP = 24, CHAR = 7.4, SMALL = 6.2;
 
   const drawTree = (step, data) => {
     const size = step.tokens.length, depth = [0], below = step.tokens.map(() => []);
@@ -22,17 +23,20 @@
     const lit = new Set(step.path);
     const label = step.tokens.map((token) => short(visible(data.texts[token])));
     const boxes = step.tokens.map((_, node) => (
-      { node, label: label[node], depth: depth[node], kind: lit.has(node) ? "lit" : node >= size - (step.probes || 0) ? "probe" : "not" }));
+      { label: label[node], prob: step.probs && node ? shownProb(step.probs[node]) : "", depth: depth[node], kind: !node ? "root" : lit.has(node) ? "lit" : node >= size - (step.probes || 0) ? "probe" : "not" }));
     // The model's own token hangs below the last accepted node, unless the answer ended before it.
     const last = step.path[step.path.length - 1];
     if (step.emitted >= step.path.length) {
       const own = data.ids[step.start + step.path.length - 1];
-      boxes.push({ node: size, label: short(visible(data.texts[own])), depth: depth[last] + 1, kind: "own" });
+      boxes.push({ prob: "", label: short(visible(data.texts[own])), depth: depth[last] + 1, kind: "own" });
       below[last] = [...below[last], size];
       below.push([]);
     }
     const widths = [];
-    for (const box of boxes) widths[box.depth] = Math.max(widths[box.depth] || 0, box.label.length * CHAR + 14);
+    for (const box of boxes) {
+      box.width = box.label.length * CHAR + 10 + (box.prob ? box.prob.length * SMALL + 5 : 0);
+      widths[box.depth] = Math.max(widths[box.depth] || 0, box.width);
+    }
     const left = widths.map((_, at) => widths.slice(0, at).reduce((sum, width) => sum + width + GAP, 2));
     let rows = 0;
     const place = (node) => {
@@ -51,18 +55,17 @@
     for (const [at, box] of boxes.entries()) {
       if (!at) continue;
       const parent = boxes[at === size ? last : step.parents[at]];
-      const x0 = left[parent.depth] + parent.label.length * CHAR + 10, x1 = left[box.depth];
+      const x0 = left[parent.depth] + parent.width, x1 = left[box.depth];
       const bend = (x0 + x1) / 2;
       svg.append(make("path", { class: "edge " + box.kind, d: `M${x0} ${middle(parent)}C${bend} ${middle(parent)} ${bend} ${middle(box)} ${x1} ${middle(box)}` }));
     }
     for (const [at, box] of boxes.entries()) {
-      const prob = step.probs && at && at < size ? step.probs[at] : null;
       const token = at < size ? step.tokens[at] : data.ids[step.start + step.path.length - 1];
       const group = make("g", { class: box.kind, transform: `translate(${left[box.depth]} ${box.y})` },
-        make("title", {}, `${data.texts[token]} (token ${token})` + (prob === null ? "" : `, ${prob}`)),
-        make("rect", { width: box.label.length * CHAR + 10, height: 18, rx: 4 }),
+        make("title", {}, `${data.texts[token]} (token ${token})` + (box.prob && `, ${step.probs[at]}`)),
+        make("rect", { width: box.width, height: 18, rx: 4 }),
         make("text", { x: 5, y: 13 }, box.label));
-      if (prob !== null) group.append(make("text", { class: "prob", x: 5, y: 26 }, prob >= 0.001 ? prob.toFixed(prob < 0.1 ? 3 : 2) : "<.001"));
+      if (box.prob) group.append(make("text", { class: "prob", x: box.label.length * CHAR + 10, y: 13 }, box.prob));
       svg.append(group);
     }
     return svg;
