@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -44,14 +42,16 @@ def test_steps_spell_the_answer_and_are_those_of_a_replay(prompt: list[int], ans
             assert step.start == len(spelled) and int(step.tree.tokens[0]) == spelled[-1]
             accepted = step.tree.tokens[step.path[1:]].tolist()
             assert accepted == answer[step.start : step.start + len(accepted)]
-            assert all(step.tree.parents[child] == parent for parent, child in zip(step.path, step.path[1:], strict=False))
+            assert all(
+                step.tree.parents[child] == parent for parent, child in zip(step.path, step.path[1:], strict=False)
+            )
             spelled += answer[step.start : step.start + step.num_emitted]
         assert spelled == answer
 
 
 @given(tokens, tokens)
 def test_probabilities_belong_to_their_nodes(prompt: list[int], answer: list[int]) -> None:
-    """A parent is likelier than its children, and siblings sum to no more than it, also where the loop cut the draft."""
+    """A parent is likelier than its children, and siblings sum to no more than it, also in a draft that was cut."""
     trace = Trace("toy", Prompt(np.array(prompt, np.int64)), answer, max_output_tokens=len(answer))
     for step in walk(BlendDrafter(num_draft=8), trace):
         assert step.probs is not None and len(step.probs) == len(step.tree) and step.probs[0] == 1
@@ -132,10 +132,9 @@ def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
 
 
-def test_errors_are_one_line(tmp_path: Path) -> None:
-    for arguments in (["nowhere.jsonl"], [str(TRACES), "--question", "none"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "scripts.explore", *arguments, "--output", str(tmp_path / "x.html")],
-            cwd=PROJECT, capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 1 and done.stderr.startswith("error:") and len(done.stderr.splitlines()) == 1
+@pytest.mark.parametrize("arguments", [["nowhere.jsonl"], [str(TRACES), "--question", "none"]])
+def test_errors_are_one_line(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as error:
+        script.main([*arguments, "--output", str(tmp_path / "x.html")])
+    said = str(error.value.code)
+    assert said.startswith("error:") and "\n" not in said and not (tmp_path / "x.html").exists()

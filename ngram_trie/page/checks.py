@@ -101,9 +101,10 @@ def two_grids(results: Results) -> Iterator[Claim]:
     both = first.merge(second, on=keys, suffixes=("_2", "_5"))
     ratio = both.tokens_per_second_2 / both.tokens_per_second_5
     tops = [both.loc[both[f"tokens_per_second_{number}"].idxmax()] for number in (2, 5)]
+    about = f"{both.model.iloc[0]} on {both.dataset.iloc[0]}"
     yield Claim(
         "Tables 2, 5",
-        f"A sweep finds the best setting; {len(both)} cells, {both.model.iloc[0]} on {both.dataset.iloc[0]}, are in both.",
+        f"A sweep finds the best setting; {len(both)} cells, {about}, are in both tables.",
         FAILS if ratio.max() > 1.1 else HOLDS,
         f"The rates are {ratio.min():.1f} to {ratio.max():.1f} times apart, and the best cell is n={tops[0].n}, "
         f"L_p={tops[0].prefix_len} in one, n={tops[1].n}, L_p={tops[1].prefix_len} in the other: the optimum does not "

@@ -211,6 +211,13 @@ def _shown_data(folder: Folder) -> Iterator[tuple[str, pd.DataFrame]]:
             yield name, frame
 
 
+def _other_files(folder: Folder) -> list[str]:
+    """Data that lies in a folder and is not shown as it is: one row a question, a step or a bin."""
+    shown = {name for name, _ in _shown_data(folder)} | {"table.csv"}
+    files = [path.name for kind in ("*.csv", "*.jsonl") for path in folder.path.glob(kind)]
+    return sorted(name for name in files if name not in shown)
+
+
 def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
     """Every run of a section with its folders' tables and figures; a figure that is there twice is shown once."""
     folders = [folder for kind in section.kinds for folder in results.of(kind)]
@@ -240,6 +247,7 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
                     for name, frame in _shown_data(folder)
                 ],
                 "figures": figures,
+                "files": _other_files(folder),
                 "case": case_study(case.read_text(encoding="utf-8")) if case.is_file() else None,
             })  # fmt: skip
         yield {"run": run, "folders": shown}
