@@ -189,7 +189,8 @@ def write_run(folder: Path, model: str, speedup: float) -> None:
     rows = [
         {"model": model, "method": method, "dataset": dataset, "speedup": value, "speedup_low": value - 0.1,
          "speedup_high": value + 0.1, "accept_length": length, "num_prompts": 80, "num_failures": 0,
-         "baseline": "vanilla", "lossless": "baseline" if method == "vanilla" else "79/80, 1 tie", "protocol": protocol, "device": "a GPU"}
+         "baseline": "vanilla", "protocol": protocol, "device": "a GPU",
+         "lossless": "baseline" if method == "vanilla" else "79/80, 1 tie"}
         for protocol in ("corrected", "released")
         for method, value, length in methods
         for dataset in ("spec_bench_summarization", "spec_bench_rag", "triviaqa", "hagrid", "all")
@@ -329,33 +330,36 @@ in_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium w
 Open = Callable[..., Any]
 
 
-@pytest.fixture
-def opened(path: Path, tmp_path: Path) -> Iterator[Open]:
-    """Opens the page in a browser window of the given width."""
+@pytest.fixture(scope="module")
+def opened(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Opens the page afresh in a browser window of the given width; a phone's too."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
-    drivers = []
+    drivers: dict[tuple[int, bool], Any] = {}
 
-    def start(width: int = 1280, phone: bool = False) -> Any:
+    def start(width: int, phone: bool) -> Any:
         options = webdriver.ChromeOptions()
         options.binary_location = CHROMIUM
         quiet = ("background-networking", "component-update", "sync", "gpu", "quic", "dev-shm-usage")
         for switch in ("headless=new", "no-sandbox", "no-first-run", *(f"disable-{name}" for name in quiet)):
             options.add_argument(f"--{switch}")
-        options.add_argument(f"--user-data-dir={tmp_path / 'profile'}")
+        options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
         options.add_argument(f"--window-size={width},900")
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         if phone:
             metrics = {"width": width, "height": 844, "pixelRatio": 2}
             options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
-        driver = webdriver.Chrome(options=options, service=Service(DRIVER))
-        drivers.append(driver)
-        driver.get(path.as_uri())
-        return driver
+        return webdriver.Chrome(options=options, service=Service(DRIVER))
 
-    yield start
-    for driver in drivers:
+    def fresh(width: int = 1280, phone: bool = False) -> Any:
+        if (width, phone) not in drivers:
+            drivers[width, phone] = start(width, phone)
+        drivers[width, phone].get(path.as_uri())
+        return drivers[width, phone]
+
+    yield fresh
+    for driver in drivers.values():
         driver.quit()
 
 
