@@ -164,6 +164,8 @@ def noise(results: Results) -> Iterator[Claim]:
         if frame is None or "context" not in frame or OURS not in set(frame.method):
             continue
         rows = frame[(frame.dataset == ALL) & (frame.method == OURS)].set_index("context")
+        if "clean" not in rows.index:
+            continue
         rows = rows.assign(value=rows[_value(rows)])
         clean, noisy = rows.loc["clean"], rows.drop("clean")
         keeps.append(bool((noisy.value > 1).all()))
@@ -196,7 +198,7 @@ def accept_lengths(results: Results) -> Iterator[Claim]:
             before = shares.get(longest - 1, 0.0)
             holds.append(shares.idxmax() == 1 and shares[longest] > before)
             peak = f"{before:.1%} at {longest - 1}, {shares[longest]:.1%} at {longest}"
-            parts.append(f"{dataset} {shares[1]:.0%} at 1, {peak}")
+            parts.append(f"{dataset} {shares.get(1, 0.0):.0%} at 1, {peak}")
         seen.append(f"{folder.name}: {listed(parts)}")
         files.append(folder.file("accept_lengths.csv"))
     yield Claim(
