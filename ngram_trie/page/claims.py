@@ -99,8 +99,9 @@ def last_question(results: Results) -> Iterator[Claim]:
                 continue
             values = frame[frame.dataset == task].set_index("method").accept_length
             if {OURS, RELEASED} <= set(values.index):
+                count = frame[frame.dataset == task].num_prompts.max()
                 here = (
-                    f" Replayed here over its answers: {values[RELEASED]:.2f}, and {values[OURS]:.2f} by Algorithm 1."
+                    f" Replayed here over {count} answers: {values[RELEASED]:.2f}, {values[OURS]:.2f} by Algorithm 1."
                 )
                 files.append(folder.file("table.csv"))
         yield Claim(
