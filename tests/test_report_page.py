@@ -113,7 +113,9 @@ def test_numbers_are_the_files(tree: Any) -> None:
 
 def test_each_run_says_what_it_is(tree: Any) -> None:
     page = texts(tree)
-    for manifest in RESULTS.rglob("manifest.json"):
+    for manifest in RESULTS.rglob("*manifest.json"):
+        if manifest.relative_to(RESULTS).parts[0] == LOCAL:
+            continue
         about = json.loads(manifest.read_text(encoding="utf-8"))
         assert about["run"] in page and about["commit"][:10] in page and about["device"] in page
 
@@ -246,6 +248,18 @@ def test_what_is_unknown_is_shown_among_the_others(tmp_path: Path) -> None:
     assert "Other runs" in page and "a &amp; b" in page and "1.235" in page and "shape" in page
     assert "Data beside them: <code>long.csv</code>" in page
     assert "none: derived from another run" in page
+
+
+def test_models_are_named_by_their_identity_where_a_manifest_has_no_name(tmp_path: Path) -> None:
+    about = {"run": "1", "commit": None, "dirty": None, "device": "d", "versions": {}, "started": "", "model": "cafe"}
+    for folder, config in (("table1", {"model": {"name": "tiny"}}), ("quality", {}), ("figure5", None)):
+        (tmp_path / "embedded" / folder).mkdir(parents=True)
+        (tmp_path / "embedded" / folder / "x.csv").write_text("a\n1\n")
+        if config is not None:
+            text = json.dumps(about | {"config": config})
+            (tmp_path / "embedded" / folder / "manifest.json").write_text(text)
+    models = {folder.name: folder.model for folder in Results(tmp_path).folders}
+    assert models == {"embedded/table1": "tiny", "embedded/quality": "tiny", "embedded/figure5": "embedded"}
 
 
 def test_local_runs_only_where_asked_for(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -182,30 +182,31 @@ def machines(results: Results) -> Table:
     """One row for each run with a manifest: what ran where, when, from which commit."""
     rows = []
     for folder in results.folders:
-        paths = sorted(folder.path.glob("*manifest.json"))
-        if not paths or folder.manifest is None:
-            continue
-        about = folder.manifest
-        versions = about.get("versions", {})
-        rows.append(
-            {
-                "run": folder.name,
-                "model": folder.model,
-                "engine": folder.engine or "-",
-                "device": about.get("device", "-"),
-                "started": str(about.get("started", "-"))[:16].replace("T", " "),
-                "commit": commit(folder),
-                "libraries": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions),
-                "run id": about.get("run", "-"),
-            }
-        )
+        for label, about in folder.manifests():
+            versions = about.get("versions", {})
+            rows.append(
+                {
+                    "run": "/".join(filter(None, [folder.name, label])),
+                    "model": about["model"] if label else folder.model,
+                    "engine": folder.engine or "-",
+                    "device": about.get("device", "-"),
+                    "started": started(about),
+                    "commit": commit(about),
+                    "libraries": ", ".join(f"{name} {versions[name]}" for name in LIBRARIES if name in versions),
+                    "run id": about.get("run", "-"),
+                }
+            )
     return frame_table(pd.DataFrame(rows), "Runs and machines", "")
 
 
 LIBRARIES = ("python", "torch", "transformers", "numba")
 
 
-def commit(folder: Folder) -> str:
-    """The commit of a run in short, and whether the working tree differed from it."""
-    about = folder.manifest or {}
+def commit(about: Mapping[str, Any]) -> str:
+    """The commit of a manifest in short, and whether the working tree differed from it."""
     return f"{str(about.get('commit') or '-')[:10]}{' (changed files)' if about.get('dirty') else ''}"
+
+
+def started(about: Mapping[str, Any]) -> str:
+    """When a manifest's run began, UTC, to the minute."""
+    return str(about.get("started") or "-")[:16].replace("T", " ")

@@ -41,22 +41,21 @@ def _configured(model: str) -> str:
     return model
 
 
-def provenance(section: Section, folder: Folder) -> list[tuple[str, str]]:
-    """Model, device, commit, date and command, as far as the manifest tells."""
-    about = folder.manifest or {}
-    lines = [("model", folder.model)]
-    if folder.engine:
-        lines.append(("engine", f"replay of {folder.traces}" if folder.engine == "replay" else folder.engine))
-    if about:
-        lines += [
-            ("device", str(about.get("device", "-"))),
-            ("commit", audit.commit(folder)),
-            ("started", str(about.get("started", "-"))[:16].replace("T", " ") + " UTC"),
-            ("run", str(about.get("run", "-"))),
-        ]
-    else:
-        lines.append(("manifest", "none: derived from another run's answers by the command"))
-    return [*lines, ("command", command(section, folder))]
+def provenance(section: Section, folder: Folder) -> list[list[tuple[str, str]]]:
+    """Model, device, commit, date and command, as far as the manifest tells; of a folder with several, one for each."""
+    engine = f"replay of {folder.traces}" if folder.engine == "replay" else folder.engine
+    lines = []
+    for label, about in folder.manifests() or [("", folder.manifest)]:
+        named = [("files", label)] if label else []
+        named.append(("model", str(about["model"]) if about and label else folder.model))
+        named += [("engine", engine)] if engine else []
+        if about:
+            named += [("device", str(about.get("device", "-"))), ("commit", audit.commit(about))]
+            named += [("started", f"{audit.started(about)} UTC"), ("run", str(about.get("run", "-")))]
+        else:
+            named.append(("manifest", "none: derived from another run's answers by the command"))
+        lines.append([*named, ("command", command(section, folder))])
+    return lines
 
 
 def _shown_data(folder: Folder) -> Iterator[tuple[str, pd.DataFrame]]:

@@ -158,11 +158,13 @@ class Folder:
         name: relative to the results folder, such as "embedded/table1".
         root: the results folder.
         manifest: its own, or that of the nearest folder above; None where there is none.
+        models: names of models by the identity that manifests give them.
     """
 
     name: str
     root: Path
     manifest: Mapping[str, Any] | None
+    models: Mapping[str, str]
 
     @property
     def path(self) -> Path:
@@ -202,15 +204,22 @@ class Folder:
 
     @property
     def model(self) -> str:
-        """The model by name: the configured one, or the one that the recorded answers are of."""
-        model = self.config.get("model")
-        if isinstance(model, Mapping) and model.get("name"):
-            return str(model["name"])
+        """The model by name: the manifest's, or the one that recorded answers are of; else the first folder's name."""
+        if name := _model_name(self.manifest):
+            return name
+        identity = str((self.manifest or {}).get("model", "replay"))
+        if identity != "replay":
+            return self.models.get(identity, identity)
         for path in ("accept_lengths.csv", "table.csv"):
             frame = self.csv(path)
             if frame is not None and "model" in frame and len(frame):
                 return str(frame.model.iloc[0])
         return self.name.partition("/")[0]
+
+    def manifests(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Its own manifests: "" and that of the whole folder, or the stem of a file and the manifest of that alone."""
+        found = [(path, _manifest(path)) for path in sorted(self.path.glob(f"*{MANIFEST}"))]
+        return [(path.name[: -len(MANIFEST)].rstrip("_"), manifest) for path, manifest in found if manifest]
 
     def csv(self, name: str) -> pd.DataFrame | None:
         """A data file, None where it is not there."""
@@ -256,6 +265,12 @@ def _manifest(path: Path) -> Mapping[str, Any] | None:
     return found
 
 
+def _model_name(manifest: Mapping[str, Any] | None) -> str:
+    """The name of the configured model, empty where there is none."""
+    model = (manifest or {"config": {}})["config"].get("model")
+    return str(model.get("name") or "") if isinstance(model, Mapping) else ""
+
+
 @dataclass(frozen=True)
 class Results:
     """A results folder.
@@ -290,7 +305,11 @@ class Results:
             for path in self._paths()
             if (path.suffix in kinds and path.parent != self.root) or path.name in (MANIFEST, "table.md")
         }
-        return [Folder(name, self.root, self._manifest_of(name)) for name in sorted(names - {PAPER, "."})]
+        manifests = {name: self._manifest_of(name) for name in sorted(names - {PAPER, "."})}
+        models = {
+            str(each.get("model")): _model_name(each) for each in manifests.values() if each and _model_name(each)
+        }
+        return [Folder(name, self.root, manifest, models) for name, manifest in manifests.items()]
 
     def _manifest_of(self, name: str) -> Mapping[str, Any] | None:
         path = self.root / name
