@@ -45,8 +45,8 @@ def provenance(section: Section, folder: Folder) -> list[list[tuple[str, str]]]:
     """Model, device, commit, date and command, as far as the manifest tells; of a folder with several, one for each."""
     engine = f"replay of {folder.traces}" if folder.engine == "replay" else folder.engine
     lines = []
-    manifests: Sequence[tuple[str, Mapping[str, Any] | None]] = folder.manifests() or [("", folder.manifest)]
-    for label, about in manifests:
+    manifests: list[tuple[str, Mapping[str, Any] | None]] = [*folder.manifests()]
+    for label, about in manifests or [("", folder.manifest)]:
         named = [("files", label)] if label else []
         named.append(("model", str(about["model"]) if about and label else folder.model))
         named += [("engine", engine)] if engine else []
