@@ -14,12 +14,11 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
 from ngram_trie import config as configuration
 from ngram_trie.case_study import CaseStudy, case_figure, case_html, text_pieces
 from ngram_trie.drafter import Drafter
 from ngram_trie.figures import save_figure
+from ngram_trie.overrides import composed
 from ngram_trie.replay import check_replayable, replay
 from ngram_trie.shell import Parser, name_of, one_line_errors
 from ngram_trie.target import load_tokenizer
@@ -44,6 +43,19 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
     return sorted(chosen, key=lambda trace: means[trace.key])[len(chosen) // 2]
 
 
+def replayable(name: str, fields: Sequence[str] = ()) -> Drafter:
+    """The drafter of configs/method/NAME with some of its fields changed, "num_draft=8".
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value.
+        ValueError: a drafter that cannot be replayed.
+    """
+    config = composed([f"method={name}", *(f"method.{field}" for field in fields)])
+    drafter: Drafter = configuration.build(config.method, f"method {name}")
+    check_replayable({name: drafter})
+    return drafter
+
+
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line asks for."""
     parser = Parser(__doc__)
@@ -64,9 +76,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     with one_line_errors("nothing was written"):
-        method = OmegaConf.load(configuration.CONFIGS / "method" / f"{options.method}.yaml")
-        drafter = configuration.build(OmegaConf.merge(method, OmegaConf.from_dotlist(options.set)), "method")
-        check_replayable({options.method: drafter})
+        drafter = replayable(options.method, options.set)
         trace = choose(read_traces(options.traces), drafter, options.dataset, options.question)
         tokenizer = load_tokenizer(options.tokenizer)
     pieces = text_pieces(trace.output_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
