@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.noise import NoiseSettings
 from ngram_trie.sweeps import grid_cells
@@ -59,6 +60,34 @@ def near(name: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(matches)}? " if matches else "no such name. "
     return f"{guess}There are: {', '.join(known)}"
+
+
+def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
+    """The method that `method=name` stands for, with `fields` in place of what configs/method says.
+
+    Raises:
+        ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
+    """
+    known = sorted(file.stem for file in (CONFIGS / "method").glob("*.yaml"))
+    if not known:
+        raise ConfigError(f"{CONFIGS} is not there: install the project from a clone (pip install -e .)")
+    if name not in known:
+        raise ConfigError(f"method={name}: {near(name, known)}")
+    config: Any = OmegaConf.load(CONFIGS / "method" / f"{name}.yaml")
+    allowed = [str(field) for field in config if field not in ("name", "_target_")]
+    for field in fields or ():
+        if field not in allowed:
+            raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
+    whole = OmegaConf.create({
+        "method": OmegaConf.merge(config, dict(fields or {})),
+        "cost": OmegaConf.load(CONFIGS / "cost" / "gpu_like.yaml"),
+    })  # fmt: skip
+    for field in allowed:
+        try:
+            whole.method[field]
+        except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
+            raise ConfigError(f"method {name}: give {field}") from None
+    return build(whole.method, f"method {name}")
 
 
 def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
