@@ -12,36 +12,42 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import hypothesis
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.target import TargetModel
 from ngram_trie.tree import DraftTree
 
 VOCABULARY = 61
+FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "mistral": MistralConfig, "phi3": Phi3Config}
 
 # One example sequence for everybody: a near-tie of two logits must not turn CI red by chance.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.load_profile("ci")
 
 
-@functools.cache
-def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
+def tiny_model(family: str, attention: str = "sdpa", **fields: object) -> PreTrainedModel:
     """A random model in single precision, with grouped queries and an untied, spread-out head: no loops."""
     torch.manual_seed(0)
-    config_class = {"llama": LlamaConfig, "qwen2": Qwen2Config}[family]
-    config = config_class(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.3,
-        tie_word_embeddings=False,
-    )
-    return TargetModel(AutoModelForCausalLM.from_config(config, attn_implementation=attention), max_draft=64)
+    settings = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 160,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": False,
+        "pad_token_id": 0,
+    }
+    config = FAMILIES[family](**settings | fields)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+
+
+@functools.cache
+def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
+    return TargetModel(tiny_model(family, attention), max_draft=64)
 
 
 @pytest.fixture(params=["llama", "qwen2"])
