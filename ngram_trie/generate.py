@@ -388,8 +388,8 @@ def _one_text(ids: Any) -> np.ndarray:
     """
     try:
         array = np.asarray(ids.numpy(force=True) if isinstance(ids, torch.Tensor) else ids)
-    except ValueError:  # rows of different length
-        array = np.empty(0, object)
+    except ValueError:
+        raise ValueError("inputs: rows of different length; token ids of one text are needed, (l,) or (1, l)") from None
     if array.ndim == 2 and len(array) == 1:
         array = array[0]
     if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):

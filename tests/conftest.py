@@ -40,6 +40,7 @@ def tiny_model(family: str, attention: str = "sdpa", **fields: object) -> PreTra
         "initializer_range": 0.3,
         "tie_word_embeddings": False,
         "pad_token_id": 0,
+        "eos_token_id": 2,
     }
     config = FAMILIES[family](**settings | fields)
     return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
