@@ -96,7 +96,7 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None) -> Drafter:
         raise ValueError(
             f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
         )
-    fields = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
+    fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
     if num_draft is not None:
         fields["num_draft"] = num_draft
     if "name" not in fields:
@@ -137,8 +137,8 @@ class Speculator:
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.drafter = make_drafter(drafter, num_draft)
-        self._decoder: SpeculativeDecoder | None = None
-        self._reserve(1)
+        self._capacity = 1
+        self._decoder = SpeculativeDecoder(TargetModel(model, context_limit=1), self.drafter)
 
     def __call__(
         self,
@@ -225,14 +225,13 @@ class Speculator:
             raise ValueError("inputs: this tokenizer has no chat template; set one, or give a text or token ids")
         return self.tokenizer.apply_chat_template(inputs, add_generation_prompt=True, return_dict=False)
 
-    def _reserve(self, num_tokens: int) -> SpeculativeDecoder:
-        """The loop, over a cache for at least `num_tokens`, or for as many as the model can take."""
-        longest = longest_text(self.model.config)
-        room = self._decoder.target.context_limit if self._decoder else 0
-        if self._decoder is None or room < min(num_tokens, longest):
-            self._decoder = None  # lets go of the old buffers first
-            target = TargetModel(self.model, context_limit=min(max(num_tokens, 2 * room), longest))
-            self._decoder = SpeculativeDecoder(target, self.drafter)
+    def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
+        """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""
+        longest = longest_text(self.model.config, None, num_prompt)
+        if self._capacity < min(num_tokens, longest):
+            self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
+            self._decoder.bind(TargetModel(self.model, context_limit=self._capacity))
+        self._decoder.target.context_limit = min(self._capacity, longest)
         return self._decoder
 
     def _decode(
@@ -271,7 +270,7 @@ class Speculator:
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
             sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
-        decoder = self._reserve(generation_config.max_length)
+        decoder = self._reserve(len(prompt.ids), generation_config.max_length)
         model.eval()
         emit = None if streamer is None else functools.partial(_put, streamer)
         result = decoder.generate(prompt, stop, sampler, emit)

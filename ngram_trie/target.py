@@ -223,11 +223,16 @@ class TargetModel:
         self._hidden = self._of_nodes(output.last_hidden_state)
 
 
-def longest_text(config: Any, limit: int | None = None) -> int:
+def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
-    that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text.
+    that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text. LongRoPE turns keys
+    otherwise once a text is longer than the original length; a prompt of `num_prompt` tokens that is not must end there.
     """
-    own = (config.max_position_embeddings, getattr(config, "sliding_window", None), limit)
+    own = [config.max_position_embeddings, getattr(config, "sliding_window", None), limit]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if num_prompt is not None and rope.get("rope_type") == "longrope":
+        original = rope["original_max_position_embeddings"]
+        own.append(original if num_prompt <= original else None)
     return min(size for size in own if size)
 
 

@@ -292,6 +292,22 @@ def test_a_sliding_window_must_hold_the_text(family: str) -> None:
         speculative_generate(model, PROMPT * 2, max_new_tokens=5)
 
 
+def test_longrope_does_not_change_within_a_text() -> None:
+    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "rope_theta": 1e4}
+    model = tiny_model(
+        "phi3", rope_parameters=rope | {"original_max_position_embeddings": 48}, original_max_position_embeddings=48
+    )
+    speculator = Speculator(model, "suffix")
+    options = {"max_new_tokens": 40, "eos_token_id": None}
+    for prompt in (PROMPT * 2, PROMPT, PROMPT * 3):
+        expected = plain(model, prompt, **options)
+        ids, result = speculator(prompt, **options)
+        if len(prompt) < 48:
+            assert (len(ids), result.stop_reason) == (48 - len(prompt), "context_limit")
+        assert ids == expected[: len(ids)]
+    assert len(ids) == 40
+
+
 def test_drafting_needs_no_torch() -> None:
     code = "import sys, ngram_trie, ngram_trie.blend, ngram_trie.drafters; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=PROJECT).returncode == 0

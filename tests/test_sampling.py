@@ -136,7 +136,7 @@ def test_sampling_from_a_model_with_a_real_drafter() -> None:
     model = tiny_model("llama", vocab_size=vocabulary, eos_token_id=None, bos_token_id=None)
     speculator = Speculator(model, "ngram_trie", num_draft=4)
     generator = torch.Generator().manual_seed(0)
-    decoder, lengths, answers = speculator._reserve(40), [], []
+    decoder, lengths, answers = speculator._reserve(len(prompt), 40), [], []
     for _ in range(600):
         sampler = LogitsSampler(LogitsProcessorList([TemperatureLogitsWarper(3.0)]), True, generator)
         result = decoder.generate(Prompt(np.array(prompt)), Stop(3), sampler)
