@@ -10,10 +10,7 @@ from transformers import TextStreamer
 
 from ngram_trie import Speculator
 
-MESSAGES = [
-    "What should children know about repairing a bicycle?",
-    "What should children know about learning to swim?",
-]
+MESSAGES = ["What should children know about repairing a bicycle?", "Write the same for newcomers in Winstead."]
 
 
 def main() -> None:

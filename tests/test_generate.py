@@ -181,9 +181,7 @@ def test_stop_strings_end_where_generate_ends(embedded: Any, told: tuple[list[in
     options = {"max_new_tokens": 30, "attention_mask": torch.ones(1, len(ids))}
     speculator = Speculator(model, "pld", tokenizer)
     answers = [
-        model.generate(
-            torch.tensor([ids]), custom_generate=speculator.custom_generate, stop_strings=stop, **options
-        ),
+        model.generate(torch.tensor([ids]), custom_generate=speculator.custom_generate, stop_strings=stop, **options),
         model.generate(
             torch.tensor([ids]),
             custom_generate=custom_generate,
@@ -353,7 +351,9 @@ def test_what_does_not_fit_is_said_in_one_line(
 def test_flash_attention_is_refused() -> None:
     model = tiny_model("llama")
     model.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match=r"^the model's attention is 'flash_attention_2', .* attn_implementation='sdpa'"):
+    with pytest.raises(
+        ValueError, match=r"^the model's attention is 'flash_attention_2', .* attn_implementation='sdpa'"
+    ):
         speculative_generate(model, PROMPT)
 
 
