@@ -1,4 +1,4 @@
-"""A question answered from retrieved passages, with drafts and without: python examples/rag_answer.py [--model MODEL]"""
+"""An answer from retrieved passages, with drafts and without: python examples/rag_answer.py [--model MODEL]"""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from common import arguments, load, report, warm_up
 from ngram_trie import Speculator
 
 PASSAGES = """\
-Hobbs Gardens (passage 1): Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens invites painters to \
-sit among its cherry trees each spring. Hobbs Gardens is cared for by Helen Howe and thirteen gardeners.
+Hobbs Gardens (passage 1): Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens invites painters \
+to sit among its cherry trees each spring. Hobbs Gardens is cared for by Helen Howe and thirteen gardeners.
 Webb Gardens (passage 2): Webb Gardens invites painters to sit among its cedars each autumn. Webb Gardens was given in \
 1941 to the people of Keswick. Webb Gardens is cared for by Kate Dale and nine gardeners. Guides wear green coats and \
 speak eight languages."""

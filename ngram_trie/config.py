@@ -70,7 +70,7 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
     """
     known = sorted(file.stem for file in (CONFIGS / "method").glob("*.yaml"))
     if not known:
-        raise ConfigError(f"{CONFIGS} is not there: install the project from a clone (pip install -e .)")
+        raise ConfigError(f"{CONFIGS} is not there: install the project again")
     if name not in known:
         raise ConfigError(f"method={name}: {near(name, known)}")
     config: Any = OmegaConf.load(CONFIGS / "method" / f"{name}.yaml")

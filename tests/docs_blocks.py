@@ -24,7 +24,7 @@ def blocks(page: Path, language: str = "python") -> list[tuple[int, str]]:
 
 
 def run_blocks(page: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Run the page's Python blocks in order, as one program from the project's root; an error shows the page's own line.
+    """Run the page's Python blocks in order, as one program from the project's root; an error shows the page's line.
 
     Returns:
         The names that they defined.

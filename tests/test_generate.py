@@ -1,4 +1,4 @@
-"""`speculative_generate` and `generate(custom_generate=...)` answer as transformers' `generate` does, token by token."""
+"""`speculative_generate` and `generate(custom_generate=...)` answer as transformers' `generate`, token by token."""
 
 from __future__ import annotations
 
