@@ -22,7 +22,7 @@ def arguments(description: str | None, model: str = "model") -> argparse.Argumen
 
 
 def load(args: argparse.Namespace) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model on the GPU, if there is one, and its tokenizer. Drafts are small on a CPU: it has no idle arithmetic."""
+    """The model on the GPU, if there is one, and its tokenizer. On a CPU drafts are small: no arithmetic is idle."""
     on_gpu = torch.cuda.is_available()
     args.num_draft = args.num_draft or (32 if on_gpu else 8)
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.bfloat16 if on_gpu else torch.float32)

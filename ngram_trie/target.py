@@ -226,8 +226,7 @@ class TargetModel:
 def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
     that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text. LongRoPE turns keys
-    otherwise once a text is longer than the original length: behind a prompt of `num_prompt` tokens that is not, it ends
-    there.
+    otherwise once a text exceeds the original length; behind a prompt of `num_prompt` tokens that does not, it may not.
     """
     own = [config.max_position_embeddings, getattr(config, "sliding_window", None), limit]
     rope = getattr(config, "rope_parameters", None) or {}

@@ -126,6 +126,18 @@ def test_defaults_come_from_the_generation_config() -> None:
     assert speculative_generate(model, PROMPT, max_new_tokens=7)[0] == long[:7]
 
 
+@pytest.mark.parametrize("drafter", ["sps", "medusa", "hydra", "lookahead", "jacobi", "token_recycling", "sam", "llma"])
+def test_drafters_that_read_more_than_tokens(drafter: str, embedded: Any, told: tuple[list[int], list[int]]) -> None:
+    model, _ = embedded
+    speculator = Speculator(model, drafter)
+    ids, result = speculator(told[0], max_new_tokens=30)
+    assert ids == told[1]
+    assert result.accept_length > 1
+    options = {"max_new_tokens": 15, "do_sample": True, "temperature": 0.7}
+    first, again = (speculator(told[0], seed=2, **options)[0] for _ in range(2))
+    assert first == again
+
+
 def test_a_drafter_by_name_with_fields_and_as_an_object() -> None:
     model = tiny_model("llama")
     fields = {"name": "ngram_trie", "n": 6, "prefix_len": 2, "update_with_output": True}

@@ -21,7 +21,7 @@ from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NoDraft
 from ngram_trie.rows import paths_of
-from ngram_trie.sampling import LogitsSampler, first_of_path
+from ngram_trie.sampling import OF_LOGITS, OF_TEXT, LogitsSampler, first_of_path
 from ngram_trie.tree import DraftTree
 
 VOCABULARY, LENGTH = 5, 3
@@ -172,6 +172,47 @@ def test_nodes_of_one_path_share_a_draw() -> None:
     #             \--> 3
     tree = DraftTree(np.array([9, 1, 2, 1, 2, 3]), np.array([-1, 0, 1, 0, 3, 3]))
     assert first_of_path(tree).tolist() == [0, 1, 2, 1, 2, 5]
+
+
+PROCESSORS = [
+    logits_process.TemperatureLogitsWarper(0.7),
+    logits_process.TopKLogitsWarper(3),
+    logits_process.TopPLogitsWarper(0.7),
+    logits_process.TopHLogitsWarper(0.4),
+    logits_process.MinPLogitsWarper(0.2),
+    logits_process.TypicalLogitsWarper(0.7),
+    logits_process.EpsilonLogitsWarper(0.1),
+    logits_process.EtaLogitsWarper(0.1),
+    logits_process.SuppressTokensLogitsProcessor([1, 3]),
+    logits_process.InfNanRemoveLogitsProcessor(),
+    logits_process.LogitNormalization(),
+    logits_process.RepetitionPenaltyLogitsProcessor(1.4),
+    logits_process.NoRepeatNGramLogitsProcessor(2),
+    logits_process.NoBadWordsLogitsProcessor([[2], [3, 4]]),
+    logits_process.SequenceBiasLogitsProcessor({(1, 2): 3.0, (4,): 1.0}),
+    logits_process.MinLengthLogitsProcessor(9, 0),
+    logits_process.MinNewTokensLengthLogitsProcessor(4, 6, 0),
+    logits_process.ForcedBOSTokenLogitsProcessor(2),
+    logits_process.ForcedEOSTokenLogitsProcessor(8, 0),
+    logits_process.ExponentialDecayLengthPenalty((1, 1.5), 0, 4),
+    logits_process.SuppressTokensAtBeginLogitsProcessor([1], 7),
+]
+
+
+def test_every_processor_that_is_taken_is_tested() -> None:
+    assert [type(processor) for processor in PROCESSORS] == [*OF_LOGITS, *OF_TEXT]
+
+
+@pytest.mark.parametrize("processor", PROCESSORS, ids=lambda processor: type(processor).__name__)
+def test_a_processor_treats_each_text_alone(processor: logits_process.LogitsProcessor) -> None:
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(0, VOCABULARY, (12, 7), generator=generator)
+    scores = 2 * torch.randn(12, VOCABULARY, generator=generator)
+    together = processor(texts, scores.clone())
+    alone = [processor(texts[row : row + 1], scores[row : row + 1].clone())[0] for row in range(12)]
+    torch.testing.assert_close(together, torch.stack(alone))
+    if type(processor) in OF_LOGITS:
+        torch.testing.assert_close(processor(texts[:, :0], scores.clone()), together)
 
 
 def test_an_unknown_processor_is_refused() -> None:
