@@ -9,11 +9,11 @@ from common import arguments, load, report, warm_up
 from ngram_trie import Speculator
 
 ARTICLE = """\
-Brenford Library opened its reading room in 1911. In May the school of Brenby sends four classes for a visit. A storm \
-in September broke 134 windows, but nobody was hurt. From the hill above one can see as far as Brenby. Brenford \
-Library lets nobody enter on Friday. A small shop nearby sells paper and postcards. Brenford Library became \
-possible through a gift from Clara Ross. Brenford Library holds 63,000 books in fifteen languages. Brenford Library lets scholars read a \
-book of coins that was lost for long."""
+Brenford Library opened its reading room in 1911. In May the school of Brenby sends four classes for a visit. A \
+storm in September broke 134 windows, but nobody was hurt. From the hill above one can see as far as Brenby. \
+Brenford Library lets nobody enter on Friday. A small shop nearby sells paper and postcards. Brenford Library \
+became possible through a gift from Clara Ross. Brenford Library holds 63,000 books in fifteen languages. Brenford \
+Library lets scholars read a book of coins that was lost for long."""
 TASK = "Give the main points of the following article, among them the number of books, the donor and its treasure."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # No test goes to the hub: what one machine has cached or can reach must not decide whether it passes.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -49,6 +49,15 @@ def tiny_model(family: str, attention: str = "sdpa", **fields: object) -> PreTra
 @functools.cache
 def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
     return TargetModel(tiny_model(family, attention), max_draft=64)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads cost tiny models more than they bring, above all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["llama", "qwen2"])

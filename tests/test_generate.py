@@ -28,6 +28,8 @@ from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 PROJECT = Path(__file__).parents[1]
 PROMPT = [3, 4, 5, 6, 7] * 5
 DRAFTERS = ["blend", "ngram_trie", "pld", "suffix"]

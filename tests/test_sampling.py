@@ -24,6 +24,8 @@ from ngram_trie.rows import paths_of
 from ngram_trie.sampling import OF_LOGITS, OF_TEXT, LogitsSampler, first_of_path
 from ngram_trie.tree import DraftTree
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 VOCABULARY, LENGTH = 5, 3
 PROMPT = [1, 3, 0]
 Distribution = Callable[[Sequence[int]], torch.Tensor]
