@@ -124,7 +124,7 @@ class Speculator:
         num_draft: most nodes of a draft, in place of the named drafter's own.
 
     Raises:
-        ValueError: an unknown drafter, or attention that takes no mask of a tree; one line.
+        ValueError: a drafter that does not exist or does not fit; one line.
     """
 
     def __init__(
@@ -137,8 +137,8 @@ class Speculator:
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
         self.drafter = make_drafter(drafter, num_draft)
-        self._capacity = 1
-        self._decoder = SpeculativeDecoder(TargetModel(model, context_limit=1), self.drafter)
+        self._capacity = 0
+        self._decoder: SpeculativeDecoder | None = None
 
     def __call__(
         self,
@@ -228,9 +228,9 @@ class Speculator:
     def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
         """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""
         longest = longest_text(self.model.config, None, num_prompt)
-        if self._capacity < min(num_tokens, longest):
+        if self._decoder is None or self._capacity < min(num_tokens, longest):
             self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
-            self._decoder.bind(TargetModel(self.model, context_limit=self._capacity))
+            self._decoder = SpeculativeDecoder(TargetModel(self.model, context_limit=self._capacity), self.drafter)
         self._decoder.target.context_limit = min(self._capacity, longest)
         return self._decoder
 
