@@ -25,7 +25,15 @@ class ConfigError(ValueError):
     """The configuration is wrong; the message is one line that says what and what to do."""
 
 
-def check_names(overrides: Sequence[str]) -> None:
+def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
+    """The groups of choices, and in each of them name -> file."""
+    groups: dict[str, dict[str, Path]] = {}
+    for file in sorted(path for folder in folders for path in folder.glob("*/*.yaml")):
+        groups.setdefault(file.parent.name, {})[file.stem] = file
+    return groups
+
+
+def check_names(overrides: Sequence[str], folders: Sequence[Path] = (CONFIGS,)) -> None:
     """Check the `group=name` overrides of a command line against what exists, before Hydra composes.
 
     Raises:
@@ -33,20 +41,16 @@ def check_names(overrides: Sequence[str]) -> None:
             which has its own.
     """
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    groups = {
-        folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
-        for folder in CONFIGS.iterdir()
-        if folder.is_dir()
-    }
+    groups = choices(folders)
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         group = key.partition("@")[0].strip("/")
         if group in groups and "(" not in value:
             for name in filter(None, value.split(",")):
                 if name not in ("null", *groups[group]):
-                    raise ConfigError(f"{group}={name}: {near(name, groups[group])}")
+                    raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
                 if group == "experiment" and name != "null":
-                    text = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+                    text = groups[group][name].read_text(encoding="utf-8")
                     for single in keys & {"method", "dataset"}:
                         if f"@{single}s." in text:
                             raise ConfigError(
@@ -140,7 +144,7 @@ def check_values(config: DictConfig) -> None:
     optional = ("engine.num_threads", "engine.num_jobs", "model.context_limit")
     for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft", *optional):
         value = OmegaConf.select(config, field)
-        if not (value is None and field in optional) and (not isinstance(value, int) or value < 1):
+        if not (value is None and field in optional) and (type(value) is not int or value < 1):
             raise ConfigError(f"{field}={value}: must be an integer of at least 1")
     for field, allowed in (
         ("model.dtype", ("float32", "bfloat16", "float16")),
@@ -148,14 +152,23 @@ def check_values(config: DictConfig) -> None:
         ("measure.truncation", ("fail", "end", "middle")),
         ("engine.name", ("live", "replay")),
         ("engine.verify", ("tree", "rows")),
+        ("force", (True, False)),
     ):
         value = OmegaConf.select(config, field)
         if value not in allowed and not (field == "engine.verify" and config.engine.name == "replay"):
-            raise ConfigError(f"{field}={value}: must be one of {', '.join(allowed)}")
+            raise ConfigError(f"{field}={value}: must be one of {', '.join(map(str, allowed))}")
     if config.engine.name == "replay" and not config.engine.traces:
         raise ConfigError(
             "engine.traces: give a file of recorded answers; a live run writes traces.jsonl to its folder"
         )
+    for field, what in (
+        ("methods", "experiments fill it; one alone is method=NAME"),
+        ("datasets", "experiments fill it; one alone is dataset=NAME"),
+        ("grid", "lists of values by field: 'grid={n: [8, 13]}'"),
+        ("noise", "'noise={kinds: [paragraph, passages], share: 0.3}'"),
+    ):
+        if not isinstance(config[field] or {}, Mapping | DictConfig):
+            raise ConfigError(f"{field}={config[field]}: {what}")
     if config.grid and config.methods:
         raise ConfigError("grid: it varies the one method; an experiment with methods of its own has none")
 

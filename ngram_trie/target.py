@@ -340,13 +340,14 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
 
 
 def fingerprint(path: str, revision: str | None = None) -> str:
-    """Identity of a model: a hash of the files of a folder (over 1 GiB: of its size and both ends), or hub id and
-    revision. Weights, tokenizer, template and generation settings all decide what a run measures. A folder with a
-    header.json, a datastore or tables, is known by that: it holds a hash of the rest, which need not be read.
+    """Identity of a model: a hash of a file, or of the files of a folder (over 1 GiB: of its size and both ends), or
+    hub id and revision. Weights, tokenizer, template and generation settings all decide what a run measures. A folder
+    with a header.json, a datastore or tables, is known by that: it holds a hash of the rest, which need not be read.
     """
     digest = hashlib.sha256()
     kinds = {".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".txt"}
     files = sorted(file for file in Path(path).glob("*") if file.suffix in kinds) if Path(path).is_dir() else []
+    files += [Path(path)] * Path(path).is_file()
     files = [file for file in files if file.name == "header.json"] or files
     for file in files:
         size = file.stat().st_size
