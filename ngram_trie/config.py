@@ -72,12 +72,10 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
     Raises:
         ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
     """
-    known = sorted(file.stem for file in (CONFIGS / "method").glob("*.yaml"))
-    if not known:
-        raise ConfigError(f"{CONFIGS} is not there: install the project again")
+    known = choices()["method"]
     if name not in known:
-        raise ConfigError(f"method={name}: {near(name, known)}")
-    config: Any = OmegaConf.load(CONFIGS / "method" / f"{name}.yaml")
+        raise ConfigError(f"method={name}: {near(name, list(known))}")
+    config: Any = OmegaConf.load(known[name])
     allowed = [str(field) for field in config if field not in ("name", "_target_")]
     for field in fields or ():
         if field not in allowed:

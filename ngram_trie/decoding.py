@@ -233,10 +233,12 @@ class SpeculativeDecoder(Decoder):
         watch = Stopwatch()
 
         with watch("prefill"):
-            first = self.target.prefill(prompt.ids)
-            emitted = [sampler.first(prompt.ids, self.target) if sampler else first]
+            emitted = [self.target.prefill(prompt.ids)]
         with watch("index"):
             self.drafter.start(prompt)
+        if sampler:
+            with watch("prefill"):
+                emitted = [sampler.first(prompt.ids, self.target)]
         while True:
             kept, reason = stop.trim(output, emitted, room)
             output += kept
