@@ -10,6 +10,7 @@ from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.noise import NoiseSettings
 from ngram_trie.sweeps import grid_cells
@@ -63,6 +64,32 @@ def near(name: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(matches)}? " if matches else "no such name. "
     return f"{guess}There are: {', '.join(known)}"
+
+
+def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
+    """The method that `method=name` stands for, with `fields` in place of what configs/method says.
+
+    Raises:
+        ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
+    """
+    known = choices()["method"]
+    if name not in known:
+        raise ConfigError(f"method={name}: {near(name, list(known))}")
+    config: Any = OmegaConf.load(known[name])
+    allowed = [str(field) for field in config if field not in ("name", "_target_")]
+    for field in fields or ():
+        if field not in allowed:
+            raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
+    whole = OmegaConf.create({
+        "method": OmegaConf.merge(config, dict(fields or {})),
+        "cost": OmegaConf.load(CONFIGS / "cost" / "gpu_like.yaml"),
+    })  # fmt: skip
+    for field in allowed:
+        try:
+            whole.method[field]
+        except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
+            raise ConfigError(f"method {name}: give {field}") from None
+    return build(whole.method, f"method {name}")
 
 
 def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
