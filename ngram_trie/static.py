@@ -165,25 +165,6 @@ class StaticTarget(TargetModel):
         self._slots = torch.arange(capacity, device=self.device)
 
     @torch.inference_mode()
-    def begin_prefill(self, prompt_ids: IntArray) -> None:
-        """Let the device begin to read the prompt; `end_prefill` waits for it."""
-        self.cache.truncate(0)
-        self.build_seconds = 0.0
-        logits = self._forward(torch.from_numpy(prompt_ids)[None])
-        self._reading = (logits, logits.argmax(-1))
-
-    def end_prefill(self) -> int:
-        """The first output token after what `begin_prefill` was given."""
-        logits, chosen = self._reading
-        choices = chosen.cpu().numpy()
-        self.last = Forward(None, self._hidden, logits, choices)
-        return int(choices[-1])
-
-    def prefill(self, prompt_ids: IntArray) -> int:
-        self.begin_prefill(prompt_ids)
-        return self.end_prefill()
-
-    @torch.inference_mode()
     def verify(self, tree: DraftTree) -> IntArray:
         started = perf_counter()
         nodes = len(tree)
@@ -197,11 +178,6 @@ class StaticTarget(TargetModel):
         choices = self._choices[:nodes].numpy().copy()
         self.last = Forward(tree, step.hidden[:nodes], step.logits[:nodes], choices)
         return choices
-
-    @torch.inference_mode()
-    def commit(self, past: int, path: list[int]) -> None:
-        self.last.path = path
-        self.cache.keep(past, path)
 
     @torch.inference_mode()
     def capture(self, sizes: Iterable[int] | None = None, longest: int | None = None) -> int:
