@@ -1,9 +1,9 @@
 """A Llama-family network as a handful of tensor operations, over the weights of a stock transformers model.
 
-What the stock modules do in twenty small kernels a layer it does in a dozen, all on buffers that stay where they are, so
-that a CUDA graph can hold a whole forward: query, key and value weights are one matrix and so are gate and up; rotary
-embeddings are turned in place; residuals are added by the matrix product itself; the cache of a layer is one buffer that
-is written by one operation. The stock model goes on to work: its weights become views of the joined ones.
+It does with fewer and larger operations what the stock modules do, all on buffers that stay where they are, so that a
+CUDA graph can hold a whole forward: query, key and value weights are one matrix and so are gate and up; rotary
+embeddings are turned in place; residuals are added by the matrix product itself; the cache of a layer is one buffer
+that is written by one operation. The stock model goes on to work: its weights become views of the joined ones.
 
 Shapes: q = tokens of this forward, H = hidden size, a = attention heads, h = key-value heads, d = head size, c = cache
 capacity, k = cached tokens that are attended to, V = vocabulary.
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
 FAMILIES = ("llama", "mistral", "qwen2", "phi3")

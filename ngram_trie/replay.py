@@ -78,9 +78,7 @@ class RecordedStop(Stop):
         return self.recorded_reason if len(output_ids) >= self.num_tokens else None
 
 
-def replay(
-    drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTarget | None = None
-) -> GenerationResult:
+def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTarget | None = None) -> GenerationResult:
     """What `drafter` would have drafted, and had accepted, while the model gave this answer. The seconds are the
     drafter's own; prefill and verify cost nothing here, unless a `target` of this trace is given that makes them.
     """

@@ -2,13 +2,14 @@
 
 A step's nodes are padded to the next of a few sizes, and it attends to the cache up to the next of a few lengths; each
 pair of the two is captured once, as one graph from tokens to choices (`CompactModel` is the network). What a step needs
-from the host, tokens, depths, mask and the length of the text, lies in one buffer that is pinned and copied at once; what
-it gives back is read at once. On a CPU the same code runs without graphs.
+from the host, tokens, depths, mask and the length of the text, lies in one buffer that is pinned and copied at once;
+what it gives back is read at once. On a CPU the same code runs without graphs.
 
-Padding nodes are rows like others that attend to the text and themselves; they are written behind the tree, nobody reads
-them, and the next step overwrites them.
+Padding nodes are rows like others that attend to the text and themselves; they are written behind the tree, nobody
+reads them, and the next step overwrites them.
 
-Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt tokens; others as in `ngram_trie.compact`.
+Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt tokens; others as in
+`ngram_trie.compact`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ngram_trie.compact import CompactModel, refusal
@@ -194,6 +195,22 @@ class StaticTarget(TargetModel):
                 self._step(size, length)
         return len(self._steps)
 
+    @torch.inference_mode()
+    def forward_seconds(self, nodes: int, repeats: int = 20) -> float:
+        """Seconds that the bare forward of a step of `nodes` takes at the present length: one after the other on the
+        device, nothing sent and nothing read in between.
+        """
+        size = self._size(nodes)
+        self._stages[size].fill(DraftTree.chain(0, [0] * (nodes - 1)), self.cache.length)
+        step = self._step(size, attended(self.cache.length + size, self.chunk))
+        for count in (3, repeats):
+            self.synchronize()
+            started = perf_counter()
+            for _ in range(count):
+                step.run()
+            self.synchronize()
+        return (perf_counter() - started) / repeats
+
     def _size(self, nodes: int) -> int:
         """The padded number of nodes."""
         for size in self.sizes:
@@ -279,8 +296,8 @@ def attend_tree(
 ) -> torch.Tensor:
     """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k).
 
-    The queries of the heads that share keys stand below each other, so that no key is repeated. With several chunks each
-    is attended to by itself, as one of a batch, and what they say is weighted by the sum of its exponentials.
+    The queries of the heads that share keys stand below each other, so that no key is repeated. With several chunks
+    each is attended to by itself, as one of a batch, and what they say is weighted by the sum of its exponentials.
     """
     nodes, heads, size = queries.shape
     shared = keys.shape[0]

@@ -309,6 +309,7 @@ def random_model(
     device: str = "auto",
     attention: str = "sdpa",
     context_limit: int | None = None,
+    num_layers: int | None = None,
 ) -> PreTrainedModel:
     """A causal language model with random weights, always the same ones, made on the device: for what a model costs
     where its weights cannot be had.
@@ -317,6 +318,7 @@ def random_model(
         architecture: a folder with a config.json.
         dtype, device, attention: as in `load_model`.
         context_limit: positions that it shall have if that is more than its own.
+        num_layers: so many layers instead of its own number.
 
     Raises:
         FileNotFoundError: no such config.
@@ -325,6 +327,10 @@ def random_model(
         raise FileNotFoundError(f"model.architecture={architecture}: there is no config.json in the folder")
     config = AutoConfig.from_pretrained(architecture)
     config.max_position_embeddings = max(config.max_position_embeddings, context_limit or 0)
+    if num_layers:
+        config.num_hidden_layers = num_layers
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:num_layers]
     torch.manual_seed(0)
     with torch.device(choose_device(device)):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)

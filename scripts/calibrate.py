@@ -16,25 +16,19 @@ import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ngram_trie import config as configuration
 from ngram_trie import backends, runner
+from ngram_trie import config as configuration
+from ngram_trie.bench import binary_tree
 from ngram_trie.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
 from ngram_trie.records import content_hash
 from ngram_trie.target import TargetModel
-from ngram_trie.tree import DraftTree
 from scripts.bench_drafting import drafting_costs
 from scripts.run import run_target, settle
 
 NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)
 ROUNDS, STEPS = 12, 6
-
-
-def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
-    """A full binary tree of random tokens: something to verify."""
-    nodes = np.arange(num_draft + 1)
-    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
 
 
 def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: int = STEPS) -> CostCurve:

@@ -25,8 +25,8 @@ from transformers import PreTrainedModel
 
 from data.noise import with_noise as noisy_datasets
 from data.prompts import build_prompt, build_prompts, model_tokenizer
-from ngram_trie import config as configuration
 from ngram_trie import backends, forced, replay, report, runner
+from ngram_trie import config as configuration
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.noise import with_noise

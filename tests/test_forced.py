@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,15 @@ TINY = {
 }  # fmt: skip
 
 
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small only wait for each other on several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 def traces() -> list[Trace]:
     """Two answers that quote their prompts, and one that is too long for the model."""
     rng = np.random.default_rng(0)
@@ -67,8 +77,8 @@ def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
     architecture, path = files
     config = composed(
         "engine=forced", f"engine.traces={path}", f"engine.backend={backend}", "model.weights=random",
-        f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "measure.repeats=2",
-        "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
+        f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
+        "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
     )  # fmt: skip
     folder = measure(config)
     records = list(read_records(folder / "records.jsonl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,15 @@ CONFIGS = {
     "phi3": Phi3Config(**SHAPE | {"num_key_value_heads": 4}, tie_word_embeddings=False, sliding_window=None),
 }
 STOP = Stop(max_new_tokens=40)
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small only wait for each other on several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @functools.cache
@@ -235,14 +245,14 @@ def test_what_it_does_not_compute_is_refused_in_one_line(change: dict[str, Any],
     config = MistralConfig(**SHAPE | {"sliding_window": None} | change)
     said = refusal(config, 160)
     assert said and message in said and "engine.backend=stock" in said and "\n" not in said
-    with pytest.raises(ValueError, match="use engine.backend=stock"):
+    with pytest.raises(ValueError, match=r"use engine\.backend=stock"):
         StaticTarget(small(config))
 
 
 def test_another_family_and_wrong_arguments() -> None:
     from transformers import GPT2Config
 
-    with pytest.raises(ValueError, match="not gpt2; use engine.backend=stock"):
+    with pytest.raises(ValueError, match=r"not gpt2; use engine\.backend=stock"):
         StaticTarget(small(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20)))
     for arguments, message in (({"attention": "half"}, "whole, split"), ({"chunk": 48}, "power of two")):
         with pytest.raises(ValueError, match=message):
