@@ -13,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from transformers import PreTrainedModel, StaticCache
 
 from ngram_trie.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
@@ -100,6 +101,30 @@ def measure_steps(
                 target.cache.truncate(context)
                 device[row, column] = target.forward_seconds(size)
     return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
+
+
+@torch.inference_mode()
+def static_cache_seconds(model: PreTrainedModel, context: int, capacity: int, repeats: int = 20) -> float:
+    """Seconds of a plain step of the stock modules over transformers' own `StaticCache`, which attends to its whole
+    capacity: what the static backend was chosen over (docs/gpu.md).
+    """
+    cache, rng = StaticCache(config=model.config, max_cache_len=capacity), np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(5, model.config.vocab_size, context + 1))[None].to(model.device)
+    model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    seen = torch.arange(capacity, device=model.device)[None, None, None] <= context
+    position = torch.tensor([[context]], device=model.device)
+    laps = []
+    for lap in range(-3, repeats):
+        for layer in cache.layers:  # back to the context
+            layer.cumulative_length = torch.full_like(torch.as_tensor(layer.cumulative_length), context)
+        started = perf_counter()
+        logits = model(
+            input_ids=ids[:, -1:], attention_mask=seen, position_ids=position, past_key_values=cache, use_cache=True
+        ).logits
+        logits.argmax(-1).cpu()
+        if lap >= 0:
+            laps.append(perf_counter() - started)
+    return float(np.median(laps))
 
 
 def step_bytes(target: StaticTarget, context: int) -> int:

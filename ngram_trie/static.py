@@ -236,7 +236,22 @@ class StaticTarget(TargetModel):
         return step
 
     def _captured(self, size: int, length: int) -> Step:
-        """The step as a CUDA graph. All graphs share their memory: each overwrites what the one before left."""
+        """The step as a CUDA graph. All graphs share their memory: each overwrites what the one before left.
+
+        Raises:
+            ValueError: this device or version of PyTorch cannot capture it.
+        """
+        try:
+            return self._capture(size, length)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            raise ValueError(
+                f"engine.backend=static: a step of {size} nodes cannot be captured here ({str(error).splitlines()[0]}); "
+                "use engine.backend=stock"
+            ) from error
+
+    def _capture(self, size: int, length: int) -> Step:
         stream = torch.cuda.Stream(self.device)
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
@@ -305,10 +320,10 @@ def attend_tree(
     if chunk >= keys.shape[1]:
         result = F.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=bias)[0]
     else:
-        split = [each.unflatten(1, (-1, chunk)).transpose(0, 1) for each in (keys, values)]
-        parts = len(split[0])
+        keys, values = (each.unflatten(1, (-1, chunk)).transpose(0, 1) for each in (keys, values))
+        parts = len(keys)
         biases = bias.unflatten(1, (-1, chunk)).transpose(0, 1)[:, None]
-        outputs, logs = _attention_and_logsumexp(rows.expand(parts, -1, -1, -1), *split, biases)
+        outputs, logs = _attention_and_logsumexp(rows.expand(parts, -1, -1, -1), keys, values, biases)
         weights = logs.softmax(0, dtype=torch.float32)[..., None]
         result = (weights * outputs).sum(0).to(queries.dtype)
     return result.view(heads, nodes, size).transpose(0, 1)

@@ -133,8 +133,7 @@ def variants(model: PreTrainedModel, options: argparse.Namespace, run: Bench) ->
             rows[name] = {size: target.forward_seconds(size) for size in sizes}
         except Exception as error:
             rows[name] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
-        target = None
-        gc.collect()
+        gc.collect()  # the one before this one, its cache and graphs
         print(f"  {name}: {rows[name]}", flush=True)
     ran = {name: row for name, row in rows.items() if isinstance(row, dict)}
     if not ran:
@@ -148,7 +147,7 @@ def round_robin(categories: dict[str, list[Trace]]) -> list[Trace]:
     return [trace for trace in chain.from_iterable(zip_longest(*categories.values())) if trace]
 
 
-def forced_run(target: TargetModel, options: argparse.Namespace, run: Bench, stock: TargetModel) -> dict[str, Any]:
+def forced_run(target: StaticTarget, options: argparse.Namespace, run: Bench, stock: TargetModel) -> dict[str, Any]:
     """Real forwards and real drafts over recorded answers. A few prompts are answered by the stock backend, too."""
     ordered = round_robin(select(read_traces(options.traces), options.categories))
     ordered = ordered[: options.limit_prompts] if options.limit_prompts else ordered
@@ -156,7 +155,7 @@ def forced_run(target: TargetModel, options: argparse.Namespace, run: Bench, sto
     folder = run.folder / "forced"
     folder.mkdir(exist_ok=True)
     drafters = methods(options.nodes)
-    settings = {
+    settings: dict[str, Any] = {
         "engine": {"name": "forced", "backend": "static", "variant": run.found["variants"]["best"],
                    "traces": options.traces.name, "categories": None, "max_draft": options.nodes - 1},
         "model": model_settings(options), "measure": {"repeats": 1}, "grid": None, "paper_tables": [],
@@ -294,6 +293,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         return {"sizes": sizes, "wall": found.wall, "vanilla_over_stock": found.wall[0] / steps.wall[0]}
 
     run.part("stock steps", stock_steps, needs=0.1 * options.budget)
+
+    def static_cache_steps() -> dict[str, Any]:
+        seconds = [bench.static_cache_seconds(model, context, options.limit) for context in options.contexts]
+        return {"capacity": options.limit, "seconds": seconds, "over_static": np.array(seconds) / steps.wall[0]}
+
+    run.part("stock modules over StaticCache", static_cache_steps, needs=0.1 * options.budget)
     if options.traces:
         run.part("forced", lambda: forced_run(target, options, run, stock), needs=0.1 * options.budget)
     else:
@@ -345,6 +350,9 @@ def summary(found: dict[str, Any]) -> str:
         lines.append(
             f"stock backend's plain step over this one's, by context: {np.round(stock['vanilla_over_stock'], 2)}"
         )
+    if cached := found.get("stock modules over StaticCache"):
+        ratios = np.round(cached["over_static"], 2)
+        lines.append(f"stock modules over StaticCache of {cached['capacity']} rows, the same ratio: {ratios}")
     if forced_part := found.get("forced"):
         lines += [forced_part["title"], pd.DataFrame(forced_part["methods"]).T.round(3).to_string()]
     for name, row in found.get("targets", {}).items():
