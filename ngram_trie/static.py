@@ -247,8 +247,8 @@ class StaticTarget(TargetModel):
             raise
         except RuntimeError as error:
             raise ValueError(
-                f"engine.backend=static: a step of {size} nodes cannot be captured here ({str(error).splitlines()[0]}); "
-                "use engine.backend=stock"
+                f"engine.backend=static: a step of {size} nodes cannot be captured here "
+                f"({str(error).splitlines()[0]}); use engine.backend=stock"
             ) from error
 
     def _capture(self, size: int, length: int) -> Step:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -304,12 +305,7 @@ def load_model(
 
 
 def random_model(
-    architecture: str,
-    dtype: str = "float32",
-    device: str = "auto",
-    attention: str = "sdpa",
-    context_limit: int | None = None,
-    num_layers: int | None = None,
+    architecture: str, dtype: str = "float32", device: str = "auto", attention: str = "sdpa", **changes: Any
 ) -> PreTrainedModel:
     """A causal language model with random weights, always the same ones, made on the device: for what a model costs
     where its weights cannot be had.
@@ -317,20 +313,15 @@ def random_model(
     Args:
         architecture: a folder with a config.json.
         dtype, device, attention: as in `load_model`.
-        context_limit: positions that it shall have if that is more than its own.
-        num_layers: so many layers instead of its own number.
+        changes: fields of its config that shall be otherwise.
 
     Raises:
         FileNotFoundError: no such config.
     """
-    if not (Path(architecture) / "config.json").exists():
+    file = Path(architecture) / "config.json"
+    if not file.exists():
         raise FileNotFoundError(f"model.architecture={architecture}: there is no config.json in the folder")
-    config = AutoConfig.from_pretrained(architecture)
-    config.max_position_embeddings = max(config.max_position_embeddings, context_limit or 0)
-    if num_layers:
-        config.num_hidden_layers = num_layers
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[:num_layers]
+    config = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")) | changes)
     torch.manual_seed(0)
     with torch.device(choose_device(device)):
         model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
