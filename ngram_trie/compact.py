@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -69,7 +69,8 @@ class CompactModel:
     Args:
         model: the stock model; its weights are joined in place and stay its own.
         num_positions: rotary embeddings are tabulated for so many.
-        compiled: compile the two element-wise parts of a layer into one kernel each (`torch.compile`).
+        compiled: of steps, compile the two element-wise parts of a layer into one kernel each (`torch.compile`).
+            Prompts have too many lengths for that.
 
     Raises:
         ValueError: a model that it does not know; the message names what does.
@@ -98,8 +99,10 @@ class CompactModel:
         self.cos = cos[:, None].contiguous()
         # with the halves of a head swapped, turning is x * cos + swapped * sin; the first half's sine is negative
         self.sin = torch.cat([-sin[:, :half], sin[:, half:]], -1)[:, None].contiguous()
-        self._turn = torch.compile(_turn_and_store) if compiled else _turn_and_store
-        self._gate = torch.compile(_gate) if compiled else _gate
+        self._parts: dict[str, tuple[Callable[..., None], Callable[..., torch.Tensor]]] = {
+            "prompt": (_turn_and_store, _gate),
+            "step": (torch.compile(_turn_and_store), torch.compile(_gate)) if compiled else (_turn_and_store, _gate),
+        }
 
     @property
     def cache_shape(self) -> tuple[int, int, int, int]:
@@ -115,27 +118,35 @@ class CompactModel:
         return sum(part.numel() * part.element_size() for part in parts if part is not None)
 
     def hidden(
-        self, ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor, attend: Attend
+        self,
+        of: Literal["prompt", "step"],
+        ids: torch.Tensor,
+        positions: torch.Tensor,
+        slots: torch.Tensor,
+        cache: torch.Tensor,
+        attend: Attend,
     ) -> torch.Tensor:
         """The last hidden states (q, H) of the tokens `ids` (q,), as the head reads them.
 
         Args:
+            of: what the tokens are.
             positions: (q,) of the tokens in the text.
             slots: (q,) cache rows that their keys and values are written to.
             cache: (layers, 2, h, c, d).
             attend: what the queries attend to, once the rows are written.
         """
+        turn_and_store, gate = self._parts[of]
         text = F.embedding(ids, self.embedding)
         cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
         heads = self.num_heads + 2 * self.num_key_value_heads
         for number, block in enumerate(self.blocks):
             normed = F.rms_norm(text, text.shape[-1:], block.norm, self.eps)
             qkv = F.linear(normed, *block.qkv).view(-1, heads, self.head_size)
-            self._turn(qkv, cos, sin, cache[number], slots, self.num_heads)
+            turn_and_store(qkv, cos, sin, cache[number], slots, self.num_heads)
             seen = attend(number, qkv[:, : self.num_heads])
             text = _add_product(text, seen.reshape(len(seen), -1), *block.out)
             normed = F.rms_norm(text, text.shape[-1:], block.mlp_norm, self.eps)
-            text = _add_product(text, self._gate(F.linear(normed, *block.gate_up)), *block.down)
+            text = _add_product(text, gate(F.linear(normed, *block.gate_up)), *block.down)
         return F.rms_norm(text, text.shape[-1:], self.norm, self.eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:

@@ -282,7 +282,7 @@ class StaticTarget(TargetModel):
             return attend_tree(queries, keys, values, bias, self.chunk if self.attention == "split" else length)
 
         positions = stage.past + stage.depths
-        hidden = self.network.hidden(stage.tokens, positions, slots, self.cache.rows, attend)
+        hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
         logits = self.network.logits(hidden)
         return hidden, logits, logits.argmax(-1)
 
@@ -301,7 +301,7 @@ class StaticTarget(TargetModel):
         # a pinned source, where there is a GPU, so that the copy waits for nothing
         ids = ids[0].pin_memory() if self.device.type == "cuda" else ids[0]
         ids = ids.to(self.device, non_blocking=True)
-        self._hidden = self.network.hidden(ids, slots, slots, self.cache.rows, attend)
+        self._hidden = self.network.hidden("prompt", ids, slots, slots, self.cache.rows, attend)
         self.cache.truncate(length)
         return self.network.logits(self._hidden[-1:])
 

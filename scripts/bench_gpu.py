@@ -99,7 +99,7 @@ def check_tokens(options: argparse.Namespace) -> dict[str, Any]:
     and graphs in between.
     """
     # larger weights than usual, so that tokens vary
-    small = {"num_hidden_layers": 2, "initializer_range": 0.06, "max_position_embeddings": 512}
+    small: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.06, "max_position_embeddings": 512}
     model = random_model(options.architecture, "float32", options.device, **small)
     ids = np.random.default_rng(2).integers(5, min(200, model.config.vocab_size), 100)
     backends: dict[str, TargetModel] = {"stock": TargetModel(model, 31, 512)}
@@ -117,31 +117,34 @@ def check_tokens(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def variants(model: PreTrainedModel, options: argparse.Namespace, run: Bench) -> dict[str, Any]:
-    """Forward seconds of every way to run a step, at one context; the best by a plain step and one of the largest size
-    asked for together. A way that does not run here is left out with the reason.
+    """Forward seconds of every way to run a step, by context and size; the best is that of a plain step and one of
+    `--nodes` together, at the context next to 1,000. A way that does not run here is left out with the reason.
     """
-    context, sizes = options.contexts[len(options.contexts) // 2], sorted({1, *options.sizes})
+    nodes = max(size for size in options.sizes if size <= options.nodes)
+    sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
     rows: dict[str, Any] = {}
-    for attention, compiled in (
-        (a, c) for c in ([False, True] if options.compile else [False]) for a in options.attention
-    ):
+    ways = [(attention, compiled) for compiled in {False, options.compile} for attention in options.attention]
+    for attention, compiled in sorted(ways, key=lambda way: way[1]):
         name = f"{attention}{', compiled' if compiled else ''}"
-        if rows and run.left() < options.budget / 3:
+        if rows and run.left() < options.budget / 2:
             rows[name] = "left out: too little time"
             continue
         try:
             target = StaticTarget(model, sizes[-1] - 1, options.limit, attention, compiled, sizes)
-            target.prefill(np.random.default_rng(0).integers(5, model.config.vocab_size, context))
-            rows[name] = {size: target.forward_seconds(size) for size in sizes}
+            taken: dict[int, dict[int, float]] = {}
+            for context in options.contexts:
+                target.prefill(rng.integers(5, model.config.vocab_size, context))
+                taken[context] = {size: target.forward_seconds(size) for size in sizes}
+            rows[name] = taken
         except Exception as error:
             rows[name] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
         gc.collect()  # the one before this one, its cache and graphs
         print(f"  {name}: {rows[name]}", flush=True)
-    ran = {name: row for name, row in rows.items() if isinstance(row, dict)}
+    ran = {name: row[options.middle] for name, row in rows.items() if isinstance(row, dict)}
     if not ran:
         raise RuntimeError(f"no way to run a step: {rows}")
-    best = min(ran, key=lambda name: ran[name][1] + ran[name][sizes[-1]])
-    return {"context": context, "forward_seconds": rows, "best": best}
+    best = min(ran, key=lambda name: ran[name][1] + ran[name][nodes])
+    return {"forward_seconds": rows, "best": best}
 
 
 def round_robin(categories: dict[str, list[Trace]]) -> list[Trace]:
@@ -305,8 +308,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         run.part("forced", lambda: forced_run(target, options, run, stock), needs=0.1 * options.budget)
     else:
         run.found["left out"]["forced"] = "no --traces were given"
-    middle = min(range(len(options.contexts)), key=lambda index: abs(options.contexts[index] - 1000))
-    run.found["targets"] = targets(run.found, steps, middle)
+    run.found["targets"] = targets(run.found, steps, options.contexts.index(options.middle))
     run.write()
     return run.found
 
@@ -388,6 +390,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options.device = str(choose_device(options.device))
     options.name = options.name or Path(options.architecture).name
     options.contexts, options.sizes = sorted(set(options.contexts)), sorted({1, *options.sizes})
+    options.middle = min(options.contexts, key=lambda context: abs(context - 1000))
     if options.compile is None:
         options.compile = options.device.startswith("cuda")
     if options.nodes > options.sizes[-1] or min(options.contexts) < 1 or options.nodes < 2:
