@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import torch
 from omegaconf import DictConfig
 from transformers import AutoConfig, PreTrainedModel
 
+from ngram_trie.bench import differences
 from ngram_trie.compact import refusal
 from ngram_trie.rows import RowsTarget
 from ngram_trie.static import StaticTarget
 from ngram_trie.target import TargetModel, context_limit, fingerprint, load_model, random_model
+
+#: Largest relative error of logits that rounding explains, over the layers of a large model.
+MOST_APART = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
 
 
 def source(model: DictConfig) -> tuple[str, str | None]:
@@ -59,4 +64,21 @@ def make_target(model: PreTrainedModel, engine: DictConfig, limit: int | None = 
         return TargetModel(model, engine.max_draft, limit)
     target = StaticTarget(model, engine.max_draft, limit)
     target.capture()
+    check(target)
     return target
+
+
+def check(target: StaticTarget) -> None:
+    """Compare a prompt and a tree with the stock modules: a fast answer must not be a wrong one.
+
+    Raises:
+        ValueError: the logits are further apart than rounding takes them.
+    """
+    length, nodes = min(64, target.context_limit // 2), min(8, target.max_draft + 1)
+    found = differences(target, TargetModel(target.model, nodes, 2 * length), length, nodes)
+    apart = max(found["prefill_logits"], found["tree_logits"])
+    if not apart <= MOST_APART[target.model.dtype]:  # neither is NaN
+        raise ValueError(
+            f"engine.backend=static: its logits are {apart:.2g} from the stock modules' on {target.device}, relative; "
+            "use engine.backend=stock"
+        )

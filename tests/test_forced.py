@@ -186,6 +186,22 @@ def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
     assert backends.settled(config) == "stock"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_static_backend_that_computes_something_else_here_is_refused(
+    files: tuple[Path, Path], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed("engine.backend=static", "engine.max_draft=16")
+    model = random_model(str(files[0]), dtype, "cpu", initializer_range=0.3)
+    assert isinstance(backends.make_target(model, config.engine), StaticTarget)
+
+    def broken(self: StaticTarget) -> None:
+        self.network.sin = -self.network.sin
+
+    monkeypatch.setattr(StaticTarget, "capture", broken)
+    with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
+        backends.make_target(model, config.engine)
+
+
 def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
     for overrides, message in (
         (["engine=forced"], "engine.traces: give a file"),
