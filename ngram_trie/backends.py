@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from omegaconf import DictConfig
 from transformers import AutoConfig, PreTrainedModel
@@ -76,7 +77,7 @@ def check(target: StaticTarget) -> None:
     """
     length, nodes = min(64, target.context_limit // 2), min(8, target.max_draft + 1)
     found = differences(target, TargetModel(target.model, nodes, 2 * length), length, nodes)
-    apart = max(found["prefill_logits"], found["tree_logits"])
+    apart = float(np.max([found["prefill_logits"], found["tree_logits"]]))
     if not apart <= MOST_APART[target.model.dtype]:  # neither is NaN
         raise ValueError(
             f"engine.backend=static: its logits are {apart:.2g} from the stock modules' on {target.device}, relative; "
