@@ -37,8 +37,9 @@ endif
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
 	reproduce-all figures-run calibrate \
-	notebooks report bench-drafting bench-gpu build-datastore build-index retrieve bench-index build-ngram-tables train-embedded \
-	train-draft-model train-heads train-space train-general prompts test lint format clean
+	notebooks report explore derive bench-drafting bench-gpu suffix-package build-datastore build-index retrieve bench-index \
+	build-ngram-tables train-embedded train-draft-model train-heads train-space train-general prompts doctor test lint \
+	format clean
 
 help: ## Show this list
 	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
@@ -105,13 +106,24 @@ figures-run: setup
 
 calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
 	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
-	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.report $(OUTPUT)
+	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
 notebooks: setup ## Run the notebooks over results/ and keep their outputs
 	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
 
-report: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
-	$(RUN) -m scripts.report $(OUTPUT)
+report: setup ## All of results/ on one page, results/report.html; ARGS=--local takes results/local in, too
+	$(RUN) -m scripts.report $(ARGS)
+
+explore: setup ## Step through one recorded answer's draft trees: TRACES=FILE, ARGS="--question ID --method blend"
+	$(RUN) -m scripts.explore $(or $(TRACES),results/embedded/table1/traces.jsonl) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(ARGS)
+
+derive: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
+	$(RUN) -m scripts.derive $(OUTPUT)
+
+suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-drafting and fit-blend (a C++ compiler)
+	$(RUN) -m pip install --quiet cmake==4.4.4 ninja==1.13.2 nanobind==2.9.2
+	CMAKE_PREFIX_PATH=$$($(RUN) -m nanobind --cmake_dir) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
+		$(RUN) -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
@@ -157,6 +169,9 @@ train-space: setup ## Fine-tune the embedded model for SPACE into results/local/
 
 prompts: setup ## Write the bundled test prompts again
 	$(RUN) -m scripts.make_prompts
+
+doctor: setup ## What this machine can run: GPU, packages, cached models and data, disk; and what to do about the rest
+	@$(RUN) -m scripts.doctor $(ARGS)
 
 test: lint ## Lint, then run the tests
 	$(RUN) -m pytest

@@ -122,9 +122,8 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
         import requests
     except ImportError:
         raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
-    # By its checksum, so that sets of one file share it, and another version of it is another file.
     algorithm, _, digest = checksum.rpartition(":")
-    kept = (folder or cache_folder()) / f"{digest[:8]}-{Path(url).name}"
+    kept = kept_file(url, checksum, folder)
     if constants.HF_HUB_OFFLINE:
         if kept.exists() and pooch.file_hash(str(kept), alg=algorithm or "sha256") == digest:
             return kept
@@ -148,6 +147,13 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
         else:
             reason = first_line(error)
         raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
+
+
+def kept_file(url: str, checksum: str, folder: Path | None = None) -> Path:
+    """Where `fetch_url` keeps a file: by its checksum, so that sets of one file share it, and another version of it is
+    another file.
+    """
+    return (folder or cache_folder()) / f"{checksum.rpartition(':')[2][:8]}-{Path(url).name}"
 
 
 def cache_folder() -> Path:

@@ -3,7 +3,7 @@
 With v(q) what a step over q nodes costs and p_1 >= p_2 >= ... the nodes' probabilities, a step emits, on average,
 1 + p_1 + ... + p_q tokens, so the draft to take is the one of the largest
 
-    (1 + p_1 + ... + p_q) / v(q) ** CAUTION.
+    (1 + p_1 + ... + p_q) / v(q) ** caution.
 
 It is this step's own rate that counts, not the answer's: where a long copy is under way, the next step will go on with
 it, and a token more is worth little. An exponent above 1 drafts less than a step by itself would want, for the same
@@ -21,8 +21,6 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 
-CAUTION = 1.25
-
 
 class StepCosts(Protocol):
     """What steps cost, in any unit: `ngram_trie.cost.CostCurve` is one."""
@@ -36,7 +34,7 @@ class StepPrices:
     """What up to q nodes cost.
 
     Attributes:
-        costs: (q + 1,) what tokens are divided by: v(0) ** CAUTION and so on.
+        costs: (q + 1,) what tokens are divided by: v(0) ** caution and so on.
         least: (q,) of nodes 1, 2, ...: the smallest mean price of a node from there on. Probabilities fall, so once one
             is not above the best rate so far times this, no larger draft pays.
     """
@@ -45,7 +43,7 @@ class StepPrices:
     least: FloatArray
 
     @classmethod
-    def of(cls, costs: FloatArray) -> StepPrices:
+    def of(cls, costs: FloatArray, caution: float = 1.25) -> StepPrices:
         """Of v(0), ..., v(q), (q + 1,).
 
         Raises:
@@ -53,7 +51,7 @@ class StepPrices:
         """
         if not (costs > 0).all():
             raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
-        costs = costs**CAUTION
+        costs = costs**caution
         size = len(costs)
         least = [((costs[q + 1 :] - costs[q]) / np.arange(1, size - q)).min() for q in range(size - 1)]
         return cls(costs, np.maximum(np.array(least), 0.0))

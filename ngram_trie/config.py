@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.noise import NoiseSettings
 from ngram_trie.sweeps import grid_cells
@@ -24,7 +25,15 @@ class ConfigError(ValueError):
     """The configuration is wrong; the message is one line that says what and what to do."""
 
 
-def check_names(overrides: Sequence[str]) -> None:
+def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
+    """The groups of choices, and in each of them name -> file."""
+    groups: dict[str, dict[str, Path]] = {}
+    for file in sorted(path for folder in folders for path in folder.glob("*/*.yaml")):
+        groups.setdefault(file.parent.name, {})[file.stem] = file
+    return groups
+
+
+def check_names(overrides: Sequence[str], folders: Sequence[Path] = (CONFIGS,)) -> None:
     """Check the `group=name` overrides of a command line against what exists, before Hydra composes.
 
     Raises:
@@ -32,20 +41,16 @@ def check_names(overrides: Sequence[str]) -> None:
             which has its own.
     """
     keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    groups = {
-        folder.name: sorted(file.stem for file in folder.glob("*.yaml"))
-        for folder in CONFIGS.iterdir()
-        if folder.is_dir()
-    }
+    groups = choices(folders)
     for override in overrides:
         key, _, value = override.lstrip("+~").partition("=")
         group = key.partition("@")[0].strip("/")
         if group in groups and "(" not in value:
             for name in filter(None, value.split(",")):
                 if name not in ("null", *groups[group]):
-                    raise ConfigError(f"{group}={name}: {near(name, groups[group])}")
+                    raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
                 if group == "experiment" and name != "null":
-                    text = (CONFIGS / "experiment" / f"{name}.yaml").read_text(encoding="utf-8")
+                    text = groups[group][name].read_text(encoding="utf-8")
                     for single in keys & {"method", "dataset"}:
                         if f"@{single}s." in text:
                             raise ConfigError(
@@ -59,6 +64,32 @@ def near(name: str, known: Sequence[str]) -> str:
     matches = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(matches)}? " if matches else "no such name. "
     return f"{guess}There are: {', '.join(known)}"
+
+
+def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
+    """The method that `method=name` stands for, with `fields` in place of what configs/method says.
+
+    Raises:
+        ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
+    """
+    known = choices()["method"]
+    if name not in known:
+        raise ConfigError(f"method={name}: {near(name, list(known))}")
+    config: Any = OmegaConf.load(known[name])
+    allowed = [str(field) for field in config if field not in ("name", "_target_")]
+    for field in fields or ():
+        if field not in allowed:
+            raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
+    whole = OmegaConf.create({
+        "method": OmegaConf.merge(config, dict(fields or {})),
+        "cost": OmegaConf.load(CONFIGS / "cost" / "gpu_like.yaml"),
+    })  # fmt: skip
+    for field in allowed:
+        try:
+            whole.method[field]
+        except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
+            raise ConfigError(f"method {name}: give {field}") from None
+    return build(whole.method, f"method {name}")
 
 
 def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
@@ -111,7 +142,7 @@ def check_values(config: DictConfig) -> None:
     optional = ("engine.num_threads", "engine.num_jobs", "model.context_limit")
     for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft", *optional):
         value = OmegaConf.select(config, field)
-        if not (value is None and field in optional) and (not isinstance(value, int) or value < 1):
+        if not (value is None and field in optional) and (type(value) is not int or value < 1):
             raise ConfigError(f"{field}={value}: must be an integer of at least 1")
     unused = ("engine.verify", "engine.backend")  # of a replay
     for field, allowed in (
@@ -122,16 +153,25 @@ def check_values(config: DictConfig) -> None:
         ("engine.verify", ("tree", "rows")),
         ("engine.backend", ("auto", "stock", "static")),
         ("model.weights", ("pretrained", "random")),
+        ("force", (True, False)),
     ):
         value = OmegaConf.select(config, field)
         if value not in allowed and not (field in unused and config.engine.name == "replay"):
-            raise ConfigError(f"{field}={value}: must be one of {', '.join(allowed)}")
+            raise ConfigError(f"{field}={value}: must be one of {', '.join(map(str, allowed))}")
     if config.engine.name != "replay" and config.engine.verify == "rows" and config.engine.backend == "static":
         raise ConfigError("engine.backend=static verifies trees; engine.verify=rows needs engine.backend=stock or auto")
     if config.engine.name != "live" and not config.engine.traces:
         raise ConfigError(
             "engine.traces: give a file of recorded answers; a live run writes traces.jsonl to its folder"
         )
+    for field, what in (
+        ("methods", "experiments fill it; one alone is method=NAME"),
+        ("datasets", "experiments fill it; one alone is dataset=NAME"),
+        ("grid", "lists of values by field: 'grid={n: [8, 13]}'"),
+        ("noise", "'noise={kinds: [paragraph, passages], share: 0.3}'"),
+    ):
+        if not isinstance(config[field] or {}, Mapping | DictConfig):
+            raise ConfigError(f"{field}={config[field]}: {what}")
     if config.grid and config.methods:
         raise ConfigError("grid: it varies the one method; an experiment with methods of its own has none")
 

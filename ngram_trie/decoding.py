@@ -41,6 +41,16 @@ class ReadsAhead(Protocol):
     def end_prefill(self) -> int: ...
 
 
+class Sampler(Protocol):
+    """Chooses next tokens otherwise than by the largest logit, from what the target's last forward said."""
+
+    def first(self, prompt_ids: IntArray, target: Any) -> int:
+        """The token after the prompt, which the target has just read."""
+
+    def next_tokens(self, new_ids: Sequence[int], target: Any) -> IntArray:
+        """(m,) a token after each node of the draft that was just verified; the step before emitted `new_ids`."""
+
+
 class PromptTooLong(ValueError):
     """The prompt leaves no room for an answer within the model's context."""
 
@@ -144,12 +154,13 @@ def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
 
     Args:
         tree: the draft, m nodes.
-        next_tokens: (m,) the target's greedy token after each node.
+        next_tokens: (m,) the target's token after each node: the greedy one, or one that was drawn for it.
 
     Returns:
         Increasing node indices, the root first. The step emits the path's tokens after the root and then
         `next_tokens[path[-1]]`, which is exactly what greedy decoding would have emitted (Leviathan et al. 2023,
-        temperature 0). Of equally deep nodes, which can only be duplicates, the first is taken.
+        temperature 0). Of equally deep nodes, which can only be duplicates, the first is taken. For drawn tokens see
+        `ngram_trie.sampling`: the path then follows the draws.
     """
     accepted = {0}
     deepest = 0
@@ -190,7 +201,7 @@ class Stopwatch:
 
 
 class SpeculativeDecoder(Decoder):
-    """Greedy decoding of one prompt at a time with drafts from `drafter`, verified by `target`.
+    """Decoding of one prompt at a time with drafts from `drafter`, verified by `target`: greedy, or as a sampler says.
 
     With a drafter that proposes nothing this is plain greedy decoding: the denominator of every speedup.
     """
@@ -207,7 +218,19 @@ class SpeculativeDecoder(Decoder):
         self.target = target
         self.drafter.bind(target)
 
-    def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
+    def generate(
+        self,
+        prompt: Prompt,
+        stop: Stop,
+        sampler: Sampler | None = None,
+        emit: Callable[[list[int]], None] | None = None,
+    ) -> GenerationResult:
+        """As `Decoder.generate`.
+
+        Args:
+            sampler: chooses the tokens; None takes the likeliest.
+            emit: is given the answer's tokens, in order, as soon as they are known.
+        """
         room = self.target.context_limit - len(prompt.ids)
         if room < 1:
             raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
@@ -218,15 +241,20 @@ class SpeculativeDecoder(Decoder):
         watch = Stopwatch()
 
         emitted = [self._read(prompt, watch)]
+        if sampler:
+            with watch("prefill"):
+                emitted = [sampler.first(prompt.ids, self.target)]
         while True:
             kept, reason = stop.trim(output, emitted, room)
             output += kept
+            if emit:
+                emit(kept)
             if reason:
                 self.drafter.observe(kept)  # one that remembers answers remembers their ends, too
                 break
             cached = len(prompt.ids) + len(output) - 1
             max_depth = min(stop.max_new_tokens, room) - len(output) - 1
-            emitted, num_draft = self.step(kept, cached, max_depth, watch)
+            emitted, num_draft = self.step(kept, cached, max_depth, watch, sampler)
             tree_sizes.append(num_draft)
             accept_lengths.append(len(emitted))
 
@@ -255,7 +283,9 @@ class SpeculativeDecoder(Decoder):
             self.drafter.start(prompt)
         return first
 
-    def step(self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch) -> tuple[list[int], int]:
+    def step(
+        self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch, sampler: Sampler | None = None
+    ) -> tuple[list[int], int]:
         """One decoding step.
 
         Args:
@@ -271,6 +301,8 @@ class SpeculativeDecoder(Decoder):
             tree = self.drafter.propose(self.target.max_draft).pruned(self.target.max_draft, max_depth)
         with watch("verify"):
             next_tokens = self.target.verify(tree)
+            if sampler:
+                next_tokens = sampler.next_tokens(new_ids, self.target)
             path = verify_greedy(tree, next_tokens)  # accept
         with watch("commit"):
             self.target.commit(cached, path)

@@ -98,7 +98,10 @@ def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
     """What the methods' parts hold, by method: they decide results as weights do."""
     return {
-        name: " ".join(fingerprint(str(part if part.is_dir() else part.parent)) for part in method.parts())
+        name: " ".join(  # a file completes its folder, unless it is a recording
+            fingerprint(str(part if part.is_dir() or part.suffix == ".jsonl" else part.parent))
+            for part in method.parts()
+        )
         for name, method in methods.items()
         if isinstance(method, Drafter) and method.parts()
     }
@@ -149,13 +152,26 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWr
                 prompt = follow(item, writer) if isinstance(item, LaterTurn) else item
                 for repeat in range(run.repeats):
                     for method in run.order(index, repeat):
-                        if (method, dataset, item.question_id, item.turn, repeat) not in writer:
+                        key = (method, dataset, item.question_id, item.turn, repeat)
+                        if key not in writer:
                             writer.write(answer(run, method, prompt, repeat, writer))
                             progress.update()
+                        elif done < total:
+                            remind(run.methods[method], prompt, writer.records[key])
                         if traces and method == BASELINE and run.is_reference(method, repeat):
                             reference = writer.records[method, dataset, item.question_id, item.turn, repeat]
                             if not reference.failure:
                                 traces.write(to_trace(run, prompt, reference, target))
+
+
+def remind(decoder: Decoder, prompt: Prompt, record: PromptRecord) -> None:
+    """Tell a drafter that remembers answers of one that was recorded before an interruption. What drafters keep of the
+    model's forwards is lost.
+    """
+    drafter = getattr(decoder, "drafter", None)
+    if drafter and drafter.state == "warm" and drafter.reads == "tokens" and not record.failure:
+        drafter.start(prompt)
+        drafter.observe(record.output_ids)
 
 
 def follow(later: LaterTurn, writer: RecordWriter) -> Prompt:

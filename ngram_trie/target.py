@@ -128,10 +128,13 @@ class TargetModel:
     """Greedy next tokens of a causal language model, for prompts and for draft trees.
 
     Args:
-        model: any causal model of transformers that takes 4D masks and a cache (Llama and Qwen2 are tested), in
-            evaluation mode, with eager or SDPA attention.
+        model: any causal model of transformers that takes 4D masks and a cache (Llama, Qwen2, Mistral and Phi-3 are
+            tested), with eager or SDPA attention; it is put in evaluation mode.
         max_draft: the largest number of draft nodes that `verify` will be given; sizes the cache.
         context_limit: largest number of tokens of prompt and output together; the model's own by default.
+
+    Raises:
+        ValueError: the model's attention takes no mask of our own.
 
     Attributes:
         last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
@@ -140,11 +143,15 @@ class TargetModel:
     last: Forward
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
+        attention = model.config._attn_implementation
+        if attention not in ("sdpa", "eager"):
+            raise ValueError(
+                f"the model's attention is {attention!r}, which takes no mask of a draft tree: load the model with "
+                "attn_implementation='sdpa' (or 'eager')"
+            )
         self.model = model.eval()
         self.device = model.device
-        self.context_limit = min(
-            context_limit or model.config.max_position_embeddings, model.config.max_position_embeddings
-        )
+        self.context_limit = longest_text(model.config, context_limit)
         self.max_draft = max_draft
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
@@ -227,6 +234,19 @@ class TargetModel:
         self._hidden = self._of_nodes(output.last_hidden_state)
 
 
+def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
+    """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
+    that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text. LongRoPE turns keys
+    otherwise once a text exceeds the original length; behind a prompt of `num_prompt` tokens that does not, it may not.
+    """
+    own = [config.max_position_embeddings, getattr(config, "sliding_window", None), limit]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if num_prompt is not None and rope.get("rope_type") == "longrope":
+        original = rope["original_max_position_embeddings"]
+        own.append(original if num_prompt <= original else None)
+    return min(size for size in own if size)
+
+
 def choose_device(name: str) -> torch.device:
     """The device that `name` means; "auto" takes the GPU where there is one.
 
@@ -265,10 +285,10 @@ def context_limit(path: str, revision: str | None = None, limit: int | None = No
         FileNotFoundError: nothing to load.
     """
     try:
-        own = int(AutoConfig.from_pretrained(path, revision=revision).max_position_embeddings)
+        config = AutoConfig.from_pretrained(path, revision=revision)
     except Exception as error:  # many libraries' own kinds
         raise FileNotFoundError(_cannot_load(path, error, revision)) from error
-    return min(limit or own, own)
+    return longest_text(config, limit)
 
 
 def load_model(
@@ -355,13 +375,14 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
 
 
 def fingerprint(path: str, revision: str | None = None) -> str:
-    """Identity of a model: a hash of the files of a folder (over 1 GiB: of its size and both ends), or hub id and
-    revision. Weights, tokenizer, template and generation settings all decide what a run measures. A folder with a
-    header.json, a datastore or tables, is known by that: it holds a hash of the rest, which need not be read.
+    """Identity of a model: a hash of a file, or of the files of a folder (over 1 GiB: of its size and both ends), or
+    hub id and revision. Weights, tokenizer, template and generation settings all decide what a run measures. A folder
+    with a header.json, a datastore or tables, is known by that: it holds a hash of the rest, which need not be read.
     """
     digest = hashlib.sha256()
     kinds = {".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".txt"}
     files = sorted(file for file in Path(path).glob("*") if file.suffix in kinds) if Path(path).is_dir() else []
+    files += [Path(path)] * Path(path).is_file()
     files = [file for file in files if file.name == "header.json"] or files
     for file in files:
         size = file.stat().st_size

@@ -1,6 +1,6 @@
 """What drafting costs: time to index a prompt, time to propose a draft, peak memory.
 
-    python -m scripts.bench_drafting [FILE.csv]
+  python -m scripts.bench_drafting results/local/bench_drafting.csv
 
 The texts are synthetic. Words follow a Zipf law and whole passages come back, in the text and in the simulated answer,
 as they do in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of a
@@ -10,8 +10,8 @@ Algorithm 1 in plain Python dicts.
 
 from __future__ import annotations
 
+import argparse
 import platform
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -21,16 +21,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from baselines.arctic_suffix import ArcticSuffix, is_installed
 from baselines.datastore import Datastore, build_datastore
 from baselines.prompt_lookup import PromptLookup
 from baselines.sam import static_automaton
 from baselines.suffix_decoding import SuffixDecoding
 from ngram_trie import reference
+from ngram_trie.background import AnswerStore, Background, SuccessorTable
 from ngram_trie.blend import BlendDrafter
 from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
 from ngram_trie.provenance import cpu_name
+from ngram_trie.shell import Parser
 from ngram_trie.tree import DraftTree, IntArray
 
 NUM_STEPS = 400
@@ -43,8 +46,37 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
     "blend, 32 nodes": BlendDrafter,
     "blend, auto": lambda: BlendDrafter(num_draft="auto", cost=assumed_curve()),
+    "blend over a table, 32 nodes": lambda: BlendOver(SuccessorTable.of_answers(other_answers(), 10, 3.5)),
+    "blend over answers, 32 nodes": lambda: BlendOver(store_of(other_answers())),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
 }
+
+
+if is_installed():
+    METHODS["SuffixDecoding, its authors' package"] = lambda: ArcticSuffix(alpha=None)
+
+
+class BlendOver(BlendDrafter):
+    """The blend over what is known of 60,000 tokens of other answers."""
+
+    def __init__(self, known: SuccessorTable | AnswerStore) -> None:
+        super().__init__()
+        self.known = known
+
+    def background(self, prompt: Prompt) -> Background:
+        return self.known.background()
+
+
+def other_answers() -> list[IntArray]:
+    rng = np.random.default_rng(1)
+    return [synthetic_text(200, rng) for _ in range(300)]
+
+
+def store_of(answers: Sequence[IntArray]) -> AnswerStore:
+    store = AnswerStore()
+    for answer in answers:
+        store.add(answer)
+    return store
 
 
 class ReferenceDrafter(Drafter):
@@ -169,7 +201,17 @@ def drafting_costs() -> pd.DataFrame:
     return table
 
 
-def main(output: Path | None) -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "output", type=Path, nargs="?", metavar="FILE.csv", help="where the table goes, beside the screen"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    output = parse(arguments).output
     table = drafting_costs()
     print(f"{cpu_name()}; Python {platform.python_version()}, numpy {np.__version__}")
     print(f"propose: median and 99th percentile of {NUM_STEPS} steps, index: median of {NUM_INDEX}\n")
@@ -182,4 +224,4 @@ def main(output: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else None)
+    main()

@@ -1,6 +1,6 @@
-"""Measure how an index's time, memory and disk grow with the corpus:
+"""Measure how an index's time, memory and disk grow with the corpus (make bench-index).
 
-  python -m scripts.bench_index OUTPUT --scratch FOLDER [--rows 100000 1000000] [--threads 2]
+  python -m scripts.bench_index OUTPUT --scratch FOLDER --rows 100000 1000000 --threads 2
 
 Random unit vectors stand for a corpus (so nothing is said about recall here: see scripts.retrieve). Each phase runs in
 a process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Processor seconds,
@@ -16,7 +16,6 @@ import argparse
 import multiprocessing
 import os
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import perf_counter, process_time
@@ -30,6 +29,7 @@ from data.retrieval import index as indexing
 from data.retrieval.estimate import Estimate, duration, size
 from data.retrieval.index import IndexSettings
 from data.retrieval.vectors import BLOCK, VectorStore
+from ngram_trie.shell import Parser, one_line_errors, positive
 
 TARGET = 21_015_324
 QUERIES, FLAT_QUERIES, TOP, NPROBE = 1_000, 100, 100, 16
@@ -162,18 +162,27 @@ def arithmetic(largest: list[dict[str, Any]], options: argparse.Namespace, setti
     return lines
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("output", type=Path, metavar="OUTPUT")
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for the table and its manifest")
     parser.add_argument("--scratch", type=Path, required=True, metavar="FOLDER", help="for vectors and index; emptied")
-    parser.add_argument("--rows", type=int, nargs="+", default=[100_000, 1_000_000], metavar="N")
-    parser.add_argument("--threads", type=int, default=2, metavar="N")
-    parser.add_argument("--dim", type=int, default=1024)
-    parser.add_argument("--shard-size", type=int, default=100_000)
-    parser.add_argument("--nlist", type=int, default=IndexSettings.nlist)
-    parser.add_argument("--m", type=int, default=IndexSettings.m)
-    parser.add_argument("--train-size", type=int, default=IndexSettings.train_size)
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--rows", type=positive, nargs="+", default=[100_000, 1_000_000], metavar="N", help="sizes to measure"
+    )
+    parser.add_argument("--threads", type=positive, default=2, metavar="N", help="of the processor")
+    parser.add_argument("--dim", type=positive, default=1024, metavar="N", help="of the vectors")
+    parser.add_argument("--shard-size", type=positive, default=100_000, metavar="N", help="vectors a file")
+    parser.add_argument("--nlist", type=positive, default=IndexSettings.nlist, metavar="N", help="lists of the index")
+    parser.add_argument("--m", type=positive, default=IndexSettings.m, metavar="N", help="bytes a vector")
+    parser.add_argument(
+        "--train-size", type=positive, default=IndexSettings.train_size, metavar="N", help="vectors to train on"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
 
     import pandas
     import torch
@@ -181,7 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from ngram_trie.records import RunManifest, content_hash
     from ngram_trie.runner import device_manifest
 
-    try:
+    with one_line_errors():
         settings = IndexSettings(options.nlist, options.m, train_size=options.train_size)
         for num_rows in options.rows:
             settings.check(num_rows, options.dim)
@@ -202,8 +211,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for num_rows in sorted(set(options.rows) - {line["passages"] for line in lines}):
             lines += rows_of(num_rows, options, settings)
             pandas.DataFrame(lines).to_csv(table, index=False)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     largest = [line for line in lines if line["passages"] == max(options.rows)]
     frame = pandas.DataFrame([*lines, *arithmetic(largest, options, settings)])
     frame.to_csv(table, index=False)

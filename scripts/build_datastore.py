@@ -35,6 +35,7 @@ from baselines.datastore import build_datastore
 from data import world
 from data.prompts import model_tokenizer
 from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.shell import Parser, positive
 from ngram_trie.target import load_tokenizer as load_pretrained
 from ngram_trie.traces import parse_trace
 
@@ -180,24 +181,29 @@ def limited(documents: Iterable[Sequence[int]], num_tokens: int | None) -> Itera
                 return
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
     parser.add_argument("source", type=Path, nargs="?", metavar="SOURCE", help="traces.jsonl, other .jsonl, or a text")
-    parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=FOLDER, metavar="FOLDER", help="where it is written")
     parser.add_argument(
         "--dataset", metavar="NAME", help="instead of SOURCE: hub id, or a file or folder of its layout"
     )
-    parser.add_argument("--split", default="train", help="of the data set (default: %(default)s)")
+    parser.add_argument("--split", default="train", metavar="NAME", help="of the data set")
     parser.add_argument("--tokenizer", metavar="NAME", help="the target model's: of configs/model, a folder, a hub id")
     parser.add_argument("--field", metavar="FIELD", help=f"which holds the text; else the first of {', '.join(FIELDS)}")
-    parser.add_argument("--tokens", type=int, metavar="N", help="stop after so many; default: all, embedded 300,000")
-    parser.add_argument("--seed", type=int, default=0, help="of the embedded model's text (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--tokens", type=positive, metavar="N", help="stop after so many; default: all, embedded 300,000"
+    )
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of the embedded model's text")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
     try:
         if options.source and options.dataset:
             raise ValueError("give SOURCE or --dataset, not both")
-        if options.tokens is not None and options.tokens < 1:
-            raise ValueError(f"--tokens={options.tokens}: must be at least 1")
         if options.source and not options.source.is_file():
             raise ValueError(f"{options.source}: no such file")
         if options.dataset and not options.tokenizer:

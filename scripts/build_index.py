@@ -8,11 +8,9 @@ Says first what it will take. The folder then holds vectors/ (float16 shards) an
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig
 from tqdm import tqdm
 
@@ -21,6 +19,7 @@ from data.retrieval.corpus import Corpus
 from data.retrieval.encoders import Encoder
 from data.retrieval.estimate import Estimate, check_disk, duration, probe, size
 from ngram_trie import config as configuration
+from ngram_trie import shell
 
 
 def folder_of(config: DictConfig) -> Path:
@@ -80,24 +79,14 @@ def build(config: DictConfig) -> Path:
 
         index.build(store, settings, folder / "ivfpq", tell)
         bar.update(steps - bar.n)
+    print(f"index in {folder}")
     return folder
 
 
-@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="retrieval")
-def main(config: DictConfig) -> None:
-    """Compose, check, build."""
-    try:
-        folder = build(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
-    print(f"index in {folder}")
+def cli() -> None:
+    """What the shell calls."""
+    shell.hydra_app(build, __doc__, "retrieval")
 
 
 if __name__ == "__main__":
-    try:
-        configuration.check_names(sys.argv[1:])
-    except configuration.ConfigError as error:
-        sys.exit(f"error: {error}")
-    main()
+    cli()

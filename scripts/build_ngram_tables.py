@@ -1,4 +1,7 @@
-"""Make the tables of a model's own N-grams for N-Grammys: python -m scripts.build_ngram_tables MODEL [--output FOLDER]
+"""Make the tables of a model's own N-grams for N-Grammys (make build-ngram-tables).
+
+  python -m scripts.build_ngram_tables embedded
+  python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
 
 MODEL is a name of configs/model. One pass over its vocabulary (section 4.1, appendix B.1): the unigram's ranking from
 the two embeddings, the k likeliest successors of every token, and the model's greedy continuation of each.
@@ -15,7 +18,6 @@ questions the bigram's 10 best give 1.73 tokens a call with it and 1.09 without.
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,10 +29,10 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from baselines.ngram_tables import NgramTables
 from data.prompts import model_tokenizer
-from ngram_trie.config import CONFIGS, PROJECT, near
-from ngram_trie.drafters import check_int
+from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.shell import Parser, name_of, one_line_errors, positive
 from ngram_trie.target import choose_device, fingerprint, load_model
 
 FOLDER = PROJECT / "results" / "local" / "ngram_tables"
@@ -54,8 +56,11 @@ def unigram_rankings(model: PreTrainedModel) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None) -> torch.Tensor:
-    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with.
+def successors(
+    model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with;
+    (t, k) how likely the successors are.
 
     Args:
         bos: token that stands before each, or None.
@@ -65,7 +70,8 @@ def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos
         start = torch.cat([torch.full_like(start, bos), start], dim=1)
     cache = DynamicCache(config=model.config)
     logits = model(input_ids=start, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-    column = logits.float().topk(k).indices.flatten()
+    likeliest = logits.float().softmax(-1).topk(k)
+    column = likeliest.indices.flatten()
     columns = [column]
     if w > 1:
         cache.batch_repeat_interleave(k)
@@ -73,7 +79,7 @@ def successors(model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos
         logits = model(input_ids=column[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
         column = logits[:, -1].argmax(-1)
         columns.append(column)
-    return torch.stack(columns, 1).view(len(tokens), k, w)
+    return torch.stack(columns, 1).view(len(tokens), k, w), likeliest.values
 
 
 def build_tables(
@@ -87,14 +93,16 @@ def build_tables(
     size = model.config.vocab_size
     if k > size:
         raise ValueError(f"k={k}: the vocabulary has {size} tokens")
-    parts = []
+    parts, shares = [], []
     step = max(1, rows // k)
     for start in tqdm(range(0, size, step), unit="batch", desc="bigram", disable=None):
         tokens = torch.arange(start, min(start + step, size), device=model.device)
-        parts.append(successors(model, tokens, k, w, bos).cpu().numpy().astype(np.int32))
+        continued, likely = successors(model, tokens, k, w, bos)
+        parts.append(continued.cpu().numpy().astype(np.int32))
+        shares.append(likely.cpu().numpy())
     table = np.concatenate(parts)
     rankings = unigram_rankings(model).cpu().numpy().astype(np.int32)
-    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:])
+    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:], np.concatenate(shares))
 
 
 def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
@@ -107,25 +115,24 @@ def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
     return bos if ids[:1] == [bos] else None
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument("model", type=name_of("model"), metavar="MODEL", help="of configs/model")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/NAME")
+    parser.add_argument("--k", type=positive, default=K, metavar="N", help="successors of each token")
+    parser.add_argument("--w", type=positive, default=W, metavar="N", help="tokens of each row")
+    parser.add_argument("--rows", type=positive, default=ROWS, metavar="N", help="rows of a batch")
+    parser.add_argument("--no-bos", action="store_true", help="ask the model for what follows each token alone")
+    parser.add_argument("--device", metavar="NAME", help="cpu, cuda; default: the model's own setting")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Load, build, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", metavar="MODEL", help="name of a file in configs/model")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/NAME")
-    parser.add_argument("--k", type=int, default=K, help="successors of each token (default: %(default)s)")
-    parser.add_argument("--w", type=int, default=W, help="tokens of each row (default: %(default)s)")
-    parser.add_argument("--rows", type=int, default=ROWS, help="rows of a batch (default: %(default)s)")
-    parser.add_argument("--no-bos", action="store_true", help="ask the model for what follows each token alone")
-    parser.add_argument("--device", help="default: the model's own setting")
-    options = parser.parse_args(arguments)
-    try:
-        for name in ("k", "w", "rows"):
-            check_int(name, getattr(options, name), 1)
-        path = CONFIGS / "model" / f"{options.model}.yaml"
-        if not path.is_file():
-            known = sorted(file.stem for file in path.parent.glob("*.yaml"))
-            raise ValueError(f"MODEL={options.model}: {near(options.model, known)}")
-        about: Any = OmegaConf.load(path)
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
+        about: Any = OmegaConf.load(CONFIGS / "model" / f"{options.model}.yaml")
         folder = options.output or FOLDER / about.name
         settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
         settings["device"] = str(choose_device(options.device or about.device))
@@ -135,10 +142,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         identity = fingerprint(about.path, about.revision)
         tables = build_tables(model, identity, options.k, options.w, bos, options.rows)
         tables.write(folder)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; nothing was written")
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{len(tables.bigram)} tokens, {tables.k} rows of {tables.w}, {'with' if tables.bos else 'without'} BOS")
     print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {model.device}")

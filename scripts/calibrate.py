@@ -1,4 +1,6 @@
-"""Measure what steps cost on this machine: python -m scripts.calibrate model=embedded output=FOLDER (make calibrate)
+"""Measure what steps cost on this machine (make calibrate).
+
+  python -m scripts.calibrate model=embedded output=FOLDER
 
 Writes curve.json and curve.csv (seconds of a verification step over drafted nodes and cached tokens, and of a prefill),
 drafters.csv (each drafter's own time) and a manifest.
@@ -6,17 +8,15 @@ drafters.csv (each drafter's own time) and a manifest.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from time import perf_counter
 
-import hydra
 import numpy as np
 import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ngram_trie import backends, runner
+from ngram_trie import backends, runner, shell
 from ngram_trie import config as configuration
 from ngram_trie.bench import binary_tree
 from ngram_trie.cost import CostCurve
@@ -69,31 +69,31 @@ def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: i
     )
 
 
-@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="config")
-def main(config: DictConfig) -> None:
-    """Load, measure, write."""
-    try:
-        configuration.check_values(config)
-        settle(config)
-        folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
-        manifest = runner.device_manifest(
-            {"model": configuration.resolve(config)["model"], "engine": configuration.resolve(config)["engine"]},
-            backends.identity(config.model),
-            content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),
-            torch.device(config.model.device),
-        )
-        target = run_target(config)
-        curve = measure_curve(target, f"{backends.name(config.model)} in {config.model.dtype} on {manifest.device}")
-        curve.write(folder)
-        drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
-        manifest.write(folder / "manifest.json")
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; nothing was written")
+def calibrate(config: DictConfig) -> Path:
+    """Load, measure, write; returns the folder."""
+    configuration.check_values(config)
+    settle(config)
+    folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
+    manifest = runner.device_manifest(
+        {"model": configuration.resolve(config)["model"], "engine": configuration.resolve(config)["engine"]},
+        backends.identity(config.model),
+        content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),
+        torch.device(config.model.device),
+    )
+    target = run_target(config)
+    curve = measure_curve(target, f"{backends.name(config.model)} in {config.model.dtype} on {manifest.device}")
+    curve.write(folder)
+    drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
+    manifest.write(folder / "manifest.json")
     print(curve.frame().pivot(index="nodes", columns="context", values="relative").round(2).to_string())
     print(f"\nTime of a step that verifies so many nodes, relative to a plain step, by cached tokens.\n{curve.name}")
+    return folder
+
+
+def cli() -> None:
+    """What the shell calls."""
+    shell.hydra_app(calibrate, __doc__, interrupted="nothing was written")
 
 
 if __name__ == "__main__":
-    main()
+    cli()

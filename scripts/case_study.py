@@ -1,5 +1,8 @@
 """One answer with its drafted tokens highlighted, as a web page and as a picture: Figure 3 (make reproduce-figure3).
 
+  python -m scripts.case_study results/embedded/table1/traces.jsonl OUTPUT
+  python -m scripts.case_study TRACES OUTPUT --method blend --set num_draft=8 --dataset rag
+
 TRACES is the traces.jsonl of a live run, or any other file that engine=replay reads. Unless a question is named, the
 one whose accept length is the median of its data set is shown: neither the best nor the worst.
 """
@@ -8,17 +11,16 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-
-from omegaconf import OmegaConf
 
 from ngram_trie import config as configuration
 from ngram_trie.case_study import CaseStudy, case_figure, case_html, text_pieces
 from ngram_trie.drafter import Drafter
 from ngram_trie.figures import save_figure
+from ngram_trie.overrides import composed
 from ngram_trie.replay import check_replayable, replay
+from ngram_trie.shell import Parser, name_of, one_line_errors
 from ngram_trie.target import load_tokenizer
 from ngram_trie.traces import Trace, read_traces
 
@@ -41,27 +43,42 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
     return sorted(chosen, key=lambda trace: means[trace.key])[len(chosen) // 2]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path)
-    parser.add_argument("output", type=Path, help="folder for case_study.html and case_study.png")
-    parser.add_argument("--dataset", help="summarization, if there is any")
-    parser.add_argument("--question", metavar="ID")
-    parser.add_argument("--method", default="ngram_trie", help="a name of configs/method (default: %(default)s)")
+def replayable(name: str, fields: Sequence[str] = ()) -> Drafter:
+    """The drafter of configs/method/NAME with some of its fields changed, "num_draft=8".
+
+    Raises:
+        ConfigError: an unknown name or field, a wrong value.
+        ValueError: a drafter that cannot be replayed.
+    """
+    config = composed([f"method={name}", *(f"method.{field}" for field in fields)])
+    drafter: Drafter = configuration.build(config.method, f"method {name}")
+    check_replayable({name: drafter})
+    return drafter
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument("traces", type=Path, metavar="TRACES", help="recorded answers")
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for case_study.html and case_study.png")
+    parser.add_argument("--dataset", metavar="NAME", help="of the recordings; summarization, if there is any")
+    parser.add_argument("--question", metavar="ID", help="the one to show")
+    parser.add_argument(
+        "--method", type=name_of("method"), default="ngram_trie", metavar="NAME", help="of configs/method"
+    )
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="change a field of the method"
     )
-    parser.add_argument("--tokenizer", default=str(EMBEDDED), help="folder or hub id (default: the embedded model's)")
-    options = parser.parse_args(arguments)
-    try:
-        configuration.check_names([f"method={options.method}"])
-        method = OmegaConf.load(configuration.CONFIGS / "method" / f"{options.method}.yaml")
-        drafter = configuration.build(OmegaConf.merge(method, OmegaConf.from_dotlist(options.set)), "method")
-        check_replayable({options.method: drafter})
+    parser.add_argument("--tokenizer", default=str(EMBEDDED), metavar="NAME", help="of these answers: folder or hub id")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
+        drafter = replayable(options.method, options.set)
         trace = choose(read_traces(options.traces), drafter, options.dataset, options.question)
         tokenizer = load_tokenizer(options.tokenizer)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     pieces = text_pieces(trace.output_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
     title = f"{options.method} on {trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}"
     case = CaseStudy(title, pieces, replay(drafter, trace).accept_lengths)

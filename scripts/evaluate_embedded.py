@@ -1,7 +1,9 @@
-"""An embedded model's quality: python -m scripts.evaluate_embedded [MODEL [OUTPUT [TASK ...]]] (a minute)
+"""An embedded model's quality on the bundled test prompts (a minute).
 
-Writes quality.json and a manifest to OUTPUT, results/local/quality unless given. The tasks are those of the text world
-unless given; those of the general model are chat, code and math.
+  python -m scripts.evaluate_embedded
+  python -m scripts.evaluate_embedded data/embedded/general_model OUTPUT chat code math
+
+Writes quality.json and a manifest to OUTPUT.
 
 Greedy answers to the bundled test prompts are compared with the references: the share of key facts that the answer
 contains word for word, the share of answers that equal the reference from end to end, and how far the answers copy
@@ -10,12 +12,13 @@ contains word for word, the share of answers that equal the reference from end t
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from baselines.prompt_lookup import PromptLookup
+from data import bundled
 from data.bundled import BundledDataset
 from data.prompts import build_prompt
 from data.world import TASKS
@@ -23,10 +26,14 @@ from ngram_trie.config import PROJECT
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.records import content_hash
 from ngram_trie.runner import device_manifest, eos_ids
+from ngram_trie.shell import Parser, one_line_errors, one_of
 from ngram_trie.target import TargetModel, fingerprint, load_model, load_tokenizer
 
+#: The names of the sets that ship with the project.
+BUNDLED = sorted(file.stem for file in bundled.FOLDER.glob("*.jsonl"))
 
-def main(model_folder: str, output: Path, tasks: Sequence[str] = TASKS) -> None:
+
+def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
     model, tokenizer = load_model(model_folder), load_tokenizer(model_folder)
     decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
     stop = Stop(256, eos_ids(model))
@@ -59,7 +66,25 @@ def main(model_folder: str, output: Path, tasks: Sequence[str] = TASKS) -> None:
     manifest.write(output / "manifest.json")
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    model, output = PROJECT / "data" / "embedded" / "model", PROJECT / "results" / "local" / "quality"
+    parser.add_argument("model", nargs="?", default=str(model), metavar="MODEL", help="folder")
+    parser.add_argument(
+        "output", type=Path, nargs="?", default=output, metavar="OUTPUT", help="folder for what it finds"
+    )
+    parser.add_argument(
+        "tasks", type=one_of(BUNDLED), nargs="*", default=list(TASKS), metavar="TASK", help="bundled sets"
+    )
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
+        evaluate(options.model, options.output, options.tasks)
+
+
 if __name__ == "__main__":
-    given = dict(enumerate(sys.argv[1:]))
-    folder = given.get(0, str(PROJECT / "data" / "embedded" / "model"))
-    main(folder, Path(given.get(1, PROJECT / "results" / "local" / "quality")), sys.argv[3:] or TASKS)
+    main()

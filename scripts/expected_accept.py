@@ -1,7 +1,7 @@
 """How many drafts of the n-gram predictor are accepted: the chapter's formula beside recorded answers
 (make reproduce-predictor).
 
-  python -m scripts.expected_accept TRACES OUTPUT [--num-draft D]
+  python -m scripts.expected_accept TRACES OUTPUT --num-draft 4
 
 Replays the predictor over recorded answers. A drafted token is *offered* where all drafts before it in its step were
 accepted and the answer goes on; alpha is the share of the offered tokens that are accepted. Writes to OUTPUT: table.md
@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import inspect
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from ngram_trie.metrics import ratio_of
 from ngram_trie.provenance import cpu_name, make_manifest
 from ngram_trie.replay import replay
 from ngram_trie.report import save_csv
+from ngram_trie.shell import Parser, one_line_errors, positive
 from ngram_trie.tables import ALL
 from ngram_trie.traces import Trace, read_traces
 from ngram_trie.tree import DraftTree
@@ -200,17 +200,26 @@ def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -
     return text
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "traces", type=Path, metavar="TRACES", help="traces.jsonl of a live run, or any file that engine=replay reads"
+    )
+    parser.add_argument(
+        "output", type=Path, metavar="OUTPUT", help="folder for the tables, the figure and the manifest"
+    )
+    parser.add_argument(
+        "--num-draft", type=positive, default=PRINTED_DRAFT, metavar="D", help="drafts a step, the chapter's"
+    )
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path, help="traces.jsonl of a live run, or any file that engine=replay reads")
-    parser.add_argument("output", type=Path, help="folder for the tables, the figure and the manifest")
-    parser.add_argument("--num-draft", type=int, default=PRINTED_DRAFT, help="D (default: the chapter's, %(default)s)")
-    options = parser.parse_args(arguments)
-    try:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
         traces = [trace for trace in read_traces(options.traces) if len(trace.output_ids) > 1]
         print(write(traces, options.num_draft, options.output, options.traces))
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(f"Written: {options.output}")
 
 

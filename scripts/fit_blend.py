@@ -1,4 +1,4 @@
-"""Fit the blend's constant on recorded answers, and show what each of its parts is worth (make fit-blend).
+"""Fit the blend's constants on recorded answers, and show what each of its parts is worth (make fit-blend).
 
   python -m scripts.fit_blend TRACES OUTPUT
 
@@ -6,7 +6,9 @@ All by exact replay; accept lengths are over all steps. Writes to OUTPUT:
 
   fit.csv          accept length over the escape; "held out": of each fifth of the questions, by the escape that was
                    best on the other four
-  ablation.csv     the blend without one of its parts, or with another size of it
+  caution.csv      what num_draft=auto gains over the best fixed number of nodes, of each exponent of the costs: all
+                   steps, the mean over the data sets and the worst of them
+  ablation.csv     the blends without one of their parts, or with another size of it
   peers.csv        every drafter of experiment=drafters beside it, at 8, 16, 32 and 64 nodes
   budgets.csv      speed of verification over plain decoding where steps cost what a curve says: each fixed number of
                    nodes, and num_draft=auto
@@ -17,9 +19,9 @@ All by exact replay; accept lengths are over all steps. Writes to OUTPUT:
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,8 +31,10 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from joblib import Parallel, delayed
 
+from baselines.arctic_suffix import ArcticSuffix, is_installed
 from ngram_trie import config as configuration
-from ngram_trie.blend import BlendDrafter
+from ngram_trie.background import Background
+from ngram_trie.blend import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.config import CONFIGS, PROJECT
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.drafter import Drafter, Prompt
@@ -38,6 +42,7 @@ from ngram_trie.figures import calibration_figure, save_figure
 from ngram_trie.provenance import cpu_name, make_manifest
 from ngram_trie.replay import replay
 from ngram_trie.report import save_csv
+from ngram_trie.shell import Parser, one_line_errors
 from ngram_trie.tables import ALL
 from ngram_trie.traces import Trace, read_traces
 from ngram_trie.tree import DraftTree
@@ -59,7 +64,44 @@ ABLATION: dict[str, dict[str, Any]] = {
     "64 latest occurrences": {"max_occurrences": 64},
     "1024 latest occurrences": {"max_occurrences": 1024},
 }
+
+
+class WithoutCounts:
+    """A background that does not say how frequent tokens are elsewhere."""
+
+    def background(self, prompt: Prompt) -> Background:
+        background: Background = super().background(prompt)  # type: ignore[misc]
+        return background._replace(counts=background.counts[:0], total=0, common=background.common[:0])
+
+
+class BigramWithoutCounts(WithoutCounts, BlendBigramDrafter):
+    pass
+
+
+class WarmWithoutCounts(WithoutCounts, BlendWarmDrafter):
+    pass
+
+
+def over_answers(source: Path) -> dict[str, Drafter]:
+    """The blends over answers, without one of their parts, or with another size of it."""
+    answers = str(source)
+    return {
+        "blend_bigram": BlendBigramDrafter(answers=answers),
+        "blend_bigram, no frequent tokens of other answers": BigramWithoutCounts(answers=answers),
+        "blend_bigram, 4 successors": BlendBigramDrafter(answers=answers, k=4),
+        "blend_bigram, 25 successors": BlendBigramDrafter(answers=answers, k=25),
+        "blend_warm": BlendWarmDrafter(),
+        "blend_warm, no frequent tokens of other answers": WarmWithoutCounts(),
+        "blend_warm, 16 earlier occurrences": BlendWarmDrafter(max_earlier=16),
+        "blend_warm, 128 earlier occurrences": BlendWarmDrafter(max_earlier=128),
+        "blend_warm, 4096 tokens": BlendWarmDrafter(max_tokens=4096),
+        "blend_warm, 16384 tokens": BlendWarmDrafter(max_tokens=16384),
+        "blend_warm, all other answers from the start": BlendWarmDrafter(answers=answers),
+    }
+
+
 BUDGETS = [8, 16, 32, 64]
+CAUTIONS = [1.0, 1.25, 1.5, 2.0, 3.0]
 FIXED = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96]
 #: Of the columns, what is printed.
 SHOWN = (
@@ -67,6 +109,9 @@ SHOWN = (
     "blend",
     "method",
     "curve",
+    "caution",
+    "mean",
+    "worst",
     "num_draft",
     "nodes",
     "predicted",
@@ -109,23 +154,25 @@ def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
     chosen = []
     for number in range(FOLDS):
         best = max(frames, key=lambda escape: accept_length(frames[escape][fold != number]))
-        print(f"fold {number}: escape {best:g}")
+        print(f"part {number + 1} of {FOLDS} by the others: escape {best:g}")
         chosen.append(frames[best][fold == number])
     rows = {f"{escape:g}": by_dataset(frame) for escape, frame in frames.items()}
     rows["held out"] = by_dataset(pd.concat(chosen))
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("escape").reset_index()
 
 
-def peers(num_draft: int) -> dict[str, Drafter]:
-    """The drafters of experiment=drafters, `num_draft` nodes each."""
+def peers(num_draft: int, source: Path) -> dict[str, Drafter]:
+    """The drafters of experiment=drafters, and an installed peer, `num_draft` nodes each, for a recording."""
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("config", ["experiment=drafters", "engine=replay", "engine.traces=none"])
+        config = compose("config", ["experiment=drafters", "engine=replay"])
+    config.engine.traces = str(source)
     for method in config.methods.values():
         if "num_draft" in method:
             method.num_draft = num_draft
         else:
             method.k = num_draft + 1  # LLMA counts the root
-    return configuration.build_all(config, "method")
+    drafters = configuration.build_all(config, "method")
+    return drafters | ({"suffix_arctic": ArcticSuffix(num_draft=num_draft, alpha=None)} if is_installed() else {})
 
 
 def speed(frame: pd.DataFrame, curve: CostCurve) -> float:
@@ -140,21 +187,42 @@ def speed(frame: pd.DataFrame, curve: CostCurve) -> float:
     return plain / taken if taken else np.nan
 
 
-def budget_table(traces: Sequence[Trace]) -> pd.DataFrame:
-    """One row a curve and number of nodes; columns: mean nodes, speed on each data set."""
-    curves = {f"q0={q0}, price 0.01": assumed_curve(q0=q0) for q0 in (16, 32, 64)}
-    curves["embedded model, measured"] = CostCurve.read(PROJECT / "results" / "embedded" / "calibration")
+def curves() -> dict[str, CostCurve]:
+    """What steps cost: as on GPUs, and as measured for the embedded model."""
+    named = {f"q0={q0}, price 0.01": assumed_curve(q0=q0) for q0 in (16, 32, 64)}
+    return named | {"embedded model, measured": CostCurve.read(PROJECT / "results" / "embedded" / "calibration")}
+
+
+def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """One row a curve and number of nodes, with the mean nodes and the speed on each data set; and one a curve and
+    caution, with what auto gains over the best of the fixed numbers.
+    """
+    auto = [(name, caution) for name in curves() for caution in CAUTIONS]
     drafters: dict[Any, Drafter] = {size: BlendDrafter(num_draft=size) for size in FIXED}
-    drafters |= {name: BlendDrafter(num_draft="auto", cost=curve, max_draft=128) for name, curve in curves.items()}
+    drafters |= {
+        (name, caution): BlendDrafter(num_draft="auto", cost=curves()[name], max_draft=128, caution=caution)
+        for name, caution in auto
+    }
     frames = replay_all(drafters, traces)
-    rows = []
-    for name, curve in curves.items():
-        for size in [*FIXED, name]:
-            frame = frames[size]
-            nodes = float(np.mean(list(chain.from_iterable(frame.nodes))))
-            speeds = {ALL: speed(frame, curve)} | {d: speed(part, curve) for d, part in frame.groupby("dataset")}
-            rows.append({"curve": name, "num_draft": "auto" if size == name else size, "nodes": nodes} | speeds)
-    return pd.DataFrame(rows)
+    usual = BlendDrafter().caution
+    budgets, cautions = [], []
+    for name, curve in curves().items():
+        speeds = {
+            key: {ALL: speed(frames[key], curve)}
+            | {d: speed(part, curve) for d, part in frames[key].groupby("dataset")}
+            for key in [*FIXED, *((name, caution) for caution in CAUTIONS)]
+        }
+        best = pd.DataFrame([speeds[size] for size in FIXED]).max()
+        for caution in CAUTIONS:
+            gain = pd.Series(speeds[name, caution]) / best - 1
+            tasks = gain.drop(ALL)
+            cautions.append(
+                {"curve": name, "caution": caution, ALL: gain[ALL], "mean": tasks.mean(), "worst": tasks.min()}
+            )
+        for size, key in [*((size, size) for size in FIXED), ("auto", (name, usual))]:
+            nodes = float(np.mean(list(chain.from_iterable(frames[key].nodes))))
+            budgets.append({"curve": name, "num_draft": size, "nodes": nodes} | speeds[key])
+    return pd.DataFrame(budgets), pd.DataFrame(cautions)
 
 
 class Recorder(BlendDrafter):
@@ -213,28 +281,45 @@ def write(source: Path, output: Path) -> None:
         columns = [column for column in frame if column in SHOWN]
         print(f"\n{name}\n{frame[columns].round(3).to_string(index=False)}")
 
-    save("fit", fit_table(replay_all({escape: BlendDrafter(escape=escape) for escape in ESCAPES}, traces)))
-    parts = replay_all({name: BlendDrafter(**fields) for name, fields in ABLATION.items()}, traces)
+    blends: dict[str, Callable[..., Drafter]] = {
+        "blend": BlendDrafter,
+        "blend_bigram": functools.partial(BlendBigramDrafter, answers=str(source)),
+        "blend_warm": BlendWarmDrafter,
+    }
+    fits = {
+        name: fit_table(replay_all({escape: make(escape=escape) for escape in ESCAPES}, traces))
+        for name, make in blends.items()
+    }
+    save("fit", pd.concat(fits, names=["method"]).reset_index("method"))
+    drafters: dict[Any, Drafter] = {name: BlendDrafter(**fields) for name, fields in ABLATION.items()}
+    parts = replay_all(drafters | over_answers(source), traces)
     save("ablation", pd.DataFrame([{"blend": name} | by_dataset(frame) for name, frame in parts.items()]))
-    drafters = {(size, name): drafter for size in BUDGETS for name, drafter in peers(size).items()}
+    drafters = {(size, name): drafter for size in BUDGETS for name, drafter in peers(size, source).items()}
     measured = replay_all(drafters, traces)
     save("peers", pd.DataFrame([{"num_draft": s, "method": n} | by_dataset(f) for (s, n), f in measured.items()]))
-    save("budgets", budget_table(traces))
+    budgets, cautions = budget_tables(traces)
+    save("caution", cautions)
+    save("budgets", budgets)
     calibration = calibration_table(traces)
     save("calibration", calibration)
     save_figure(calibration_figure(calibration), output / "calibration.png")
     manifest.write(output / "manifest.json")
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "traces", type=Path, metavar="TRACES", help="recorded answers, such as traces.jsonl of a live run"
+    )
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for the tables and the manifest")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path, help="recorded answers, such as traces.jsonl of a live run")
-    parser.add_argument("output", type=Path, help="folder for the tables and the manifest")
-    options = parser.parse_args(arguments)
-    try:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
         write(options.traces, options.output)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     print(f"\nWritten: {options.output}")
 
 

@@ -1,4 +1,6 @@
-"""Write the bundled test prompts: `python -m scripts.make_prompts` (seconds; needs the `dev` extra).
+"""Write the bundled test prompts (make prompts; seconds; needs the `dev` extra).
+
+  python -m scripts.make_prompts
 
 The four tasks of the text world for the embedded model, then the three skills for the general one.
 
@@ -9,9 +11,10 @@ are laid out in the order of the corpus, so that the right passage is not given 
 
 from __future__ import annotations
 
+import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from transformers import AutoTokenizer
 
 from data import bundled, skills, world
 from data.prompts import Question, build_prompt
+from ngram_trie.shell import Parser
 
 SEED = 2026
 NUM_TEST, NUM_WARMUP, NUM_SKILL_TEST = 40, 2, 20
@@ -109,7 +113,13 @@ def write(task: str, questions: list[Question]) -> None:
     (bundled.FOLDER / f"{task}.jsonl").write_text(text, encoding="utf-8")
 
 
-def main() -> None:
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for: nothing."""
+    return Parser(__doc__).parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parse(arguments)
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     rng = random.Random(SEED)
     subjects = held_out_subjects(rng)

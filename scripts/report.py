@@ -1,26 +1,65 @@
-"""Derive tables and figures again from records: python -m scripts.report FOLDER (make report OUTPUT=FOLDER)
+"""Everything under results/ as one page that stands alone: make report
 
-FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own (what
-the jobs of `python -m scripts.run -m ... hydra/launcher=joblib` leave): they are gathered into one table.
+  python -m scripts.report [--results FOLDER] [--local] [--output FILE]
+
+Writes results/report.html. With --local the user's own runs below results/local are on it as well, and it goes to
+results/local/report.html. (Tables and figures of one run, from its records: python -m scripts.derive.)
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from ngram_trie import report
+from ngram_trie.config import PROJECT
+from ngram_trie.explorer import explore
+from ngram_trie.page.render import report_page
+from ngram_trie.page.sections import page
+from ngram_trie.page.sources import LOCAL, Results
+from ngram_trie.shell import Parser, one_line_errors
+from ngram_trie.traces import read_traces
+from scripts.case_study import EMBEDDED, choose
+from scripts.explore import DEFAULT, decoder, drafters
 
 
-def main(arguments: list[str]) -> None:
-    if len(arguments) != 1 or arguments[0].startswith("-"):
-        sys.exit(f"{__doc__}")
-    folder = Path(arguments[0])
-    try:
-        print(report.write(folder) if (folder / "records.jsonl").exists() else report.gather(folder))
-    except (FileNotFoundError, ValueError) as error:
-        sys.exit(f"error: {error}")
+def explorer_data(results: Results) -> Mapping[str, Any] | None:
+    """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
+    for folder in results.of("table1", "traces.jsonl"):
+        traces = [t for t in read_traces(folder.path / "traces.jsonl") if t.model == "embedded" and t.output_ids]
+        if traces:
+            chosen = drafters(DEFAULT)
+            trace = choose(traces, next(iter(chosen.values())), None, None)
+            return explore(trace, chosen, decoder(str(EMBEDDED)))
+    return None
+
+
+def write(results: Results, output: Path) -> str:
+    """Write the page; returns a line that says what is on it."""
+    context = page(results, explorer_data(results))
+    text = report_page(context)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_text(text, encoding="utf-8")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in context["counts"].items())
+    return f"written: {output} ({len(text.encode()) / 1e6:.1f} MB): {len(results.folders)} folders; claims: {counts}"
+
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument("--results", type=Path, metavar="FOLDER", default=PROJECT / "results", help="what to gather")
+    parser.add_argument("--local", action="store_true", help="also what lies in its folder local/")
+    parser.add_argument("--output", type=Path, metavar="FILE", help="the page; report.html there, or in local/")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
+    output = options.output or options.results / (LOCAL if options.local else "") / "report.html"
+    with one_line_errors("the page is as it was"):
+        print(write(Results(options.results, options.local), output))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -1,4 +1,7 @@
-"""N-Grammys' Table 1 and Figures 1 to 4 on one model: make reproduce-ngrammys
+"""N-Grammys' Table 1 and Figures 1 to 4 on one model (make reproduce-ngrammys).
+
+  python -m scripts.reproduce_ngrammys
+  python -m scripts.reproduce_ngrammys --model mistral_7b_instruct --datasets mt_bench humaneval gsm8k
 
 Its tables of n-grams are built where there are none. Then, each in a folder below --output and skipped if it is done:
 - figure1: how much slower a model call over k rows of w + 1 tokens is than a plain step, by cached tokens;
@@ -14,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -26,16 +28,17 @@ import torch
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from baselines.ngram_tables import NgramTables
 from baselines.ngrammys import MixedNgrams
 from ngram_trie import config as configuration
 from ngram_trie import figures, markup, runner, tables
 from ngram_trie.config import PROJECT
 from ngram_trie.drafter import Prompt
+from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.records import PromptRecord, RunManifest, content_hash, read_records
 from ngram_trie.replay import replay
 from ngram_trie.rows import RowsTarget
 from ngram_trie.runner import BASELINE
+from ngram_trie.shell import Parser, name_of, one_line_errors, positive
 from ngram_trie.target import choose_device, fingerprint, load_model
 from ngram_trie.traces import Trace, read_traces
 from ngram_trie.tree import DraftTree, IntArray
@@ -357,30 +360,38 @@ def reproduce(
     return text
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="embedded_general", help="of configs/model (default: %(default)s)")
-    parser.add_argument("--datasets", nargs="+", default=["chat", "code", "math"], help="default: %(default)s")
-    parser.add_argument("--output", type=Path, help="default: results/local/ngrammys/MODEL")
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
     parser.add_argument(
-        "--tune-limit", type=int, default=6, help="odd questions of each data set (default: %(default)s)"
+        "--model", type=name_of("model"), default="embedded_general", metavar="NAME", help="of configs/model"
     )
-    parser.add_argument("--report-limit", type=int, help="even questions of each data set (default: all)")
-    parser.add_argument("--repeats", type=int, default=3, help="of Table 1's runs (default: %(default)s)")
-    options = parser.parse_args(arguments)
+    parser.add_argument(
+        "--datasets",
+        type=name_of("dataset"),
+        nargs="+",
+        default=["chat", "code", "math"],
+        metavar="NAME",
+        help="of configs/dataset",
+    )
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="default: results/local/ngrammys/MODEL")
+    parser.add_argument("--tune-limit", type=positive, default=6, metavar="N", help="odd questions of each data set")
+    parser.add_argument(
+        "--report-limit", type=positive, metavar="N", help="even questions of each data set (default: all)"
+    )
+    parser.add_argument("--repeats", type=positive, default=3, metavar="N", help="of Table 1's runs")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    options = parse(arguments)
     output = options.output or PROJECT / "results" / "local" / "ngrammys" / options.model
-    try:
-        for group, names in (("model", [options.model]), ("dataset", options.datasets)):
-            configuration.check_names([f"{group}={name}" for name in names])
+    with one_line_errors(also=(runner.LosslessError,)):
         print(
             reproduce(
                 options.model, options.datasets, output, options.tune_limit, options.report_limit, options.repeats
             )
         )
-    except (ValueError, OSError, runner.LosslessError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
     print(f"Written: figure1 to figure4 and table1 in {output}")
 
 

@@ -1,4 +1,4 @@
-"""The paper's Table 1 or 4 with the paper's models and data, from nothing: make reproduce-table1 PROFILE=paper
+"""The paper's Table 1 or 4 with the paper's models and data, from nothing (make reproduce-table1 PROFILE=paper).
 
   python -m scripts.reproduce_paper --models vicuna_7b            everything that Table 1 needs, then Table 1
   python -m scripts.reproduce_paper --models vicuna_7b --plan     only say what that is
@@ -22,13 +22,13 @@ from pathlib import Path
 
 import torch
 from huggingface_hub import HfApi, constants, snapshot_download
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from data.sources import cache_folder
 from ngram_trie.config import CONFIGS, PROJECT, ConfigError, near, relative
-from ngram_trie.hub import explain, first_line
+from ngram_trie.hub import explain
+from ngram_trie.overrides import composed
+from ngram_trie.shell import Parser
 
 RESULTS = PROJECT / "results" / "local"
 MODELS = {1: ["vicuna_7b", "llama2_7b_chat", "llama3_8b_instruct"], 4: ["qwen2_7b_instruct"]}
@@ -106,11 +106,12 @@ class Step:
         return bool(self.done and self.done.exists())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--table", type=int, choices=sorted(MODELS), default=1, help="default: %(default)s")
-    parser.add_argument("--models", nargs="+", metavar="NAME", help="of configs/model; the table's own unless given")
-    parser.add_argument("--datasets", nargs="+", metavar="NAME", default=list(DATASETS), help="default: all four")
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument("--table", type=int, choices=sorted(MODELS), default=1, help="of the paper")
+    parser.add_argument("--models", nargs="+", metavar="NAME", help="of configs/model (default: the table's own)")
+    parser.add_argument("--datasets", nargs="+", metavar="NAME", default=list(DATASETS), help="to ask")
     parser.add_argument("--plan", action="store_true", help="say what would be done, and do nothing")
     parser.add_argument("--fetch", nargs="+", metavar="REPOSITORY[@REVISION]", help="fetch these weights, no more")
     parser.add_argument(
@@ -119,17 +120,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # settings apart, so that they may stand behind a list of names
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args([part for part in given if not is_override(part)])
-    overrides = [part for part in given if is_override(part)]
+    options.overrides = [part for part in given if is_override(part)]
+    return options
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parse(arguments)
     try:
         if options.fetch:
             fetch(options.fetch)
             return 0
-        steps = plan(options.table, options.models or MODELS[options.table], options.datasets, overrides)
+        models = options.models or MODELS[options.table]
+        steps = plan(options.table, models, options.datasets, options.overrides)
         print(describe(steps))
         if options.plan:
             return 0
         left = [step for step in steps if not step.is_done]
-        check(left, on_cpu="model.device=cpu" in overrides)
+        check(left, on_cpu="model.device=cpu" in options.overrides)
         return carry_out(left)
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
@@ -281,19 +288,6 @@ def model_steps(
     hours = answers * answer_seconds(float(config.model.download_gb)) / 3600
     steps.append(Step(about, ["-m", "scripts.run", *command], disk=[(RESULTS, 0.2)], hours=hours, last=True))
     return first, steps
-
-
-def composed(command: Sequence[str]) -> DictConfig:
-    """The configuration of a run, so that a wrong setting is known before hours of other work.
-
-    Raises:
-        ConfigError: what Hydra says of it, in one line.
-    """
-    try:
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            return compose("config", list(command))
-    except HydraException as error:
-        raise ConfigError(first_line(error)) from None
 
 
 def weights_of(config: DictConfig) -> list[Download]:

@@ -11,12 +11,10 @@ first answer; then recall.csv and a manifest, which hold numbers only.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import faiss
-import hydra
 import numpy as np
 import pandas as pd
 import torch
@@ -30,6 +28,7 @@ from data.retrieval.questions import Asked
 from data.retrieval.recall import first_hit
 from data.retrieval.rerankers import KeepOrder, Reranker, order
 from ngram_trie import config as configuration
+from ngram_trie import shell
 from ngram_trie.records import RunManifest, content_hash, drop_torn_line
 from ngram_trie.runner import device_manifest
 from scripts.build_index import folder_of, parts_of
@@ -163,24 +162,14 @@ def retrieve(config: DictConfig) -> Path:
     table = recall_table(places, (config.keep, config.top))
     table.to_csv(output / "recall.csv", index=False)
     print(table.to_string(index=False))
+    print(f"contexts in {output}")
     return output
 
 
-@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="retrieval")
-def main(config: DictConfig) -> None:
-    """Compose, check, retrieve."""
-    try:
-        output = retrieve(config)
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
-    print(f"contexts in {output}")
+def cli() -> None:
+    """What the shell calls."""
+    shell.hydra_app(retrieve, __doc__, "retrieval")
 
 
 if __name__ == "__main__":
-    try:
-        configuration.check_names(sys.argv[1:])
-    except configuration.ConfigError as error:
-        sys.exit(f"error: {error}")
-    main()
+    cli()

@@ -18,14 +18,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
 import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
 from data.noise import with_noise as noisy_datasets
 from data.prompts import build_prompt, build_prompts, model_tokenizer
-from ngram_trie import backends, forced, replay, report, runner
+from ngram_trie import backends, forced, replay, report, runner, shell
 from ngram_trie import config as configuration
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter, Prompt
@@ -38,26 +37,20 @@ from ngram_trie.traces import Trace, TraceWriter, read_traces, select
 DEFAULT_THREADS = torch.get_num_threads()
 
 
-@hydra.main(version_base="1.3", config_path=str(configuration.CONFIGS), config_name="config")
-def main(config: DictConfig) -> None:
-    """Compose, check, run, report."""
-    try:
-        measure(config)
-    except (ValueError, OSError, runner.LosslessError) as error:
-        sys.exit(f"error: {error}")
-    except torch.OutOfMemoryError:
-        sys.exit(
-            "error: the device's memory does not hold the models: leave methods with models of their own out "
-            "(~methods.space), lower model.context_limit, or take a larger device"
-        )
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from here")
-
-
 def measure(config: DictConfig) -> Path:
-    """Everything one resolved config asks for; returns the output folder."""
+    """Everything one resolved config asks for; returns the output folder.
+
+    Raises:
+        ConfigError: a wrong name or value, a part that is not there, or too little memory.
+    """
     configuration.check_values(config)
-    return {"live": measure_live, "replay": measure_replay, "forced": measure_forced}[config.engine.name](config)
+    try:
+        return {"live": measure_live, "replay": measure_replay, "forced": measure_forced}[config.engine.name](config)
+    except torch.OutOfMemoryError:
+        raise configuration.ConfigError(
+            "the device's memory does not hold the models: leave methods with models of their own out "
+            "(~methods.space), lower model.context_limit, or take a larger device"
+        ) from None
 
 
 def methods_at_hand(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]:
@@ -230,12 +223,8 @@ def cached_model(path: str, revision: str | None, **options: Any) -> PreTrainedM
 
 
 def cli() -> None:
-    """What the shell calls: names first, then Hydra."""
-    try:
-        configuration.check_names(sys.argv[1:])
-    except configuration.ConfigError as error:
-        sys.exit(f"error: {error}")
-    main()
+    """What the shell calls."""
+    shell.hydra_app(measure, __doc__, also=(runner.LosslessError,))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What a step's drafting time is spent on: Figure 5 (make reproduce-figure5).
 
+  python -m scripts.time_split results/embedded/table1/traces.jsonl OUTPUT
+
 Replays recorded answers with the n-gram trie and times three parts of every step: finding the match in the trie, making
 a draft tree of what follows it, and building the tree's attention mask and positions. Writes time_split.csv and .png.
 """
@@ -7,7 +9,6 @@ a draft tree of what follows it, and building the tree's attention mask and posi
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -19,6 +20,7 @@ from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.figures import save_figure, time_split_figure
 from ngram_trie.provenance import cpu_name
 from ngram_trie.replay import replay
+from ngram_trie.shell import Parser, one_line_errors, positive
 from ngram_trie.target import tree_attention
 from ngram_trie.traces import Trace, read_traces
 from ngram_trie.tree import DraftTree
@@ -62,20 +64,25 @@ def time_split(traces: Sequence[Trace], drafter: TimedTrie) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["dataset", "part", "microseconds", "num_steps"])
 
 
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    parser.add_argument(
+        "traces", type=Path, metavar="TRACES", help="traces.jsonl of a live run, or any file that engine=replay reads"
+    )
+    parser.add_argument("output", type=Path, metavar="OUTPUT", help="folder for time_split.csv and time_split.png")
+    parser.add_argument("--num-draft", type=positive, default=64, metavar="N", help="nodes of a draft, the paper's")
+    return parser.parse_args(arguments)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("traces", type=Path, help="traces.jsonl of a live run, or any file that engine=replay reads")
-    parser.add_argument("output", type=Path, help="folder for time_split.csv and time_split.png")
-    parser.add_argument("--num-draft", type=int, default=64, help="the paper's (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    try:
+    options = parse(arguments)
+    with one_line_errors("nothing was written"):
         traces = [trace for trace in read_traces(options.traces) if len(trace.output_ids) > 1]
         if not traces:
             raise ValueError(f"{options.traces} holds no answers to replay")
         torch.set_num_threads(1)  # masks are small
         frame = time_split(traces, TimedTrie(num_draft=options.num_draft))
-    except (ValueError, OSError) as error:
-        sys.exit(f"error: {error}")
     options.output.mkdir(parents=True, exist_ok=True)
     frame.assign(device=cpu_name()).to_csv(options.output / "time_split.csv", index=False, float_format="%.4g")
     save_figure(time_split_figure(frame), options.output / "time_split.png")

@@ -5,10 +5,12 @@ The same script and text world as the embedded model's, at a fifth of its size.
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from ngram_trie.config import PROJECT
+from ngram_trie.shell import Parser, one_line_errors
 from scripts.train_embedded import TrainConfig, train
 
 CONFIG = TrainConfig(
@@ -25,8 +27,22 @@ CONFIG = TrainConfig(
     prompt_steps=1300,
 )
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "draft_model"
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    default = PROJECT / "results" / "local" / "draft_model"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = parse(arguments).folder
     print(f"training into {folder}; started again, it goes on from its last checkpoint (every 200 steps)", flush=True)
-    train(CONFIG, folder)
+    with one_line_errors():
+        train(CONFIG, folder)
     print(f"done. To ship it, copy all but checkpoint.pt and the log from {folder} to data/embedded/draft_model.")
+
+
+if __name__ == "__main__":
+    main()

@@ -8,13 +8,13 @@ in the second half only answers are scored.
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
 import random
 import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from data import world
 from ngram_trie.config import PROJECT
 from ngram_trie.provenance import cpu_name
+from ngram_trie.shell import Parser, one_line_errors
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
@@ -371,8 +372,21 @@ def train(config: TrainConfig, output: Path, checkpoint_every: int = 200, source
     )
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "embedded_model"
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    default = PROJECT / "results" / "local" / "embedded_model"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = parse(arguments).folder
     print(f"training into {folder}; started again, it goes on from its last checkpoint (every 200 steps)", flush=True)
-    train(TrainConfig(), folder)
+    with one_line_errors():
+        train(TrainConfig(), folder)
     print(f"done. To ship it, copy all but checkpoint.pt and the log from {folder} to data/embedded/model.")
+
+
+if __name__ == "__main__":
+    main()

@@ -6,11 +6,13 @@ The same script as the embedded model's, at a fifth of its size, on conversation
 
 from __future__ import annotations
 
-import sys
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from data import skills
 from ngram_trie.config import PROJECT
+from ngram_trie.shell import Parser, one_line_errors
 from scripts.train_embedded import Source, TrainConfig, train
 
 CONFIG = TrainConfig(
@@ -32,8 +34,22 @@ CONFIG = TrainConfig(
 )
 SOURCE = Source(lambda rng, *_: skills.training_sample(rng), skills.held_out_sample, cut=0.5)
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "general_model"
+
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    default = PROJECT / "results" / "local" / "general_model"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = parse(arguments).folder
     print(f"training into {folder}; started again, it goes on from its last checkpoint (every 200 steps)", flush=True)
-    train(CONFIG, folder, source=SOURCE)
+    with one_line_errors():
+        train(CONFIG, folder, source=SOURCE)
     print(f"done. To ship it, copy all but checkpoint.pt and the log from {folder} to data/embedded/general_model.")
+
+
+if __name__ == "__main__":
+    main()

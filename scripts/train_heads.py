@@ -7,12 +7,13 @@ accept length at most, and the head accuracies in config.json are measured after
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
 import random
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from baselines.medusa import MedusaHeads
 from data import world
 from ngram_trie.config import PROJECT
 from ngram_trie.provenance import cpu_name
+from ngram_trie.shell import Parser, one_line_errors
 from ngram_trie.target import fingerprint, load_model, load_tokenizer
 from scripts.train_embedded import Batches, TrainConfig
 
@@ -189,8 +191,21 @@ def head_accuracies(
     return [[[round(x, 4) for x in head] for head in method] for method in (hits / total).tolist()]
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "heads"
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    default = PROJECT / "results" / "local" / "heads"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = parse(arguments).folder
     print(f"training into {folder}", flush=True)
-    train(HeadsConfig(), folder)
+    with one_line_errors("nothing was written"):
+        train(HeadsConfig(), folder)
     print(f"done. To ship them, copy the folders medusa and hydra from {folder} to data/embedded.")
+
+
+if __name__ == "__main__":
+    main()

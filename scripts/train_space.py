@@ -6,11 +6,12 @@ Groups of masks stand behind the text; each sees the text up to its place, as in
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import json
 import math
-import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from transformers import PreTrainedModel
 
 from ngram_trie.config import PROJECT
 from ngram_trie.provenance import cpu_name
+from ngram_trie.shell import Parser, one_line_errors
 from ngram_trie.target import fingerprint, load_model, load_tokenizer
 from scripts.train_embedded import Batches, TrainConfig
 
@@ -141,8 +143,21 @@ def train(config: SpaceConfig, output: Path) -> None:
     (output / "training.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
-if __name__ == "__main__":
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else PROJECT / "results" / "local" / "space"
+def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = Parser(__doc__)
+    default = PROJECT / "results" / "local" / "space"
+    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    folder = parse(arguments).folder
     print(f"training into {folder}", flush=True)
-    train(SpaceConfig(), folder)
+    with one_line_errors("nothing was written"):
+        train(SpaceConfig(), folder)
     print(f"done. To ship it, copy all but the log from {folder} to data/embedded/space.")
+
+
+if __name__ == "__main__":
+    main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 # No test goes to the hub: what one machine has cached or can reach must not decide whether it passes.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -12,36 +12,52 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 import hypothesis
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.target import TargetModel
 from ngram_trie.tree import DraftTree
 
 VOCABULARY = 61
+FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "mistral": MistralConfig, "phi3": Phi3Config}
 
 # One example sequence for everybody: a near-tie of two logits must not turn CI red by chance.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.load_profile("ci")
 
 
-@functools.cache
-def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
+def tiny_model(family: str, attention: str = "sdpa", **fields: object) -> PreTrainedModel:
     """A random model in single precision, with grouped queries and an untied, spread-out head: no loops."""
     torch.manual_seed(0)
-    config_class = {"llama": LlamaConfig, "qwen2": Qwen2Config}[family]
-    config = config_class(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=48,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=160,
-        initializer_range=0.3,
-        tie_word_embeddings=False,
-    )
-    return TargetModel(AutoModelForCausalLM.from_config(config, attn_implementation=attention), max_draft=64)
+    settings = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 160,
+        "initializer_range": 0.3,
+        "tie_word_embeddings": False,
+        "pad_token_id": 0,
+        "eos_token_id": 2,
+    }
+    config = FAMILIES[family](**settings | fields)
+    return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+
+
+@functools.cache
+def tiny_target(family: str, attention: str = "sdpa") -> TargetModel:
+    return TargetModel(tiny_model(family, attention), max_draft=64)
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Threads cost tiny models more than they bring, above all on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(params=["llama", "qwen2"])

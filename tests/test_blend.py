@@ -17,8 +17,9 @@ from plain import PROMPTS, decode, greedy
 from replay import TRACES
 
 from ngram_trie import config as configuration
-from ngram_trie.blend import BlendDrafter, BlendIndex
-from ngram_trie.budget import CAUTION, StepPrices
+from ngram_trie.blend import BlendDrafter
+from ngram_trie.blend_index import BlendIndex
+from ngram_trie.budget import StepPrices
 from ngram_trie.config import CONFIGS
 from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Prompt
@@ -132,7 +133,7 @@ def test_nodes_that_do_not_pay_are_left_out() -> None:
     tree, probs = BlendIndex(text).draft(StepPrices.free(30))
     costs = 1 + 0.02 * np.arange(31)
     fewer, same = BlendIndex(text).draft(StepPrices.of(costs))
-    best = int((probs.cumsum() / costs**CAUTION).argmax())
+    best = int((probs.cumsum() / costs**1.25).argmax())
     assert 0 < fewer.num_draft == best < 30 and same.tolist() == probs[: best + 1].tolist()
     assert fewer.tokens.tolist() == tree.tokens[: best + 1].tolist()
     assert BlendIndex(text).draft(StepPrices.of(1.0 + np.arange(31)))[0].num_draft == 0
@@ -223,7 +224,7 @@ def test_auto_needs_a_cost() -> None:
 def test_prices_by_hand() -> None:
     # Three nodes are free, each further one costs a quarter; then all the rest comes with one.
     prices = StepPrices.of(np.array([1, 1, 1, 1, 1.25, 1.5, 1.5, 1.5]))
-    fourth, fifth = 1.25**CAUTION, 1.5**CAUTION
+    fourth, fifth = 1.25**1.25, 1.5**1.25
     assert prices.costs.tolist() == [1, 1, 1, 1, fourth, fifth, fifth, fifth]
     assert prices.least == pytest.approx([0, 0, 0, (fifth - 1) / 4, (fifth - fourth) / 3, 0, 0])
     assert len(prices) == 7 and len(prices.up_to(3)) == len(prices.up_to(3).costs) - 1 == 3

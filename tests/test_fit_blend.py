@@ -52,9 +52,10 @@ def test_every_node_is_recorded_once() -> None:
 
 
 @pytest.mark.parametrize("num_draft", [8, 16])
-def test_peers_draft_as_many_nodes(num_draft: int) -> None:
-    drafters = script.peers(num_draft)
-    assert {"suffix", "blend", "llma", "ngram_trie"} <= set(drafters)
+def test_peers_draft_as_many_nodes(num_draft: int, tmp_path: Path) -> None:
+    (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
+    drafters = script.peers(num_draft, tmp_path / "traces.jsonl")
+    assert {"suffix", "blend", "blend_bigram", "blend_warm", "llma", "ngram_trie"} <= set(drafters)
     for name, drafter in drafters.items():
         largest = max(max(nodes) for nodes in script.replayed(drafter, TRACES[:1]).nodes)
         assert largest <= num_draft, name
@@ -64,10 +65,11 @@ def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(script, "ESCAPES", [1.0, 3.5])
     monkeypatch.setattr(script, "BUDGETS", [8])
     monkeypatch.setattr(script, "FIXED", [4])
+    monkeypatch.setattr(script, "CAUTIONS", [1.0, 1.5])
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
     script.main([str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
-    assert set(tables) == {"fit", "ablation", "peers", "budgets", "calibration"}
+    assert set(tables) == {"fit", "ablation", "peers", "budgets", "caution", "calibration"}
     assert tables["budgets"].num_draft.tolist() == ["4", "auto"] * 4
     assert tables["ablation"].blend[0] == "blend" and (tmp_path / "out" / "calibration.png").exists()
     assert RunManifest.read(tmp_path / "out" / "manifest.json").config["escapes"] == [1.0, 3.5]

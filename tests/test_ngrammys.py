@@ -15,11 +15,11 @@ from conftest import VOCABULARY, tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.ngram_tables import NgramTables
 from baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NoDraft
+from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.replay import replay
 from ngram_trie.runner import part_hashes, split_missing
 from ngram_trie.target import fingerprint
@@ -48,6 +48,7 @@ SMALL = NgramTables(
     np.array([[2, 0, 3, 1], [1, 2, 3, 0]], np.int32),
     np.array([[1, 2], [2, 3], [3, 0], [0, 1]], np.int32),
     np.array([[[2, 3], [3, 0]], [[0, 0], [1, 1]], [[1, 2], [0, 0]], [[3, 3], [2, 2]]], np.int32),
+    np.array([[0.5, 0.25]] * 4, np.float32),
 )
 
 

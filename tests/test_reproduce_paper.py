@@ -182,7 +182,9 @@ def test_what_cannot_work_is_said_before_anything_is_fetched(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**9))
     message = said("--models", "vicuna_7b", "model.device=cpu")
-    assert said("datasets.hagrid.pth=x").startswith("error: Could not override 'datasets.hagrid.pth'")
+    assert said("datasets.hagrid.pth=x").startswith(
+        "error: datasets.hagrid.pth=x: datasets.hagrid has no such setting; did you mean path"
+    )
     assert "1 GB are free" in message and "HF_HOME" in message and "\n" not in message
 
 

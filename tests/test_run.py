@@ -165,7 +165,7 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
     (finished / "table.csv").unlink()
     done = subprocess.run(
-        [sys.executable, "-m", "scripts.report", str(finished)],
+        [sys.executable, "-m", "scripts.derive", str(finished)],
         cwd=PROJECT,
         capture_output=True,
         text=True,
@@ -174,6 +174,6 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (finished / "table.csv").read_bytes() == before
     missing = subprocess.run(
-        [sys.executable, "-m", "scripts.report", "nowhere"], cwd=PROJECT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "scripts.derive", "nowhere"], cwd=PROJECT, capture_output=True, text=True, check=False
     )
     assert missing.returncode == 1 and missing.stderr.startswith("error:")

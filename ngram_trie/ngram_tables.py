@@ -1,9 +1,10 @@
 """The model-derived N-grams of N-Grammys (section 4.1) as tables: made once for a model, read by its drafters.
 
-A folder: `header.json` and three files of little-endian int32. `unigram.bin` (2, V): all tokens, the likeliest first,
+A folder: `header.json` and files of little-endian int32. `unigram.bin` (2, V): all tokens, the likeliest first,
 by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
-the model continues each of those with. All are memory-mapped, so opening them takes no time.
+the model continues each of those with. `shares.bin` (V, k), of float32: how likely the model holds each successor. All
+are memory-mapped, so opening them takes no time.
 
 Shapes: V = vocabulary, k = rows, w = tokens of a row.
 """
@@ -21,10 +22,11 @@ from numpy.typing import NDArray
 
 Table: TypeAlias = NDArray[np.int32]
 
-FORMAT = "ngram-trie model n-grams 2"
+FORMAT = "ngram-trie model n-grams 3"
 BUILD_COMMAND = "make build-ngram-tables MODEL="
 #: How the paper ranks the unigram: as section 4.1 defines it, and as the pseudo code of appendix B.1 does.
 RANKINGS = ("text", "code")
+TYPES = {"unigram": "<i4", "bigram": "<i4", "extended": "<i4", "shares": "<f4"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,7 @@ class NgramTables:
         unigram: (2, V) all tokens, the likeliest first, by each of `RANKINGS`.
         bigram: (V, k) successors of each token, best first.
         extended: (V, k, w - 1) the greedy continuation of each of them.
+        shares: (V, k) the model's probability of each successor.
 
     Raises:
         ValueError: shapes that do not fit, or a token that is not in the vocabulary.
@@ -47,10 +50,15 @@ class NgramTables:
     unigram: Table
     bigram: Table
     extended: Table
+    shares: NDArray[np.float32]
 
     def __post_init__(self) -> None:
         size, k = self.bigram.shape
-        if self.unigram.shape != (len(RANKINGS), size) or self.extended.shape[:2] != (size, k):
+        if (
+            self.unigram.shape != (len(RANKINGS), size)
+            or self.extended.shape[:2] != (size, k)
+            or self.shares.shape != (size, k)
+        ):
             raise ValueError("one rank and k rows are needed for each token of the vocabulary")
 
     @property
@@ -86,10 +94,10 @@ class NgramTables:
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "header.json").unlink(missing_ok=True)
-        tables = {"unigram": self.unigram, "bigram": self.bigram, "extended": self.extended}
+        tables = {name: getattr(self, name) for name in TYPES}
         digests = {}
         for name, table in tables.items():
-            content = np.ascontiguousarray(table, "<i4").tobytes()
+            content = np.ascontiguousarray(table, TYPES[name]).tobytes()
             digests[name] = hashlib.sha256(content).hexdigest()[:16]
             path = folder / f"{name}.bin"
             path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
@@ -117,6 +125,7 @@ class NgramTables:
                 raise ValueError
             size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
             shapes = {"unigram": (len(RANKINGS), size), "bigram": (size, k), "extended": (size, k, w - 1)}
+            shapes["shares"] = (size, k)
             for name, shape in shapes.items():
                 if (folder / f"{name}.bin").stat().st_size != 4 * np.prod(shape):
                     raise ValueError
@@ -125,7 +134,7 @@ class NgramTables:
             raise ValueError(
                 f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}{folder.name}"
             ) from None
-        return cls(model, bos, **{name: _mapped(folder / f"{name}.bin", shape) for name, shape in shapes.items()})
+        return cls(model, bos, **{n: _mapped(folder / f"{n}.bin", TYPES[n], shape) for n, shape in shapes.items()})
 
     def check(self, model: Any, folder: Path) -> None:
         """Check that the tables were made with `model`, of transformers. Of a hub id the name alone is compared, as a
@@ -147,7 +156,7 @@ class NgramTables:
             )
 
 
-def _mapped(path: Path, shape: tuple[int, ...]) -> Table:
+def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     if 0 in shape:  # nothing can be mapped of an empty file
-        return np.empty(shape, np.int32)
-    return np.memmap(path, "<i4", "r", shape=shape)
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", shape=shape)

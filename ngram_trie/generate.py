@@ -1,0 +1,405 @@
+"""Speculative generation for a person's own model: `speculative_generate`, and transformers' `generate` by way of it.
+
+Both go through `model.generate`, which settles the options (its defaults, the model's own generation config, logits
+processors, stopping criteria), and through the project's one loop, which does the rest.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from transformers import (
+    GenerationConfig,
+    LogitsProcessorList,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    StoppingCriteria,
+    StoppingCriteriaList,
+)
+from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
+from transformers.generation.streamers import BaseStreamer
+
+from ngram_trie.config import make_method, relative
+from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.sampling import LogitsSampler
+from ngram_trie.target import TargetModel, longest_text
+
+#: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
+DrafterLike = str | Mapping[str, Any] | Drafter
+#: Token ids (l,) or (1, l), what a tokenizer returns, a text, a chat, or a prompt whose parts are known.
+Inputs = ArrayLike | torch.Tensor | str | Sequence[Mapping[str, Any]] | Mapping[str, Any] | Prompt
+
+
+@dataclass
+class Answer(GenerationResult):
+    """An answer and how it came about: `output_ids`, `accept_lengths` and `tree_sizes` of each step, `seconds` by
+    phase, `stop_reason` ("eos", "stop_string", "max_new_tokens", "context_limit", "criterion").
+
+    Attributes:
+        text: the answer decoded without special tokens; empty where no tokenizer was given.
+    """
+
+    text: str = ""
+
+    @property
+    def accept_length(self) -> float:
+        """Tokens emitted a step, on average; plain decoding has 1. NaN for an answer of one token, which took none."""
+        return float(np.mean(self.accept_lengths)) if self.accept_lengths else float("nan")
+
+
+@dataclass
+class SpeculativeOutput(GenerateDecoderOnlyOutput):
+    """What transformers' `generate` returns, and the `Answer` behind it."""
+
+    result: Answer | None = None
+
+
+@dataclass(frozen=True)
+class CriteriaStop(Stop):
+    """A `Stop` that also asks transformers' stopping criteria, after every token.
+
+    Attributes:
+        prompt_ids: what the criteria see before the answer.
+        criteria: any that look at the text alone.
+    """
+
+    prompt_ids: tuple[int, ...] = ()
+    criteria: tuple[StoppingCriteria, ...] = ()
+
+    def reason(self, output_ids: Sequence[int]) -> str | None:
+        found = super().reason(output_ids)
+        if found or not self.criteria:
+            return found
+        text = torch.tensor([[*self.prompt_ids, *output_ids]])
+        return "criterion" if any(bool(torch.as_tensor(ends(text, None)).all()) for ends in self.criteria) else None
+
+
+def make_drafter(drafter: DrafterLike, num_draft: int | None = None) -> Drafter:
+    """The drafter meant by a name, by a name with fields, or by itself.
+
+    Raises:
+        ValueError: an unknown name or field, a wrong value, a method that is no drafter for any model.
+        FileNotFoundError: something that it needs is not there; the message says how to get it.
+    """
+    if isinstance(drafter, Drafter):
+        if num_draft is not None:
+            raise ValueError("num_draft: this drafter is an object and has its own; give the one or the other")
+        return drafter
+    if not isinstance(drafter, str | Mapping):
+        raise ValueError(
+            f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
+        )
+    fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
+    if num_draft is not None:
+        fields["num_draft"] = num_draft
+    if "name" not in fields:
+        raise ValueError(f"drafter={fields}: give its name, as in {{'name': 'ngram_trie', 'n': 8}}")
+    name = fields.pop("name")
+    method = make_method(name, fields)
+    if not isinstance(method, Drafter):
+        raise ValueError(f"method {name} has a decoding loop of its own; give a drafter, such as 'blend'")
+    if method.own_model:
+        raise ValueError(f"method {name} drafts for a model of its own, {relative(method.own_model)}, and for no other")
+    for part, how in method.parts().items():
+        if not part.exists():
+            raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
+    return method
+
+
+class Speculator:
+    """A model with a drafter, to be asked again and again: the cache's buffers stay, and so does what a warm drafter
+    remembers of earlier answers.
+
+    Args:
+        model: a causal language model with eager or SDPA attention; it is put in evaluation mode.
+        drafter: a name of `method=`, the name with fields, or an object.
+        tokenizer: for texts, chats, stop strings and `Answer.text`.
+        num_draft: most nodes of a draft, in place of the named drafter's own.
+
+    Raises:
+        ValueError: a drafter that does not exist or does not fit; one line.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        drafter: DrafterLike = "blend",
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        num_draft: int | None = None,
+    ) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        self.drafter = make_drafter(drafter, num_draft)
+        self._capacity = 0
+        self._decoder: SpeculativeDecoder | None = None
+
+    def __call__(
+        self,
+        inputs: Inputs,
+        *,
+        streamer: BaseStreamer | None = None,
+        stop_strings: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> tuple[list[int], Answer]:
+        """Answer one prompt; see `speculative_generate`."""
+        prompt = self.read(inputs)
+        ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
+        if streamer is not None:
+            streamer.put(ids.cpu())
+        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, stop_strings=stop_strings, seed=seed)
+        answer: Answer = self.model.generate(
+            ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
+        )
+        return answer.output_ids, answer
+
+    def custom_generate(
+        self,
+        model: PreTrainedModel,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        stream_to: BaseStreamer | None = None,
+        stop_strings: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        **model_kwargs: Any,
+    ) -> torch.Tensor | SpeculativeOutput:
+        """For `model.generate(..., custom_generate=speculator.custom_generate)`; see `ngram_trie.custom_generate`."""
+        if model is not self.model:
+            raise ValueError("custom_generate: this Speculator was made for another model")
+        if stream_to is not None:
+            stream_to.put(input_ids.cpu())
+        answer = self._decode(
+            model,
+            input_ids,
+            logits_processor,
+            stopping_criteria,
+            generation_config,
+            streamer=stream_to,
+            stop_strings=stop_strings,
+            seed=seed,
+            **model_kwargs,
+        )
+        output = torch.tensor([answer.output_ids], device=input_ids.device)
+        sequences = torch.cat([input_ids, output], dim=1)
+        if generation_config.return_dict_in_generate:
+            return SpeculativeOutput(sequences=sequences, result=answer)
+        return sequences
+
+    def read(self, inputs: Inputs) -> Prompt:
+        """The prompt in `inputs`.
+
+        Raises:
+            ValueError: more than one text, none, padding, tokens that the model has not, or a missing tokenizer.
+        """
+        prompt = inputs if isinstance(inputs, Prompt) else Prompt(_one_text(self._tokenised(inputs)))
+        vocabulary = self.model.get_input_embeddings().num_embeddings
+        if not len(prompt.ids) or prompt.ids.min() < 0 or prompt.ids.max() >= vocabulary:
+            raise ValueError(f"inputs: at least one token id is needed, each from 0 to {vocabulary - 1}")
+        return prompt
+
+    def _tokenised(self, inputs: Any) -> Any:
+        """Token ids of a text, a chat or a tokenizer's output; whatever else it is."""
+        if isinstance(inputs, Mapping):
+            if "input_ids" not in inputs:
+                raise ValueError(f"inputs: a mapping needs input_ids, this one has {', '.join(map(str, inputs))}")
+            if not np.all(torch.as_tensor(inputs.get("attention_mask", 1)).numpy(force=True)):
+                raise ValueError("inputs: the attention mask hides tokens; give one text without padding")
+            return inputs["input_ids"]
+        is_chat = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Mapping)
+        if not isinstance(inputs, str) and not is_chat:
+            return inputs
+        if self.tokenizer is None:
+            raise ValueError(f"inputs: a {'chat' if is_chat else 'text'} needs the model's tokenizer: tokenizer=...")
+        if isinstance(inputs, str):
+            return self.tokenizer(inputs)["input_ids"]
+        if not self.tokenizer.chat_template:
+            raise ValueError("inputs: this tokenizer has no chat template; set one, or give a text or token ids")
+        return self.tokenizer.apply_chat_template(inputs, add_generation_prompt=True, return_dict=False)
+
+    def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
+        """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""
+        longest = longest_text(self.model.config, None, num_prompt)
+        if self._decoder is None or self._capacity < min(num_tokens, longest):
+            self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
+            self._decoder = SpeculativeDecoder(TargetModel(self.model, context_limit=self._capacity), self.drafter)
+        self._decoder.target.context_limit = min(self._capacity, longest)
+        return self._decoder
+
+    def _decode(
+        self,
+        model: PreTrainedModel,
+        input_ids: torch.Tensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        prompt: Prompt | None = None,
+        streamer: BaseStreamer | None = None,
+        stop_strings: str | Sequence[str] | None = None,
+        seed: int | None = None,
+        **model_kwargs: Any,
+    ) -> Answer:
+        """What `generate` calls once it has settled everything."""
+        check_supported(generation_config, model_kwargs)
+        prompt = prompt or Prompt(_one_text(input_ids))
+        if stop_strings and self.tokenizer is None:
+            raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
+        criteria = [kind for kind in stopping_criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)]
+        stop = CriteriaStop(
+            max_new_tokens=generation_config.max_length - len(prompt.ids),
+            eos_ids=frozenset(
+                int(token)
+                for kind in stopping_criteria
+                if isinstance(kind, EosTokenCriteria)
+                for token in kind.eos_token_id
+            ),
+            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings or ()),
+            decode=self.tokenizer.decode if self.tokenizer else None,
+            prompt_ids=tuple(prompt.ids.tolist()),
+            criteria=tuple(criteria),
+        )
+        sampler = None
+        if generation_config.do_sample or logits_processor:
+            generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
+            sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
+        decoder = self._reserve(len(prompt.ids), generation_config.max_length)
+        model.eval()
+        emit = None if streamer is None else functools.partial(_put, streamer)
+        result = decoder.generate(prompt, stop, sampler, emit)
+        if streamer is not None:
+            streamer.end()
+        text = self.tokenizer.decode(result.output_ids, skip_special_tokens=True) if self.tokenizer else ""
+        return Answer(**vars(result), text=text)
+
+
+def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
+    """Raises:
+    ValueError: `generate` was asked for something that the loop does not do.
+    """
+    mode = config.get_generation_mode()
+    if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE) or (config.num_return_sequences or 1) > 1:
+        raise ValueError(
+            f"num_beams={config.num_beams}, num_return_sequences={config.num_return_sequences}, mode {mode.value}: "
+            "drafts are verified for one answer, by greedy decoding or sampling"
+        )
+    for option in ("output_scores", "output_logits", "output_attentions", "output_hidden_states"):
+        if getattr(config, option):
+            raise ValueError(f"{option}=True: a step verifies many tokens at once and keeps none of these")
+    given = {name: value for name, value in model_kwargs.items() if value is not None}
+    if "attention_mask" in given:  # generate drops a mask that hides nothing
+        raise ValueError("attention_mask: it hides tokens; give one text without padding")
+    if "past_key_values" in given and given["past_key_values"].get_seq_length():
+        raise ValueError("past_key_values: the loop has a cache of its own and starts with an empty one")
+    positions = given.get("position_ids")
+    if positions is not None and not torch.equal(positions[0], torch.arange(positions.shape[1]).to(positions)):
+        raise ValueError("position_ids: they count up from 0 here")
+    unknown = set(given) - {"past_key_values", "position_ids", "use_cache", "logits_to_keep"}
+    if unknown:
+        raise ValueError(f"{', '.join(sorted(unknown))}: the loop gives the model token ids and nothing else")
+
+
+def speculative_generate(
+    model: PreTrainedModel,
+    inputs: Inputs,
+    drafter: DrafterLike = "blend",
+    *,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    num_draft: int | None = None,
+    streamer: BaseStreamer | None = None,
+    stop_strings: str | Sequence[str] | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> tuple[list[int], Answer]:
+    """What `model.generate` would answer to one prompt, in fewer forwards.
+
+    Args:
+        model: a causal language model of transformers, with eager or SDPA attention; it is put in evaluation mode.
+        inputs: one text: token ids (l,) or (1, l), what a tokenizer returns, a string, a chat (a list of messages with
+            "role" and "content"), or a `Prompt`, for drafters that read a part of it.
+        drafter: a name of `method=` in configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a
+            `Drafter`. `Speculator` keeps it, and the cache, from prompt to prompt.
+        tokenizer: for strings, chats, stop strings and `Answer.text`.
+        num_draft: most nodes of a draft, in place of the drafter's own.
+        streamer: of transformers; is given the prompt, then each token as soon as it is known.
+        stop_strings: the answer ends with the token that completes one of them.
+        seed: of the draws; None takes torch's own generator, as transformers does.
+        options: those of transformers' `generate`, with its defaults: max_new_tokens, do_sample, temperature, top_k,
+            top_p, eos_token_id, repetition_penalty, generation_config, stopping_criteria, ...
+
+    Returns:
+        The answer's token ids, without the prompt, and an `Answer`: text, accept lengths, seconds.
+
+    Raises:
+        ValueError: an option, an input or a drafter that does not fit; one line.
+        PromptTooLong: the prompt fills the model's context, or its sliding window.
+    """
+    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft)
+    return speculator(inputs, streamer=streamer, stop_strings=stop_strings, seed=seed, **options)
+
+
+def custom_generate(
+    model: PreTrainedModel,
+    input_ids: torch.Tensor,
+    logits_processor: LogitsProcessorList,
+    stopping_criteria: StoppingCriteriaList,
+    generation_config: GenerationConfig,
+    drafter: DrafterLike = "blend",
+    num_draft: int | None = None,
+    stream_to: BaseStreamer | None = None,
+    seed: int | None = None,
+    **model_kwargs: Any,
+) -> torch.Tensor | SpeculativeOutput:
+    """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
+
+    Args:
+        drafter, num_draft, seed: as in `speculative_generate`; given to `generate` beside its own options.
+        stream_to: the streamer. transformers (5.23) gives a callable neither its `streamer` nor its `tokenizer`; for
+            stop strings give `stopping_criteria=[StopStringCriteria(...)]`, or take `Speculator.custom_generate`.
+
+    Returns:
+        What `generate` returns: prompt and answer (1, l), or with `return_dict_in_generate` a `SpeculativeOutput`.
+    """
+    return Speculator(model, drafter, num_draft=num_draft).custom_generate(
+        model,
+        input_ids,
+        logits_processor,
+        stopping_criteria,
+        generation_config,
+        stream_to=stream_to,
+        seed=seed,
+        **model_kwargs,
+    )
+
+
+def _one_text(ids: Any) -> np.ndarray:
+    """(l,) token ids out of (l,) or (1, l).
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        array = np.asarray(ids.numpy(force=True) if isinstance(ids, torch.Tensor) else ids)
+    except ValueError:
+        raise ValueError("inputs: rows of different length; token ids of one text are needed, (l,) or (1, l)") from None
+    if array.ndim == 2 and len(array) == 1:
+        array = array[0]
+    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+        raise ValueError(
+            f"inputs: token ids of one text are needed, (l,) or (1, l), not {array.dtype} of shape {array.shape}: "
+            "answer the texts of a batch one by one"
+        )
+    return array.astype(np.int64)
+
+
+def _put(streamer: BaseStreamer, new_ids: list[int]) -> None:
+    """Token by token, as `generate` does it."""
+    for token in new_ids:
+        streamer.put(torch.tensor([token]))

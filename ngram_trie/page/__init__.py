@@ -1,0 +1,1 @@
+"""Everything under `results/` as one page that stands alone: sources, claims and checks, sections, rendering."""

@@ -1,0 +1,140 @@
+"""One answer step by step: the trees, paths and probabilities that the loop had, and what the text says."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngram_trie.blend import BlendDrafter
+from ngram_trie.config import PROJECT, ConfigError
+from ngram_trie.drafter import Prompt
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.explorer import Evidence, evidence, explore, token_texts, walk
+from ngram_trie.replay import replay
+from ngram_trie.traces import Trace, read_traces
+from scripts import explore as script
+
+TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+# 1 2 3 4 occurs before, and after 9 nothing does
+TRACE = Trace("toy", Prompt(np.array([1, 2, 3, 4, 5, 1, 2, 3, 6]), dataset="rag", question_id="7"), [1, 2, 3, 4, 9, 8])
+
+tokens = st.lists(st.integers(0, 4), min_size=1, max_size=30)
+
+
+def trace_of(prompt: list[int], answer: list[int]) -> Trace:
+    return Trace("toy", Prompt(np.array(prompt, np.int64)), answer)
+
+
+@given(tokens, tokens)
+def test_steps_spell_the_answer_and_are_those_of_a_replay(prompt: list[int], answer: list[int]) -> None:
+    trace = trace_of(prompt, answer)
+    for drafter in (NgramTrieDrafter(n=4, prefix_len=2, num_draft=6), BlendDrafter(num_draft=6), NoDraft()):
+        steps, replayed = walk(drafter, trace), replay(drafter, trace)
+        assert [step.num_emitted for step in steps] == replayed.accept_lengths
+        assert [step.tree.num_draft for step in steps] == replayed.tree_sizes
+        spelled = answer[:1]
+        for step in steps:
+            assert step.start == len(spelled) and int(step.tree.tokens[0]) == spelled[-1]
+            accepted = step.tree.tokens[step.path[1:]].tolist()
+            assert accepted == answer[step.start : step.start + len(accepted)]
+            assert all(
+                step.tree.parents[child] == parent for parent, child in zip(step.path, step.path[1:], strict=False)
+            )
+            spelled += answer[step.start : step.start + step.num_emitted]
+        assert spelled == answer
+
+
+@given(tokens, tokens)
+def test_probabilities_belong_to_their_nodes(prompt: list[int], answer: list[int]) -> None:
+    """A parent is likelier than its children, and siblings sum to no more than it, also in a draft that was cut."""
+    trace = Trace("toy", Prompt(np.array(prompt, np.int64)), answer, max_output_tokens=len(answer))
+    for step in walk(BlendDrafter(num_draft=8), trace):
+        assert step.probs is not None and len(step.probs) == len(step.tree) and step.probs[0] == 1
+        for node in range(len(step.tree)):
+            children = step.probs[step.tree.parents == node]
+            assert children.sum() <= step.probs[node] + 1e-9
+
+
+def test_a_drafter_without_probabilities_has_none() -> None:
+    assert all(step.probs is None for step in walk(NgramTrieDrafter(), TRACE))
+
+
+def test_an_empty_answer_is_refused() -> None:
+    with pytest.raises(ValueError, match="no tokens"):
+        walk(NoDraft(), trace_of([1], []))
+
+
+@pytest.mark.parametrize(
+    ("text", "token", "expected"),
+    [
+        ([1, 2, 3, 1, 2], 3, Evidence(2, 1, [(3, 1)], 1)),
+        ([1, 2, 4, 1, 2, 3, 1, 2], 4, Evidence(2, 2, [(4, 1), (3, 1)], 1)),
+        ([5, 1, 2, 6, 1, 2], 6, Evidence(2, 1, [(6, 1)], 1)),
+        ([1, 1, 1], 1, Evidence(2, 1, [(1, 1)], 3)),
+        ([1, 2, 3], 9, Evidence(0, 0, [], 0)),
+        ([7], 7, Evidence(0, 0, [], 1)),
+    ],
+)
+def test_evidence_by_hand(text: list[int], token: int, expected: Evidence) -> None:
+    assert evidence(np.array(text), token) == expected
+
+
+def test_data_of_the_page() -> None:
+    data = explore(TRACE, {"trie": NgramTrieDrafter(n=4, prefix_len=2, num_draft=4), "none": NoDraft()})
+    assert data["ids"] == TRACE.output_ids and len(data["pieces"]) == len(data["evidence"]) == len(TRACE.output_ids)
+    trie, none = data["drafters"]
+    assert [step["start"] for step in none["steps"]] == [1, 2, 3, 4, 5]
+    assert trie["steps"][0]["emitted"] > 1, "1 2 3 stands in the prompt"
+    drawn = {token for drafter in data["drafters"] for step in drafter["steps"] for token in step["tokens"]}
+    assert {str(token) for token in drawn} <= set(data["texts"])
+    json.dumps(data)
+
+
+def test_texts_of_tokens() -> None:
+    words = {1: "a", 2: " b", 3: ""}
+    decode = lambda ids: "".join(words[token] for token in ids)  # noqa: E731
+    assert token_texts([1, 2, 3], decode) == {1: "a", 2: " b", 3: "#3"}
+    assert token_texts([5], None) == {5: "#5"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["ngram_tri"], "ngram_tri"),
+        (["blend", "num_drafts=8"], "num_draft"),
+        (["blend", "8"], "FIELD=VALUE"),
+        (["blend", "num_draft=0"], "num_draft=0"),
+        (["medusa"], "cannot be replayed|hidden states"),
+        (["hf_generate"], "owns its decoding loop"),
+    ],
+)
+def test_wrong_methods_are_named(words: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        script.drafters([words])
+
+
+def test_at_most_three_side_by_side() -> None:
+    with pytest.raises(ConfigError, match="at most 3"):
+        script.drafters([["pld"]] * 4)
+
+
+def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
+    output = tmp_path / "deep" / "explorer.html"
+    question = read_traces(TRACES)[5].prompt.question_id
+    script.main([str(TRACES), "--question", question, "--method", "pld", "num_draft=4", "--output", str(output)])
+    page = output.read_text(encoding="utf-8")
+    assert question in page and "pld num_draft=4" in page
+    assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
+
+
+@pytest.mark.parametrize("arguments", [["nowhere.jsonl"], [str(TRACES), "--question", "none"]])
+def test_errors_are_one_line(arguments: list[str], tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as error:
+        script.main([*arguments, "--output", str(tmp_path / "x.html")])
+    said = str(error.value.code)
+    assert said.startswith("error:") and "\n" not in said and not (tmp_path / "x.html").exists()

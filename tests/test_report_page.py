@@ -1,0 +1,493 @@
+"""The page of everything under results/: complete, of these results, standing alone, and working in a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from ngram_trie.config import PROJECT
+from ngram_trie.page import audit, checks, claims, sections
+from ngram_trie.page.render import note, report_page
+from ngram_trie.page.sources import LOCAL, Entry, Results, entry, frame_table, read_markdown
+from scripts import report as script
+
+RESULTS = PROJECT / "results"
+HTML = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The page of the project's results."""
+    output = tmp_path_factory.mktemp("page") / "report.html"
+    script.write(Results(RESULTS), output)
+    return output
+
+
+@pytest.fixture(scope="module")
+def tree(path: Path) -> Any:
+    """Parsed; an error in the markup is an error."""
+    return html5lib.HTMLParser(strict=True).parse(path.read_text(encoding="utf-8"))
+
+
+def texts(element: Any) -> str:
+    return "".join(element.itertext())
+
+
+def shown_tables(tree: Any) -> dict[tuple[str, str], list[list[str]]]:
+    """Rows of cells, without header, by file and title."""
+    found = {}
+    for figure in tree.iter(f"{HTML}figure"):
+        if figure.get("class", "").startswith("table"):
+            file = "".join(texts(span) for span in figure.iter(f"{HTML}span") if span.get("class") == "file")
+            region = next(figure.iter(f"{HTML}div")).get("aria-label")
+            body = next(figure.iter(f"{HTML}tbody"))
+            found[file, region] = [[texts(cell) for cell in row] for row in body]
+    return found
+
+
+def test_the_committed_page_is_of_these_results() -> None:
+    page = (RESULTS / "report.html").read_text(encoding="utf-8")
+    match = re.search(r'<meta name="results" content="(\w+)">', page)
+    assert match and match[1] == Results(RESULTS).digest(), "results/ has changed since: make report"
+
+
+def test_it_stands_alone(tree: Any, path: Path) -> None:
+    for element in tree.iter():
+        for name in ("src", "href", "srcset", "data", "action"):
+            target = element.get(name)
+            assert target is None or target.startswith(("#", "data:image/webp;base64,")), target
+    text = path.read_text(encoding="utf-8")
+    assert "@import" not in text and "url(" not in text and len(text) < 4e6
+
+
+def test_links_lead_somewhere(tree: Any) -> None:
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    links = {element.get("href")[1:] for element in tree.iter(f"{HTML}a")}
+    assert links <= set(ids) and {section.id for section in sections.SECTIONS if section.id != "other"} <= links
+
+
+def test_every_table_and_figure_of_the_results_is_there(tree: Any) -> None:
+    results, shown = Results(RESULTS), shown_tables(tree)
+    page = texts(tree)
+    for folder in results.folders:
+        for table in folder.laid_out():
+            rows = shown[f"results/{table.file}", table.title]
+            assert [row[0] for row in rows] == [row[0].text for row in table.rows]
+        for figure in folder.figures():
+            others = [other for other in RESULTS.rglob("*.png") if other.read_bytes() == figure.read_bytes()]
+            assert any(f"results/{other.relative_to(RESULTS)}" in page for other in others)
+        assert f"results/{folder.run}" in page
+
+
+def test_numbers_are_the_files(tree: Any) -> None:
+    """Every cell of Table 1 and of the predictions, against the CSV they are from."""
+    shown = shown_tables(tree)
+    for folder in Results(RESULTS).of("table1", "table.csv"):
+        frame = pd.read_csv(folder.path / "table.csv")
+        for protocol in ("corrected", "released"):
+            rows = shown[f"results/{folder.file('table.md')}", f"{folder.model}, {protocol} protocol"]
+            part = frame[frame.protocol == protocol]
+            for method, cells in zip(part.method.unique(), rows, strict=True):
+                assert cells[0].startswith(method)
+                expected = part[part.method == method]
+                for cell, row in zip(cells[1:], expected.itertuples(), strict=True):
+                    assert cell.startswith(f"{row.speedup:.2f}x ({row.accept_length:.2f})")
+                    assert np.isnan(row.speedup_low) or f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]" in cell
+        rows = shown[f"results/{folder.file('predicted.csv')}", f"{folder.name}, all tasks"]
+        frame = pd.read_csv(folder.path / "predicted.csv")
+        frame = frame[(frame.dataset == "all") & ~frame.method.str.endswith("vanilla")]
+        assert [row[0] for row in rows] == list(frame.method)
+        assert [row[-1] for row in rows] == [f"{error:.4g}" for error in frame.error]
+
+
+def test_each_run_says_what_it_is(tree: Any) -> None:
+    page = texts(tree)
+    for manifest in RESULTS.rglob("*manifest.json"):
+        if manifest.relative_to(RESULTS).parts[0] == LOCAL:
+            continue
+        about = json.loads(manifest.read_text(encoding="utf-8"))
+        assert about["run"] in page and about["commit"][:10] in page and about["device"] in page
+
+
+def test_the_audit_counts_every_comparison() -> None:
+    found = audit.losslessness(Results(RESULTS))
+    compared = []
+    for folder in Results(RESULTS).folders:
+        file = folder.path / "records.jsonl"
+        for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() and folder.engine == "live" else ():
+            row = json.loads(line)
+            if row["lossless"] and row["kind"] == "drafter" and row["method"] != row.get("baseline"):
+                compared.append(row["lossless"]["verdict"])
+    assert (found.compared, found.identical) == (len(compared), compared.count("identical"))
+
+
+def test_claims_name_files_that_are_there_and_stand_on_the_page(tree: Any) -> None:
+    results, page = Results(RESULTS), texts(tree)
+    judged = checks.verdicts(results, audit.losslessness(results))
+    assert len(judged) > 15 and {claim.verdict for claim in judged} == {
+        "holds",
+        "in part",
+        "does not hold",
+        "not tested",
+    }
+    for claim in judged:
+        assert claim.files and all((RESULTS / file).is_file() for file in claim.files), claim
+        assert texts(html5lib.parseFragment(str(note(claim.why)))) in page
+
+
+# What the arithmetic of the published tables says is known; here the checks find it in the files by themselves.
+@pytest.mark.parametrize(
+    ("check", "verdict", "words"),
+    [
+        (claims.means, "in part", ["16 of 17", "lookahead on llama-3-8b-instruct", "average 1.35x, printed 1.50x"]),
+        (claims.repeated_cells, "in part", ["rest on spec_bench_rag, 1.14x (1.91), for llama-2-7b-chat and llama-3"]),
+        (checks.noise_text, "in part", ["triviaqa 2.27x against 1.71x", "hagrid 2.10x against 1.84x"]),
+        (checks.two_grids, "does not hold", ["1.4 to 2.8 times apart", "n=13, L_p=3 in one, n=15, L_p=2"]),
+        (checks.settings, "does not hold", ["n=13, L_p=3, and its smallest n is 8"]),
+        (checks.chapter, "in part", ["2.05 at 0.7, exactly 1.77", "3.28 at 0.9, exactly 3.10"]),
+    ],
+)  # fmt: skip
+def test_known_slips_are_found(check: claims.Check, verdict: str, words: list[str]) -> None:
+    (claim,) = check(Results(RESULTS))
+    assert claim.verdict == verdict and all(each in claim.why for each in words)
+
+
+def test_last_questions_are_told_from_all_questions() -> None:
+    summarization, rag = claims.last_question(Results(RESULTS))
+    assert "2.40 on the last one alone (id 320) and 2.97 over all" in summarization.why
+    assert "5.19 tokens" in rag.claim and "5.21 on the last one alone (id 560) and 1.72 over all" in rag.why
+    assert summarization.verdict == rag.verdict == "does not hold"
+
+
+def copy_paper(root: Path) -> Path:
+    shutil.copytree(RESULTS / "paper", root / "paper")
+    return root
+
+
+def test_a_corrected_table_changes_the_verdict(tmp_path: Path) -> None:
+    means = copy_paper(tmp_path) / "paper" / "table1_mean_speedup.csv"
+    means.write_text(
+        means.read_text().replace("llama-3-8b-instruct,lookahead,1.50", "llama-3-8b-instruct,lookahead,1.35")
+    )
+    (claim,) = claims.means(Results(tmp_path))
+    assert claim.verdict == "holds" and claim.why == "17 of 17 means follow from the cells to rounding."
+
+
+def write_run(folder: Path, model: str, speedup: float) -> None:
+    """A live Table 1 of one model, as a GPU run would leave it; records are kept elsewhere."""
+    folder.mkdir(parents=True)
+    methods = [("vanilla", 1.0, 1.0), ("ngram_trie", speedup, 2.0), ("ngram_trie_released", speedup, 2.0)]
+    rows = [
+        {"model": model, "method": method, "dataset": dataset, "speedup": value, "speedup_low": value - 0.1,
+         "speedup_high": value + 0.1, "accept_length": length, "num_prompts": 80, "num_failures": 0,
+         "baseline": "vanilla", "protocol": protocol, "device": "a GPU",
+         "lossless": "baseline" if method == "vanilla" else "79/80, 1 tie"}
+        for protocol in ("corrected", "released")
+        for method, value, length in methods
+        for dataset in ("spec_bench_summarization", "spec_bench_rag", "triviaqa", "hagrid", "all")
+    ]  # fmt: skip
+    pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
+    (folder / "table.md").write_text(
+        f"## Measured\n\n### {model}, corrected protocol\n\n| method | spec_bench_rag |\n|---|---|\n"
+        f"| vanilla | 1.00x [1.00, 1.00] (1.00) |\n| <script>x</script> | **{speedup:.2f}x** [1, 2] (*2.00*) |\n\n"
+        "First note.  \nBest **bold**, second best *italic*.  \n"
+    )
+    config = {"model": {"name": model}, "engine": {"name": "live"}, "paper_tables": [1]}
+    manifest = {"run": "0123", "config": config, "commit": "f" * 40, "dirty": True, "device": "a GPU", "versions": {}}
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"started": "2030-01-02T03:04:05+00:00"}))
+
+
+def render(results: Results) -> str:
+    return report_page(sections.page(results, None))
+
+
+@pytest.mark.parametrize(("speedup", "verdict"), [(1.9, "in part"), (9.0, "does not hold")])
+def test_a_new_run_appears_and_decides_what_was_not_tested(tmp_path: Path, speedup: float, verdict: str) -> None:
+    copy_paper(tmp_path)
+    assert {claim.verdict for claim in claims.printed_speeds(Results(tmp_path))} == {"not tested"}
+    write_run(tmp_path / "h200" / "vicuna", "vicuna-7b-v1.3", speedup)
+    results = Results(tmp_path)
+    by_model = {claim.claim.split()[1]: claim for claim in claims.printed_speeds(results)}
+    assert by_model["vicuna-7b-v1.3"].verdict == verdict and by_model["llama-2-7b-chat"].verdict == "not tested"
+    assert "triviaqa ngram_trie 1.90x [1.80, 2.00], printed 1.92x" in by_model["vicuna-7b-v1.3"].why or speedup != 1.9
+    found = audit.losslessness(results)
+    assert (found.compared, found.identical, int(found.table.tie.sum())) == (160, 158, 2)
+    page = render(results)
+    assert "results/h200/vicuna" in page and "(changed files)" in page and "2030-01-02 03:04 UTC" in page
+    assert "make reproduce-table1 PROFILE=paper MODELS=vicuna_7b" in page
+    assert "&lt;script&gt;x&lt;/script&gt;" in page and "<script>x" not in page
+    html5lib.HTMLParser(strict=True).parse(page)
+
+
+def test_an_empty_folder_says_what_makes_each_part(tmp_path: Path) -> None:
+    page = render(Results(tmp_path))
+    for section in sections.SECTIONS[:-1]:
+        assert f'id="{section.id}"' in page and f"<code>{section.command}</code> makes it." in page
+    assert "Other runs" not in page
+    html5lib.HTMLParser(strict=True).parse(page)
+
+
+def test_what_is_unknown_is_shown_among_the_others(tmp_path: Path) -> None:
+    folder = tmp_path / "embedded" / "something_new"
+    folder.mkdir(parents=True)
+    (folder / "odd.csv").write_text("name,value\na & b,1.23456\nc,\n")
+    (folder / "long.csv").write_text("value\n" + "1\n" * 500)
+    Image.new("RGB", (8, 8)).save(folder / "shape.png")
+    page = render(Results(tmp_path))
+    assert "Other runs" in page and "a &amp; b" in page and "1.235" in page and "shape" in page
+    assert "Data beside them: <code>long.csv</code>" in page
+    assert "none: derived from another run" in page
+
+
+def test_models_are_named_by_their_identity_where_a_manifest_has_no_name(tmp_path: Path) -> None:
+    about = {"run": "1", "commit": None, "dirty": None, "device": "d", "versions": {}, "started": "", "model": "cafe"}
+    for folder, config in (("table1", {"model": {"name": "tiny"}}), ("quality", {}), ("figure5", None)):
+        (tmp_path / "embedded" / folder).mkdir(parents=True)
+        (tmp_path / "embedded" / folder / "x.csv").write_text("a\n1\n")
+        if config is not None:
+            text = json.dumps(about | {"config": config})
+            (tmp_path / "embedded" / folder / "manifest.json").write_text(text)
+    models = {folder.name: folder.model for folder in Results(tmp_path).folders}
+    assert models == {"embedded/table1": "tiny", "embedded/quality": "tiny", "embedded/figure5": "embedded"}
+
+
+def test_local_runs_only_where_asked_for(tmp_path: Path) -> None:
+    write_run(tmp_path / LOCAL / "table1", "embedded", 1.5)
+    assert not Results(tmp_path).folders and [f.name for f in Results(tmp_path, True).folders] == ["local/table1"]
+    script.main(["--results", str(tmp_path), "--local"])
+    assert (tmp_path / LOCAL / "report.html").is_file() and not (tmp_path / "report.html").exists()
+
+
+def test_the_page_is_not_part_of_what_it_is_made_of(tmp_path: Path) -> None:
+    copy_paper(tmp_path)
+    before = Results(tmp_path).digest()
+    script.main(["--results", str(tmp_path)])
+    assert Results(tmp_path).digest() == before
+    (tmp_path / "paper" / "table3.csv").write_text("changed")
+    assert Results(tmp_path).digest() != before
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"run": "x"}'])
+def test_what_is_no_manifest_is_named(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "table1").mkdir()
+    (tmp_path / "table1" / "manifest.json").write_text(content)
+    with pytest.raises(SystemExit) as error:
+        script.main(["--results", str(tmp_path)])
+    said = str(error.value.code)
+    assert said.startswith("error:") and "table1/manifest.json" in said and "\n" not in said
+
+
+def test_no_results_folder(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no such folder"):
+        script.main(["--results", str(tmp_path / "nowhere")])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.61x [1.47, 1.75] (**7.05**)", Entry("1.61x", "[1.47, 1.75]", "7.05", 0, 1, 1.61)),
+        ("**1.62x** (2.56)", Entry("1.62x", "", "2.56", 1, 0, 1.62)),
+        ("*97.78%*", Entry("97.78%", "", "", 2, 0, 97.78)),
+        ("-0.5", Entry("-0.5", key=-0.5)),
+    ],
+)
+def test_cells_of_markdown(text: str, expected: Entry) -> None:
+    assert entry(text) == expected
+
+
+@pytest.mark.parametrize("text", ["-", "mixed (k*, w*)", "AMD EPYC, 2 cores", "**1.62x*", ""])
+def test_text_stays_text(text: str) -> None:
+    assert entry(text).text == text and not entry(text).is_number
+
+
+def test_markdown_tables_keep_their_headings_and_notes(tmp_path: Path) -> None:
+    file = tmp_path / "table.md"
+    file.write_text(
+        "## Measured\n\n### One\n\n| n \\ L_p | 2 |\n|---|---|\n| 8 | 1.00 |\n\nfirst  \nsecond  \n\n### Two\n\n"
+        "| a | b |\n|---|---|\n| x | - |\n\nwrapped\nnote\n\n"
+        "## Published\n\nnot\nmeasured here\n\n| c |\n|---|\n| y |\n"
+    )
+    one, two, three = read_markdown(file, "t")
+    assert (one.group, one.title, one.columns, one.rows[0][0].key) == ("Measured", "One", ["n \\ L_p", "2"], 8.0)
+    assert [text.strip() for text in one.notes] == ["first", "second"] and list(two.notes) == ["wrapped note"]
+    assert (three.group, three.title) == ("Published", "Published") and three.warning == "not measured here"
+
+
+def test_notes_are_escaped() -> None:
+    assert str(note("<b> `make x` **bold**, *italic*. mixed (k*, w*)")) == (
+        "&lt;b&gt; <code>make x</code> <strong>bold</strong>, <em>italic</em>. mixed (k*, w*)"
+    )
+
+
+def test_empty_columns_are_left_out() -> None:
+    table = frame_table(pd.DataFrame({"a": [1, 2], "none": [np.nan] * 2, "b_c": [0.123456, np.nan]}), "t", "f")
+    assert table.columns == ["a", "b c"] and [cell.text for cell in table.rows[0]] == ["1", "0.1235"]
+    assert table.rows[1][1] == Entry("-")
+
+
+# In a real browser.
+
+
+CHROMIUM, DRIVER = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
+in_browser = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its driver on this machine")
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def opened(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Opens the page afresh in a browser window of the given width; a phone's too."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    drivers: dict[tuple[int, bool], Any] = {}
+
+    def start(width: int, phone: bool) -> Any:
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        quiet = ("background-networking", "component-update", "sync", "gpu", "quic", "dev-shm-usage")
+        for switch in ("headless=new", "no-sandbox", "no-first-run", *(f"disable-{name}" for name in quiet)):
+            options.add_argument(f"--{switch}")
+        options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+        options.add_argument(f"--window-size={width},900")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+        if phone:
+            metrics = {"width": width, "height": 844, "pixelRatio": 2}
+            options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
+        return webdriver.Chrome(options=options, service=Service(DRIVER))
+
+    def fresh(width: int = 1280, phone: bool = False) -> Any:
+        if (width, phone) not in drivers:
+            drivers[width, phone] = start(width, phone)
+        drivers[width, phone].get(path.as_uri())
+        return drivers[width, phone]
+
+    yield fresh
+    for driver in drivers.values():
+        driver.quit()
+
+
+@in_browser
+def test_it_loads_without_an_error_and_asks_nobody(opened: Open, path: Path) -> None:
+    browser = opened()
+    assert browser.get_log("browser") == []
+    asked = [json.loads(line["message"])["message"] for line in browser.get_log("performance")]
+    urls = [each["params"]["request"]["url"] for each in asked if each["method"] == "Network.requestWillBeSent"]
+    assert path.as_uri() in urls and not [url for url in urls if url.startswith(("http", "ws", "ftp"))]
+
+
+COLUMN = """
+const table = [...document.querySelectorAll("#table1 ~ figure table.sortable")].find((t) => t.rows.length > 20);
+return [table, table.rows[0].cells[2].querySelector("button"), table.rows[0].cells[0].querySelector("button")];
+"""
+
+
+@in_browser
+def test_tables_sort_by_click_and_by_keyboard(opened: Open) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    browser = opened()
+    table, button, names = browser.execute_script(COLUMN)
+
+    def column(at: int) -> list[str]:
+        cells = "return [...arguments[0].tBodies[0].rows].map((row) => row.cells[arguments[1]].textContent)"
+        return browser.execute_script(cells, table, at)
+
+    def order(button: Any) -> str:
+        return browser.execute_script("return arguments[0].closest('th').getAttribute('aria-sort')", button)
+
+    given = column(0)
+    values = [float(cell.partition("x")[0]) for cell in column(2)]
+    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
+    button.click()
+    assert order(button) == "descending" and [float(c.partition("x")[0]) for c in column(2)] == sorted(values)[::-1]
+    button.send_keys(Keys.ENTER)
+    assert order(button) == "ascending" and [float(c.partition("x")[0]) for c in column(2)] == sorted(values)
+    button.send_keys(Keys.SPACE)
+    assert order(button) == "none" and column(0) == given
+    names.send_keys(Keys.ENTER)
+    assert order(names) == "ascending" and column(0) == sorted(given, key=str.lower) and order(button) == "none"
+
+
+@in_browser
+def test_a_phone_scrolls_no_page_sideways(opened: Open) -> None:
+    browser = opened(390, phone=True)
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
+    wide = browser.execute_script(
+        "return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
+    )
+    assert wide > 10, "tables scroll inside their own boxes"
+    stays = """const box = [...document.querySelectorAll('.scroll')].find((b) => b.scrollWidth > b.clientWidth + 200);
+        const cell = box.querySelector('tbody th'), before = cell.getBoundingClientRect().left;
+        box.scrollLeft = 150; return [before, cell.getBoundingClientRect().left];"""
+    before, after = browser.execute_script(stays)
+    assert before == after, "the first column stays"
+
+
+@in_browser
+def test_the_explorer_steps(opened: Open) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+
+    browser = opened()
+    explorer = browser.find_element(By.CSS_SELECTOR, ".explorer")
+    data = json.loads(explorer.find_element(By.CSS_SELECTOR, ".data").get_attribute("textContent"))
+    slider = explorer.find_element(By.CSS_SELECTOR, "input[type=range]")
+    panels = explorer.find_elements(By.CSS_SELECTOR, ".panel")
+    assert len(panels) == len(data["drafters"]) == 2
+
+    def at() -> int:
+        return int(slider.get_attribute("value"))
+
+    def press(name: str) -> int:
+        explorer.find_element(By.CSS_SELECTOR, f"[data-go={name}]").click()
+        return at()
+
+    def step(drafter: int) -> dict[str, Any]:
+        return [each for each in data["drafters"][drafter]["steps"] if each["start"] <= at()][-1]
+
+    starts = sorted({step["start"] for drafter in data["drafters"] for step in drafter["steps"]})
+    assert press("first") == 0 and "prefill" in panels[0].text
+    assert press("on") == starts[0] and press("on") == starts[1]
+    slider.send_keys(Keys.ARROW_RIGHT)
+    assert at() == starts[2]
+    slider.send_keys(Keys.ARROW_LEFT)
+    assert at() == starts[1] and press("back") == starts[0]
+    for _ in range(6):
+        press("on")
+        for number, panel in enumerate(panels):
+            here = step(number)
+            lit, drawn = (len(panel.find_elements(By.CSS_SELECTOR, f"svg g{kind}")) for kind in (".lit", ""))
+            assert lit == len(here["path"]) - 1
+            assert drawn - len(here["tokens"]) == (here["emitted"] >= len(here["path"])), "and the model's own token"
+            assert f"{len(here['tokens']) - 1} node" in panel.text and f"{len(here['path']) - 1} accepted" in panel.text
+            now = [span.text for span in panel.find_elements(By.CSS_SELECTOR, ".answer .now")]
+            assert len(now) == here["emitted"]
+    missed = press("miss")
+    assert any(s["start"] == missed and len(s["path"]) == 1 for d in data["drafters"] for s in d["steps"])
+    press("difference")
+    ends = {step(number)["start"] + step(number)["emitted"] for number in range(2)}
+    assert len(ends) == 2
+    assert panels[1].find_elements(By.CSS_SELECTOR, ".prob"), "the blend knows how likely its nodes are"
+
+
+@in_browser
+def test_print_unfolds_everything(opened: Open) -> None:
+    browser = opened()
+    folded = "return document.querySelectorAll('details:not([open])').length"
+    before = browser.execute_script(folded)
+    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert before > 10 and browser.execute_script(folded) == 0
+    browser.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert browser.execute_script(folded) == before

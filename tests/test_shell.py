@@ -1,0 +1,189 @@
+"""Command lines: help that follows the configs, nearest names, errors in one line, interrupts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from ngram_trie import overrides, shell
+from ngram_trie.config import CONFIGS, ConfigError, choices
+from scripts import run
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("method.numdraft=8", "method.numdraft=8: method ngram_trie has no such setting; did you mean num_draft?"),
+        ("datset=rag", "datset=rag: no such setting; did you mean dataset"),
+        ("experiment=tabel1", "experiment=tabel1: did you mean table1"),
+        ("measure.repeat=2", "measure.repeat=2: measure has no such setting; did you mean repeats?"),
+        ("measure.repeats=two", "measure.repeats=two: must be an integer of at least 1"),
+        ("measure.repeats=true", "measure.repeats=True: must be an integer of at least 1"),
+        ("force=maybe", "force=maybe: must be one of True, False"),
+        ("hydra/launcher=jobllib", "hydra/launcher=jobllib: did you mean joblib?"),
+        ("method=pld method.n=8", "method pld has no such setting; there is one in method=llma"),
+        ("engine.traces=FILE", "engine live has no such setting; there is one in engine=replay"),
+        ("experiment=table1 methods.sp.max_gamma=4", "methods has no such setting; did you mean sps"),
+        ("experiment=table1 method.n=9", "experiment table1 has its own methods"),
+        ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
+        ("+foo=1", "+foo=1: no such setting; did you mean force?"),
+        ("model.tokenizer.legacy=true", "+model.tokenizer.legacy=true adds one"),
+        ("grid.n=3", "grid.n=3: grid is None and has no settings; give the whole of it"),
+        ("grid=3", "grid=3: lists of values by field"),
+        ("methods=3", "methods=3: experiments fill it"),
+        ("method.num_draft", "method.num_draft: no value: write FIELD=VALUE or GROUP=NAME"),
+        ("dataset.limit=[1", "dataset.limit=[1: not readable as FIELD=VALUE"),
+        ("dataset=", "dataset=: no such name. There are: attributed_qa"),
+        ("method=pld,ngram_trie method.n=8", "method pld has no such setting"),
+        ("engine=replay", "engine.traces: give a file of recorded answers"),
+    ],
+)
+def test_a_wrong_override_is_one_line_with_the_nearest_names(line: str, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        overrides.composed(line.split())
+    assert message in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "method=pld,ngram_trie method.num_draft=8,16 dataset=rag",
+        "method=glob(ngram*) -m".removesuffix(" -m"),
+        "experiment=table1 ~methods.space ~datasets.rag methods.pld.num_draft=4",
+        "+model.tokenizer.legacy=true",
+        "hydra/launcher=joblib hydra.launcher.n_jobs=2",
+        "dataset=spec_bench dataset.category=[qa,rag]",
+        "method.n=range(3,6)",
+    ],
+)
+def test_a_right_command_line_passes(line: str) -> None:
+    overrides.composed(line.split())
+
+
+def test_what_is_composed_is_what_was_asked_for() -> None:
+    config = overrides.composed(["method=pld", "method.num_draft=8,16", "dataset.limit=3"])
+    assert (config.method.name, config.method.num_draft, config.dataset.limit) == ("pld", 8, 3)
+
+
+def test_groups_of_ones_own_stand_beside_the_projects(tmp_path: Path) -> None:
+    (tmp_path / "method").mkdir()
+    (tmp_path / "method" / "mine.yaml").write_text("# Mine.\nname: mine\n_target_: ngram_trie.drafters.NoDraft\nk: 3\n")
+    assert overrides.composed(["method=mine", "method.k=4"], folder=tmp_path).method.k == 4
+    with pytest.raises(ConfigError, match="did you mean mine"):
+        overrides.composed(["method=mien"], folder=tmp_path)
+    with pytest.raises(ConfigError, match="no such folder"):
+        overrides.composed([], folder=tmp_path / "absent")
+
+
+@pytest.mark.parametrize(("name", "primary"), [("run", "config"), ("retrieve", "retrieval")])
+def test_help_has_a_line_for_every_choice(name: str, primary: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = shell.help_text(name, "Does things.\n\n  python -m scripts.x", primary)
+    lines = text.splitlines()
+    defaults = shell.group_defaults(primary)
+    for group, (default, _) in defaults.items():
+        assert any(line.startswith(f"{group}=NAME: ") and line.endswith(f"(default: {default})") for line in lines)
+        for member, file in choices()[group].items():
+            listed = [line for line in lines if line.startswith(f"  {member} ")]
+            assert listed and listed[0].removeprefix(f"  {member}").strip(), f"{file} does not say what it is"
+    chosen = [
+        key for entry in OmegaConf.load(CONFIGS / f"{primary}.yaml").defaults if entry != "_self_" for key in entry
+    ]
+    groups = {key.removeprefix("optional ") for key in chosen if not key.startswith("override")}
+    assert set(defaults) == groups
+    assert max(map(len, lines)) <= 88 and "Does things." in text
+
+
+def test_help_for_a_choice_has_its_settings_and_what_they_mean(capsys: pytest.CaptureFixture[str]) -> None:
+    text = shell.help_text("run", "", "config", ["method=blend", "method.escape=2.0"])
+    assert "method=blend: A blend of all orders of the text so far" in text
+    assert "  num_draft: 32" in text and "escape, max_order, num_frequent" in text
+    assert "    escape: 2.0" in text and "dataset=NAME" not in text
+
+
+@pytest.mark.parametrize(
+    ("line", "flags"),
+    [
+        ("dataset=rag -m method.num_draft=3,4", ["--multirun"]),
+        ("method=pld --cfg job", ["--cfg", "job"]),
+        ("method=pld --cfg", ["--cfg", "job"]),
+        ("--config-dir mine ~methods.pld", ["--config-dir", "mine"]),
+        ("method=pld", []),
+    ],
+)
+def test_flags_may_stand_anywhere(line: str, flags: list[str]) -> None:
+    options = shell.hydra_options(line.split())
+    assert shell.flags_of(options) == flags
+    assert options.overrides == [word for word in line.split() if "=" in word or word.startswith("~")]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--multi-run"], "--multi-run: no such option; did you mean --multirun?"),
+        (["method.numdraft=8"], "did you mean num_draft"),
+        (["-m", "method=pld,pdl"], "method=pdl: did you mean pld"),
+    ],
+)
+def test_the_command_line_ends_with_the_line(
+    arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["run", *arguments])
+    with pytest.raises(SystemExit) as error:
+        run.cli()
+    assert str(error.value).startswith("error: ") and message in str(error.value)
+
+
+def test_interrupts_and_errors_have_their_status(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended, shell.one_line_errors("nothing was written"):
+        raise KeyboardInterrupt
+    assert ended.value.code == 130 and capsys.readouterr().err == "interrupted; nothing was written\n"
+    with pytest.raises(SystemExit, match=r"^error: n=1: too small$"), shell.one_line_errors():
+        raise ValueError("n=1: too small")
+    with pytest.raises(SystemExit, match=r"^error: odd$"), shell.one_line_errors(also=(RuntimeError,)):
+        raise RuntimeError("odd")
+    with pytest.raises(RuntimeError), shell.one_line_errors():
+        raise RuntimeError("a bug keeps its traceback")
+
+
+def parser() -> shell.Parser:
+    made = shell.Parser("Does a thing.\n\n  python -m scripts.thing FILE\n\nMore about it.")
+    made.add_argument("file", metavar="FILE", help="to read")
+    made.add_argument(
+        "--model", type=shell.name_of("model"), default="embedded", metavar="NAME", help="of configs/model"
+    )
+    made.add_argument("--kind", type=shell.one_of(["short", "long"]), metavar="KIND", help="which")
+    made.add_argument("--count", type=shell.positive, default=3, metavar="N", help="how many")
+    made.add_argument("--plan", action="store_true", help="only say")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["x", "--modle", "embedded"], "--modle: no such option; did you mean --model?"),
+        (["x", "--model", "embeded"], "--model=embeded: did you mean embedded"),
+        (["x", "--kind", "lnog"], "--kind=lnog: did you mean long? There are: short, long"),
+        (["x", "--count", "0"], "--count=0: must be an integer of at least 1"),
+        (["x", "--count"], "--count: expected one argument"),
+        (["x", "y"], "y: one argument too many"),
+        ([], "the following arguments are required: FILE"),
+    ],
+)
+def test_wrong_options_get_one_line(arguments: list[str], message: str) -> None:
+    with pytest.raises(SystemExit) as error:
+        parser().parse_args(arguments)
+    assert str(error.value).startswith(f"error: {message}")
+
+
+def test_help_shows_defaults_and_examples() -> None:
+    text = parser().format_help()
+    assert "of configs/model (default: embedded)" in text and "how many (default: 3)" in text
+    assert "(default: None)" not in text and "(default: False)" not in text
+    assert text.index("Does a thing.") < text.index("  --count") < text.index("python -m scripts.thing FILE")
+    assert vars(parser().parse_args(["x"])) == {
+        "file": "x", "model": "embedded", "kind": None, "count": 3, "plan": False
+    }  # fmt: skip
