@@ -37,7 +37,7 @@ endif
 .PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
 	reproduce-all figures-run calibrate \
-	notebooks report explore derive bench-drafting suffix-package build-datastore build-index retrieve bench-index \
+	notebooks report explore derive bench-drafting bench-gpu suffix-package build-datastore build-index retrieve bench-index \
 	build-ngram-tables train-embedded train-draft-model train-heads train-space train-general prompts doctor test lint \
 	format clean
 
@@ -127,6 +127,9 @@ suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-d
 
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
+
+bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)
+	$(RUN) -m scripts.bench_gpu $(if $(TRACES),--traces $(TRACES)) $(ARGS)
 
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore

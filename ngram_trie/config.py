@@ -113,7 +113,7 @@ def build_all(config: DictConfig, group: str) -> dict[str, Any]:
     denominator, is always among the methods.
     """
     configs = named(config, group, f"{group}s")
-    if group == "method" and "vanilla" not in configs and config.engine.name == "live":
+    if group == "method" and "vanilla" not in configs and config.engine.name != "replay":
         configs = {"vanilla": OmegaConf.load(CONFIGS / "method" / "vanilla.yaml")} | configs
     return {name: build(part, f"{group} {name}") for name, part in configs.items()}
 
@@ -144,18 +144,23 @@ def check_values(config: DictConfig) -> None:
         value = OmegaConf.select(config, field)
         if not (value is None and field in optional) and (type(value) is not int or value < 1):
             raise ConfigError(f"{field}={value}: must be an integer of at least 1")
+    unused = ("engine.verify", "engine.backend")  # of a replay
     for field, allowed in (
         ("model.dtype", ("float32", "bfloat16", "float16")),
         ("model.attention", ("sdpa", "eager")),
         ("measure.truncation", ("fail", "end", "middle")),
-        ("engine.name", ("live", "replay")),
+        ("engine.name", ("live", "replay", "forced")),
         ("engine.verify", ("tree", "rows")),
+        ("engine.backend", ("auto", "stock", "static")),
+        ("model.weights", ("pretrained", "random")),
         ("force", (True, False)),
     ):
         value = OmegaConf.select(config, field)
-        if value not in allowed and not (field == "engine.verify" and config.engine.name == "replay"):
+        if value not in allowed and not (field in unused and config.engine.name == "replay"):
             raise ConfigError(f"{field}={value}: must be one of {', '.join(map(str, allowed))}")
-    if config.engine.name == "replay" and not config.engine.traces:
+    if config.engine.name != "replay" and config.engine.verify == "rows" and config.engine.backend == "static":
+        raise ConfigError("engine.backend=static verifies trees; engine.verify=rows needs engine.backend=stock or auto")
+    if config.engine.name != "live" and not config.engine.traces:
         raise ConfigError(
             "engine.traces: give a file of recorded answers; a live run writes traces.jsonl to its folder"
         )
@@ -190,13 +195,17 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
 def resolve(config: DictConfig) -> dict[str, Any]:
     """What decides the results: the resolved config without where they go; paths relative to the project."""
     # A replay has neither a model nor data sets, and live seconds are measured, not derived from a cost curve.
-    unused = ("model", "dataset", "datasets", "measure") if config.engine.name == "replay" else ("cost",)
+    unused = {
+        "live": ["cost"],
+        "replay": ["model", "dataset", "datasets", "measure"],
+        "forced": ["cost", "dataset", "datasets"],
+    }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     for name in ("output", "force", *unused):
         del resolved[name]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
         if resolved.get(several):
-            del resolved[single]
+            resolved.pop(single, None)
     if "traces" in resolved["engine"]:  # what they are is said by their hash, not by where they lie
         resolved["engine"]["traces"] = Path(resolved["engine"]["traces"]).name
     return relative(resolved)
@@ -215,6 +224,8 @@ def default_folder(config: DictConfig, run_id: str) -> Path:
     """Where a run goes that was not told: named after its model or traces, its data sets and methods."""
     if config.engine.name == "replay":
         about = ["replay", Path(config.engine.traces).stem]
+    elif config.engine.name == "forced":
+        about = ["forced", config.model.name, Path(config.engine.traces).stem]
     else:
         about = [config.model.name, "+".join(named(config, "dataset", "datasets"))]
     method = config.method.name if config.grid else "+".join(named(config, "method", "methods"))

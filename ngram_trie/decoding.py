@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.records import PhaseSeconds
@@ -31,6 +31,14 @@ class Target(Protocol):
     def verify(self, tree: DraftTree) -> IntArray: ...
     def commit(self, past: int, path: list[int]) -> None: ...
     def synchronize(self) -> None: ...
+
+
+@runtime_checkable
+class ReadsAhead(Protocol):
+    """A target whose `prefill` comes in two halves, of which the first does not wait for the device."""
+
+    def begin_prefill(self, prompt_ids: IntArray) -> None: ...
+    def end_prefill(self) -> int: ...
 
 
 class Sampler(Protocol):
@@ -232,10 +240,7 @@ class SpeculativeDecoder(Decoder):
         self.target.synchronize()
         watch = Stopwatch()
 
-        with watch("prefill"):
-            emitted = [self.target.prefill(prompt.ids)]
-        with watch("index"):
-            self.drafter.start(prompt)
+        emitted = [self._read(prompt, watch)]
         if sampler:
             with watch("prefill"):
                 emitted = [sampler.first(prompt.ids, self.target)]
@@ -260,6 +265,23 @@ class SpeculativeDecoder(Decoder):
             accept_lengths[-1] = len(kept)
         draft_us = [round(1e6 * lap, 1) for lap in watch.laps["draft"]]
         return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason, draft_us)
+
+    def _read(self, prompt: Prompt, watch: Stopwatch) -> int:
+        """Target and drafter read the prompt; returns the first output token. A drafter that needs nothing of what the
+        target says indexes on the host while a device reads.
+        """
+        if self.drafter.reads == "tokens" and isinstance(self.target, ReadsAhead):
+            with watch("prefill"):
+                self.target.begin_prefill(prompt.ids)
+            with watch("index"):
+                self.drafter.start(prompt)
+            with watch("prefill"):
+                return self.target.end_prefill()
+        with watch("prefill"):
+            first = self.target.prefill(prompt.ids)
+        with watch("index"):
+            self.drafter.start(prompt)
+        return first
 
     def step(
         self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch, sampler: Sampler | None = None

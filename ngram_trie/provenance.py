@@ -35,10 +35,18 @@ def make_manifest(
         dirty=None if status is None else bool(status),
         device=device,
         num_threads=num_threads,
-        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in PACKAGES},
+        versions={"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         environment={"platform": platform.platform()} | dict(environment or {}),
     )
+
+
+def _version(package: str) -> str:
+    """Its version; "not installed" where a measurement does without it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def cpu_name() -> str:

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numba import njit
 from tqdm import tqdm
 
@@ -79,13 +78,13 @@ class RecordedStop(Stop):
         return self.recorded_reason if len(output_ids) >= self.num_tokens else None
 
 
-def replay(drafter: Drafter, trace: Trace, max_draft: int = 256) -> GenerationResult:
+def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTarget | None = None) -> GenerationResult:
     """What `drafter` would have drafted, and had accepted, while the model gave this answer. The seconds are the
-    drafter's own; prefill and verify cost nothing here.
+    drafter's own; prefill and verify cost nothing here, unless a `target` of this trace is given that makes them.
     """
     reason = trace.stop_reason or "recorded_end"  # an empty reason would never end it
     stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
-    return SpeculativeDecoder(TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
+    return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
 
 
 def check_replayable(methods: Mapping[str, Any]) -> None:
@@ -115,6 +114,8 @@ def measure(
         run: `RunManifest.run`.
         num_jobs: processes; all cores by default.
     """
+    from joblib import Parallel, delayed  # the rest of this module serves machines without it, too
+
     jobs = []
     for name, drafter in methods.items():
         left = [t for t in chain.from_iterable(categories.values()) if (name, *t.key, 0) not in writer]

@@ -32,9 +32,9 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     if not path.exists():
         raise FileNotFoundError(f"{path}: no records; `python -m scripts.run` or `make reproduce-table1` writes them")
     records, manifest = list(read_records(path)), RunManifest.read(folder / "manifest.json")
-    if not records and manifest.config["engine"]["name"] == "live":
+    if not records and _is_measured(manifest):
         raise ValueError(f"{path} is empty: nothing has been measured yet")
-    live = manifest.config["engine"]["name"] == "live"
+    live = _is_measured(manifest)
     curve = curve_for(manifest)
     if datasets is None and (categories := manifest.config["engine"].get("categories")):
         datasets = [categories] if isinstance(categories, str) else list(categories)
@@ -50,6 +50,11 @@ def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | 
     if not live:
         return _write_replay(folder, records, manifest, curve, methods, datasets)
     return _write_live(folder, records, manifest, curve, methods, datasets)
+
+
+def _is_measured(manifest: RunManifest) -> bool:
+    """Whether a run's seconds are a model's; those of a replay are predicted."""
+    return bool(manifest.config["engine"]["name"] != "replay")
 
 
 def write_quality(
@@ -187,7 +192,7 @@ def _write_grid(
     datasets: list[str] | None,
 ) -> str:
     """A sweep that was measured as one run."""
-    live = manifest.config["engine"]["name"] == "live"
+    live = _is_measured(manifest)
     cells = sweeps.grid_cells(manifest.config["method"]["name"], manifest.config["grid"])
     frame = sweeps.cell_table(records, curve, live, list(cells), datasets, cells)
     title = f"{records[0].model if records else 'no traces'}, {manifest.config['method']['name']}"
@@ -215,7 +220,7 @@ def gather(folder: Path) -> str:
         raise ValueError(f"{folder}: its {len(shards)} runs are not a sweep over fields of one method")
     frames, all_records = [], []
     for (path, manifest), setting in zip(shards.items(), settings, strict=True):
-        records, live = list(read_records(path / "records.jsonl")), manifest.config["engine"]["name"] == "live"
+        records, live = list(read_records(path / "records.jsonl")), _is_measured(manifest)
         frame = sweeps.cell_table(records, curve_for(manifest), live, [setting["name"]])
         frames.append(frame.assign(**{name: setting[name] for name in fields}))
         all_records += records
@@ -288,7 +293,7 @@ def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[Pro
     prompts = f"Prompts: {', '.join(f'{name} {count}' for name, count in sorted(counts.items())) or 'none'}."
     failures = sum(1 for record in records if record.failure)
     failed = f" Failed and left out: {failures}." if failures else ""
-    if manifest.config["engine"]["name"] == "live":
+    if _is_measured(manifest):
         kind = f"Cell: speedup over vanilla [95% interval] (accept length), measured on {manifest.device}."
     else:
         kind = (

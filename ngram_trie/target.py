@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import pickle
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -155,13 +156,23 @@ class TargetModel:
         self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
 
-    @torch.inference_mode()
     def prefill(self, prompt_ids: IntArray) -> int:
         """Read the prompt (l,) into an empty cache; returns the first output token."""
+        self.begin_prefill(prompt_ids)
+        return self.end_prefill()
+
+    @torch.inference_mode()
+    def begin_prefill(self, prompt_ids: IntArray) -> None:
+        """Let the device begin to read the prompt; until `end_prefill` the host is free."""
         self.cache.truncate(0)
         self.build_seconds = 0.0
         logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
-        choices = logits.argmax(-1).cpu().numpy()
+        self._begun = (logits, logits.argmax(-1))
+
+    def end_prefill(self) -> int:
+        """Wait for what `begin_prefill` began; returns the first output token."""
+        logits, chosen = self._begun
+        choices = chosen.cpu().numpy()
         self.last = Forward(None, self._hidden, logits, choices)
         return int(choices[-1])
 
@@ -311,6 +322,30 @@ def load_model(
         listed = "; ".join(f"{name.replace('_', ' ')}: {', '.join(keys[:5])}" for name, keys in wrong.items() if keys)
         raise FileNotFoundError(f"model {path!r}: the weights do not fit its config ({listed})")
     return model.to(choose_device(device)).eval()
+
+
+def random_model(
+    architecture: str, dtype: str = "float32", device: str = "auto", attention: str = "sdpa", **changes: Any
+) -> PreTrainedModel:
+    """A causal language model with random weights, always the same ones, made on the device: for what a model costs
+    where its weights cannot be had.
+
+    Args:
+        architecture: a folder with a config.json.
+        dtype, device, attention: as in `load_model`.
+        changes: fields of its config that shall be otherwise.
+
+    Raises:
+        FileNotFoundError: no such config.
+    """
+    file = Path(architecture) / "config.json"
+    if not file.exists():
+        raise FileNotFoundError(f"model.architecture={architecture}: there is no config.json in the folder")
+    config = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")) | changes)
+    torch.manual_seed(0)
+    with torch.device(choose_device(device)):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
+    return model.eval()
 
 
 def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> str:

@@ -16,24 +16,19 @@ import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
+from ngram_trie import backends, runner, shell
 from ngram_trie import config as configuration
-from ngram_trie import runner, shell
+from ngram_trie.bench import binary_tree
 from ngram_trie.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
 from ngram_trie.records import content_hash
-from ngram_trie.target import TargetModel, choose_device, fingerprint, load_model
-from ngram_trie.tree import DraftTree
+from ngram_trie.target import TargetModel
 from scripts.bench_drafting import drafting_costs
+from scripts.run import run_target, settle
 
 NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)
 ROUNDS, STEPS = 12, 6
-
-
-def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
-    """A full binary tree of random tokens: something to verify."""
-    nodes = np.arange(num_draft + 1)
-    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
 
 
 def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: int = STEPS) -> CostCurve:
@@ -77,18 +72,16 @@ def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: i
 def calibrate(config: DictConfig) -> Path:
     """Load, measure, write; returns the folder."""
     configuration.check_values(config)
-    config.model.device = str(choose_device(config.model.device))
-    torch.set_num_threads(config.engine.num_threads or torch.get_num_threads())
+    settle(config)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
     manifest = runner.device_manifest(
         {"model": configuration.resolve(config)["model"], "engine": configuration.resolve(config)["engine"]},
-        fingerprint(config.model.path, config.model.revision),
+        backends.identity(config.model),
         content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),
         torch.device(config.model.device),
     )
-    model = load_model(**{name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")})
-    target = TargetModel(model, config.engine.max_draft, config.model.context_limit)
-    curve = measure_curve(target, f"{config.model.name} in {config.model.dtype} on {manifest.device}")
+    target = run_target(config)
+    curve = measure_curve(target, f"{backends.name(config.model)} in {config.model.dtype} on {manifest.device}")
     curve.write(folder)
     drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
     manifest.write(folder / "manifest.json")

@@ -24,20 +24,17 @@ from transformers import PreTrainedModel
 
 from data.noise import with_noise as noisy_datasets
 from data.prompts import build_prompt, build_prompts, model_tokenizer
+from ngram_trie import backends, forced, replay, report, runner, shell
 from ngram_trie import config as configuration
-from ngram_trie import replay, report, runner, shell
 from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.noise import with_noise
 from ngram_trie.records import content_hash, read_records
-from ngram_trie.rows import RowsTarget
 from ngram_trie.runner import LaterTurn
-from ngram_trie.target import TargetModel, choose_device, context_limit, fingerprint, load_model
-from ngram_trie.traces import TraceWriter, read_traces, select
+from ngram_trie.target import TargetModel, choose_device, context_limit
+from ngram_trie.traces import Trace, TraceWriter, read_traces, select
 
 DEFAULT_THREADS = torch.get_num_threads()
-#: How drafts are verified: `engine.verify`.
-TARGETS: dict[str, type[TargetModel]] = {"tree": TargetModel, "rows": RowsTarget}
 
 
 def measure(config: DictConfig) -> Path:
@@ -48,7 +45,7 @@ def measure(config: DictConfig) -> Path:
     """
     configuration.check_values(config)
     try:
-        return {"live": measure_live, "replay": measure_replay}[config.engine.name](config)
+        return {"live": measure_live, "replay": measure_replay, "forced": measure_forced}[config.engine.name](config)
     except torch.OutOfMemoryError:
         raise configuration.ConfigError(
             "the device's memory does not hold the models: leave methods with models of their own out "
@@ -71,8 +68,7 @@ def methods_at_hand(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]
 def measure_live(config: DictConfig) -> Path:
     """Run the target model."""
     # Names and values are checked by building everything cheap before any weights load.
-    config.model.device = str(choose_device(config.model.device))
-    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+    settle(config)
     noise = configuration.noise_settings(config)
     datasets = configuration.build_all(config, "dataset")
     if noise:
@@ -84,7 +80,7 @@ def measure_live(config: DictConfig) -> Path:
     build = functools.partial(
         build_prompt,
         tokenizer=tokenizer,
-        max_tokens=context_limit(config.model.path, config.model.revision, config.model.context_limit)
+        max_tokens=context_limit(*backends.source(config.model), config.model.context_limit)
         - config.measure.max_new_tokens,
         truncation=config.measure.truncation,
     )
@@ -97,7 +93,7 @@ def measure_live(config: DictConfig) -> Path:
 
     manifest = runner.device_manifest(
         configuration.resolve(config) | {"parts": runner.part_hashes(methods)},
-        fingerprint(config.model.path, config.model.revision),
+        backends.identity(config.model),
         content_hash({name: [identity(prompt) for prompt in part] for name, part in prompts.items()}),
         torch.device(config.model.device),
         not_run | cut_prompts(prompts, config.measure.truncation),
@@ -110,17 +106,16 @@ def measure_live(config: DictConfig) -> Path:
             runner.open_run(folder, manifest, config.force) as writer,
             TraceWriter(folder / "traces.jsonl") as traces,
         ):
-            options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
 
             def load(path: str, revision: str | None) -> TargetModel:
-                """The run's target, or another in its place."""
-                model = cached_model(**options | {"path": path, "revision": revision})
-                return TARGETS[config.engine.verify](model, config.engine.max_draft, config.model.context_limit)
+                """Another target in place of the run's."""
+                model = cached_model(path, revision, **options(config))
+                return backends.make_target(model, config.engine, config.model.context_limit)
 
-            target = load(config.model.path, config.model.revision)
+            target = run_target(config)
             run = runner.Run(
                 id=manifest.run,
-                model=config.model.name,
+                model=backends.name(config.model),
                 methods=runner.bind_methods(methods, target, load),
                 prompts=prompts,
                 warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
@@ -134,6 +129,25 @@ def measure_live(config: DictConfig) -> Path:
     print(report.write(folder, names, list(datasets)))
     runner.check_lossless(read_records(folder / "records.jsonl"))
     return folder
+
+
+def settle(config: DictConfig) -> None:
+    """Decide what was left to the machine."""
+    config.model.device = str(choose_device(config.model.device))
+    config.engine.backend = backends.settled(config)
+    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+
+
+def options(config: DictConfig) -> dict[str, Any]:
+    """How models are loaded."""
+    return {name: config.model[name] for name in ("dtype", "device", "attention")}
+
+
+def run_target(config: DictConfig) -> TargetModel:
+    """The run's own target."""
+    architecture = config.model.architecture if config.model.weights == "random" else None
+    model = cached_model(config.model.path, config.model.revision, architecture=architecture, **options(config))
+    return backends.make_target(model, config.engine, config.model.context_limit)
 
 
 def identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
@@ -150,21 +164,10 @@ def cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation:
 def measure_replay(config: DictConfig) -> Path:
     """Run the decoding loop over recorded answers."""
     methods, not_run = methods_at_hand(config)
-    replay.check_replayable(methods)
+    categories, digest = recorded(config, methods)
     configuration.build(config.cost, "cost")
-    noise = configuration.noise_settings(config)
-    path = Path(config.engine.traces)
-    categories = select(read_traces(path), config.engine.categories)
-    if not any(categories.values()):
-        print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
-    if noise:
-        categories = with_noise(categories, noise)
     if config.engine.draft_in_prefill:
         categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
-    for trace in next(filter(None, categories.values()), [])[:1]:
-        for method in methods.values():
-            trace.prompt.part(method.context)
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:16]
     resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
     manifest = runner.device_manifest(resolved, "replay", digest, torch.device("cpu"), not_run)
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
@@ -176,10 +179,47 @@ def measure_replay(config: DictConfig) -> Path:
     return folder
 
 
+def recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str, list[Trace]], str]:
+    """The recorded answers that the methods can be run over, by category, and their file's hash."""
+    replay.check_replayable(methods)
+    noise = configuration.noise_settings(config)
+    path = Path(config.engine.traces)
+    categories = select(read_traces(path), config.engine.categories)
+    if not any(categories.values()):
+        print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
+    if noise:
+        categories = with_noise(categories, noise)
+    for trace in next(filter(None, categories.values()), [])[:1]:
+        for method in methods.values():
+            trace.prompt.part(method.context)
+    return categories, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def measure_forced(config: DictConfig) -> Path:
+    """Run the target model while the tokens come from recorded answers."""
+    settle(config)
+    methods, not_run = methods_at_hand(config)
+    categories, digest = recorded(config, methods)
+    if not any(categories.values()):
+        raise ValueError(f"engine.traces={config.engine.traces}: no answers of these categories")
+    resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
+    device = torch.device(config.model.device)
+    manifest = runner.device_manifest(resolved, backends.identity(config.model), digest, device, not_run)
+    folder = Path(config.output or configuration.default_folder(config, manifest.run))
+    repeats = config.measure.repeats
+    num_answers = sum(map(len, categories.values())) * len(methods) * repeats
+    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+        with runner.open_run(folder, manifest, config.force) as writer:
+            name = forced.title(backends.name(config.model), Path(config.engine.traces).name)
+            forced.measure(manifest.run, name, methods, categories, run_target(config), writer, repeats)
+    print(report.write(folder, list(methods), list(categories)))
+    return folder
+
+
 @functools.lru_cache(maxsize=2)
-def cached_model(**options: Any) -> PreTrainedModel:
+def cached_model(path: str, revision: str | None, **options: Any) -> PreTrainedModel:
     """A sweep runs its cells in one process; the weights are loaded for the first."""
-    return load_model(**options)
+    return backends.load(path, revision, **options)
 
 
 def cli() -> None:

@@ -1,0 +1,235 @@
+"""Real forwards with recorded tokens, random weights, and which backend a configuration comes to."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from conftest import tiny_target
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ngram_trie import backends, forced
+from ngram_trie.compact import refusal
+from ngram_trie.config import CONFIGS, PROJECT, ConfigError, build, check_values
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafter import Prompt
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.records import RecordWriter, read_records
+from ngram_trie.replay import replay
+from ngram_trie.static import StaticTarget
+from ngram_trie.target import TargetModel, load_model, random_model
+from ngram_trie.traces import Trace, read_traces
+from scripts.run import measure
+
+ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
+TINY = {
+    "model_type": "llama", "vocab_size": 200, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 300, "bos_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Networks this small only wait for each other on several."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+LONGER = {"max_position_embeddings": 500}
+
+
+def traces() -> list[Trace]:
+    """Two answers that quote their prompts, and one that is too long for the model."""
+    rng = np.random.default_rng(0)
+    made = []
+    for number, length in enumerate((60, 80, 290)):
+        ids = rng.integers(3, 200, length)
+        made.append(Trace("another model", Prompt(ids, {}, "rag", str(number)), [*ids[20:50].tolist(), 2]))
+    return made
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY))
+    (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
+    return tmp_path / "tiny", tmp_path / "traces.jsonl"
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.mark.parametrize("backend", ["stock", "static"])
+def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
+    files: tuple[Path, Path], tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture, path = files
+    config = composed(
+        "engine=forced", f"engine.traces={path}", f"engine.backend={backend}", "model.weights=random",
+        f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
+        "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
+    )  # fmt: skip
+    folder = measure(config)
+    records = list(read_records(folder / "records.jsonl"))
+    assert len(records) == 3 * 2 * 2
+    for record in records:
+        trace = traces()[int(record.question_id)]
+        if record.question_id == "2":
+            assert record.failure and record.failure.kind == "prompt_too_long"
+            continue
+        assert record.output_ids == trace.output_ids and record.lossless is None
+        assert record.seconds and record.seconds.verify > 0 and record.seconds.prefill > 0
+        drafter = NoDraft() if record.method == "vanilla" else NgramTrieDrafter(n=13, prefix_len=3, num_draft=8)
+        assert record.accept_lengths == replay(drafter, trace, 16).accept_lengths
+        assert (max(record.accept_lengths) > 1) == (record.method != "vanilla")
+    name = "tiny (random weights), tokens forced from traces.jsonl"
+    assert {record.model for record in records} == {name}
+    shown = capsys.readouterr().out
+    assert f"{name}, corrected protocol" in shown and "ngram_trie not compared" in shown
+    frame = pd.read_csv(folder / "table.csv")
+    corrected = frame[(frame.protocol == "corrected") & (frame.dataset == "rag")]
+    assert corrected.speedup.notna().all()
+    before = (folder / "records.jsonl").read_bytes()
+    measure(config)  # finished
+    assert (folder / "records.jsonl").read_bytes() == before
+
+
+def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Path) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    methods = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8)}
+    asked = iter([False, True])
+    for deadline, expected in ((lambda: next(asked), 2), (lambda: False, 6)):
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            forced.measure("run", "m", methods, {"rag": traces()}, target, writer, deadline=deadline)
+            assert len(writer.records) == expected
+
+
+def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:
+    said: list[str] = []
+
+    class Watched(TargetModel):
+        def begin_prefill(self, prompt_ids: np.ndarray) -> None:
+            said.append("begin")
+            super().begin_prefill(prompt_ids)
+
+        def end_prefill(self) -> int:
+            said.append("end")
+            return super().end_prefill()
+
+    class Tells(NoDraft):
+        def start(self, prompt: Prompt) -> None:
+            said.append("start")
+            super().start(prompt)
+
+    class ReadsLogits(Tells):
+        reads = "logits"
+
+    target = Watched(tiny_target("llama").model)
+    prompt, answers = Prompt(np.array([5, 6, 7])), []
+    for drafter in (Tells(), ReadsLogits()):
+        answers.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(5)).output_ids)
+    assert said == ["begin", "start", "end", "begin", "end", "start"]
+    assert answers[0] == answers[1]
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> None:
+    config = AutoConfig.from_pretrained(PROJECT / "data" / "architectures" / name)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    settings = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
+    assert sum(2 * weight.numel() for weight in model.parameters()) / 1e9 == pytest.approx(
+        settings["download_gb"], abs=0.06
+    )
+    assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
+
+
+def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Path, Path]) -> None:
+    first, second = (random_model(str(files[0]), "bfloat16", "cpu", **changes) for changes in ({}, LONGER))
+    assert torch.equal(first.lm_head.weight, second.lm_head.weight) and first.dtype == torch.bfloat16
+    assert (first.config.max_position_embeddings, second.config.max_position_embeddings) == (300, 500)
+    assert not first.training
+    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+        random_model(str(files[1].parent / "nowhere"))
+
+
+def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
+    config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
+    assert backends.settled(config) == "stock"
+    config.model.device = "cuda"
+    assert backends.settled(config) == "static"
+    (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
+    assert backends.settled(config) == "stock"
+    config.engine.backend = "static"
+    assert backends.settled(config) == "static"
+    with pytest.raises(ValueError, match="hidden_act=gelu"):
+        backends.make_target(random_model(str(files[0]), device="cpu"), config.engine)
+    config.engine.verify = "rows"
+    with pytest.raises(ConfigError, match="verifies trees"):
+        check_values(config)
+    config.engine.backend = "auto"
+    check_values(config)
+    assert backends.settled(config) == "stock"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_static_backend_that_computes_something_else_here_is_refused(
+    files: tuple[Path, Path], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed("engine.backend=static", "engine.max_draft=16")
+    model = random_model(str(files[0]), dtype, "cpu", initializer_range=0.3)
+    assert isinstance(backends.make_target(model, config.engine), StaticTarget)
+
+    def broken(self: StaticTarget) -> None:
+        self.network.sin = -self.network.sin
+
+    monkeypatch.setattr(StaticTarget, "capture", broken)
+    with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
+        backends.make_target(model, config.engine)
+
+
+def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
+    for overrides, message in (
+        (["engine=forced"], "engine.traces: give a file"),
+        (["engine.backend=fast"], "must be one of auto, stock, static"),
+        (["model.weights=zeros"], "must be one of pretrained, random"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_values(composed(*overrides))
+
+
+@functools.cache
+def embedded() -> list[TargetModel]:
+    """The model that ships with the project, on either backend."""
+    model = load_model(str(PROJECT / "data" / "embedded" / "model"), device="cpu")
+    return [TargetModel(model), StaticTarget(model)]
+
+
+DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
+
+
+@pytest.mark.parametrize("method", DRAFTERS)
+def test_real_drafters_answer_alike_over_either_backend(method: str) -> None:
+    """On the embedded model; also those that read hidden states and logits."""
+    prompt = read_traces(PROJECT / "results" / "embedded" / "table1" / "traces.jsonl")[0].prompt
+    results = []
+    for target in embedded():
+        drafter = build(composed(f"method={method}", "model.device=cpu").method, f"method {method}")
+        results.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(24)))
+    assert results[0].output_ids == results[1].output_ids
+    assert results[0].accept_lengths == results[1].accept_lengths
+    assert max(results[0].accept_lengths) > 1
