@@ -398,7 +398,9 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of answers; give one of AnswerStore.save or a recording")
     rows = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):  # a text may hold other ends of lines
+        if not line.strip():
+            continue
         try:
             row = json.loads(line)
             if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew

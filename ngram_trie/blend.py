@@ -13,6 +13,7 @@ from ngram_trie.drafter import Drafter, Prompt, State
 from ngram_trie.drafters import check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.ppm import FloatArray
+from ngram_trie.records import content_hash
 from ngram_trie.tree import DraftTree
 
 #: Of recorded answers, a question's table is made of those to the questions of the other parts.
@@ -72,6 +73,9 @@ class BlendDrafter(Drafter):
             "max_occurrences": max_occurrences,
         }
 
+    def identity(self) -> str:
+        return content_hash(vars(self.cost)) if self.num_draft == "auto" else ""
+
     def background(self, prompt: Prompt) -> Background | None:
         """What is known besides the prompt."""
         return None
@@ -120,7 +124,8 @@ class BlendBigramDrafter(BlendDrafter):
         self._tables: list[Background] = []
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_tables": []}  # another process opens them itself
+        # Another process opens the tables itself, and starts a text of its own.
+        return {name: value for name, value in self.__dict__.items() if name != "_index"} | {"_tables": []}
 
     def parts(self) -> Mapping[Path, str]:
         if self.tables:

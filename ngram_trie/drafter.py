@@ -81,6 +81,10 @@ class Drafter(ABC):
         """
         return {}
 
+    def identity(self) -> str:
+        """What decides its drafts beside its settings and parts, hashed; empty where nothing does."""
+        return ""
+
     def bind(self, target: Any) -> None:
         """Take the target; called once, before the first prompt.
 

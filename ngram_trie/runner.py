@@ -96,15 +96,14 @@ def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
 
 
 def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
-    """What the methods' parts hold, by method: they decide results as weights do."""
-    return {
-        name: " ".join(  # a file completes its folder, unless it is a recording
-            fingerprint(str(part if part.is_dir() or part.suffix == ".jsonl" else part.parent))
-            for part in method.parts()
-        )
-        for name, method in methods.items()
-        if isinstance(method, Drafter) and method.parts()
-    }
+    """What the methods' parts hold, and what else decides their drafts, by method: it decides results."""
+    hashes = {}
+    for name, method in methods.items():
+        if isinstance(method, Drafter):
+            # a file completes its folder, unless it is a recording
+            parts = [part if part.is_dir() or part.suffix == ".jsonl" else part.parent for part in method.parts()]
+            hashes[name] = " ".join(filter(None, [*(fingerprint(str(part)) for part in parts), method.identity()]))
+    return {name: hashed for name, hashed in hashes.items() if hashed}
 
 
 def decoder_names(methods: Mapping[str, Any]) -> list[str]:

@@ -199,6 +199,8 @@ def test_a_store_is_written_and_read(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["answers.jsonl"]
     with pytest.raises(FileNotFoundError, match="no such file of answers"):
         read_answers(tmp_path / "absent")
+    (tmp_path / "gaps").write_text('{"output_token_ids": [1], "text": "a\u2028b"}\n\n', encoding="utf-8")
+    assert len(read_answers(tmp_path / "gaps")) == 1
     (tmp_path / "bad").write_text('{"output_token_ids": [1]}\n{"output_token_ids": [-1]}\n')
     with pytest.raises(ValueError, match="bad:2: no answer"):
         read_answers(tmp_path / "bad")
@@ -226,7 +228,7 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
         tokens = set(drafter.propose(200).tokens.tolist())
         # what was recorded for its own part, the first and the eleventh question, is not known
         assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
-    assert len(pickle.dumps(drafter)) < 3000  # another process reads the file itself
+    assert len(pickle.dumps(drafter)) < 9000  # another process reads the file itself
     assert split_missing({"m": drafter})[1] == {} and len(part_hashes({"m": drafter})["m"]) == 16
     gone = BlendBigramDrafter(answers=str(tmp_path / "gone.jsonl"))
     assert "gone.jsonl" in split_missing({"m": gone})[1]["m"]
@@ -236,12 +238,14 @@ def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> N
     drafter = BlendWarmDrafter(num_draft=8)
     first, second = trace("a", [3, 4, 5, 6, 7]), trace("b", [3, 4, 5, 6, 7])
     assert replay(drafter, first).accept_lengths == replay(BlendDrafter(num_draft=8), first).accept_lengths
-    assert sum(replay(drafter, second).accept_lengths) == 4 and replay(drafter, second).accept_lengths == [4]
+    assert (
+        len(replay(drafter, second).accept_lengths) == 2 < len(replay(BlendDrafter(num_draft=8), second).accept_lengths)
+    )
     drafter.remember()
     assert drafter.store.order == [("qa", "a"), ("qa", "b")]
     drafter.store.save(tmp_path / "answers.jsonl")
     loaded = BlendWarmDrafter(num_draft=8, answers=str(tmp_path / "answers.jsonl"))
-    assert replay(loaded, trace("c", [3, 4, 5, 6, 7])).accept_lengths == [4]
+    assert len(replay(loaded, trace("c", [3, 4, 5, 6, 7])).accept_lengths) == 1
     # an answer to the question itself is no help
     alone = record(tmp_path / "alone.jsonl", [first])
     assert replay(BlendWarmDrafter(answers=alone), first).accept_lengths == replay(BlendDrafter(), first).accept_lengths

@@ -65,7 +65,7 @@ def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(script, "ESCAPES", [1.0, 3.5])
     monkeypatch.setattr(script, "BUDGETS", [8])
     monkeypatch.setattr(script, "FIXED", [4])
-    monkeypatch.setattr(script, "CAUTIONS", [1.0, 1.5])
+    monkeypatch.setattr(script, "CAUTIONS", [1.0, 1.25])
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
     script.main([str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}

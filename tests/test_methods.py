@@ -49,7 +49,8 @@ def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_pa
     assert not any(r.failure for r in records)
     assert {r.method for r in records if r.lossless is None} == {"vanilla", "space_vanilla"}
     assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
-    assert all(max(r.tree_sizes) <= 8 for r in records if r.kind == "drafter")
+    auto = ("blend", "blend_bigram", "blend_warm")  # as many of 16 as pay
+    assert all(max(r.tree_sizes) <= (16 if r.method in auto else 8) for r in records if r.kind == "drafter")
     frame = metrics.to_frame(records)
     length = {method: metrics.accept_length(part) for method, part in frame.groupby("method")}
     assert {method for method, value in length.items() if value == 1} == {"vanilla", "space_vanilla", "hf_generate"}
