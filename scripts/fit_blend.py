@@ -142,6 +142,10 @@ def accept_length(frame: pd.DataFrame) -> float:
     return float(np.mean(steps)) if steps else np.nan
 
 
+def mean_nodes(frame: pd.DataFrame) -> float:
+    return float(np.mean(list(chain.from_iterable(frame.nodes))))
+
+
 def by_dataset(frame: pd.DataFrame) -> dict[str, float]:
     return {ALL: accept_length(frame)} | {name: accept_length(part) for name, part in frame.groupby("dataset")}
 
@@ -220,8 +224,7 @@ def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
                 {"curve": name, "caution": caution, ALL: gain[ALL], "mean": tasks.mean(), "worst": tasks.min()}
             )
         for size, key in [*((size, size) for size in FIXED), ("auto", (name, usual))]:
-            nodes = float(np.mean(list(chain.from_iterable(frames[key].nodes))))
-            budgets.append({"curve": name, "num_draft": size, "nodes": nodes} | speeds[key])
+            budgets.append({"curve": name, "num_draft": size, "nodes": mean_nodes(frames[key])} | speeds[key])
     return pd.DataFrame(budgets), pd.DataFrame(cautions)
 
 
@@ -293,7 +296,7 @@ def write(source: Path, output: Path) -> None:
     save("fit", pd.concat(fits, names=["method"]).reset_index("method"))
     drafters: dict[Any, Drafter] = {name: BlendDrafter(**fields) for name, fields in ABLATION.items()}
     parts = replay_all(drafters | over_answers(source), traces)
-    save("ablation", pd.DataFrame([{"blend": name} | by_dataset(frame) for name, frame in parts.items()]))
+    save("ablation", pd.DataFrame([{"blend": n, "nodes": mean_nodes(f)} | by_dataset(f) for n, f in parts.items()]))
     drafters = {(size, name): drafter for size in BUDGETS for name, drafter in peers(size, source).items()}
     measured = replay_all(drafters, traces)
     save("peers", pd.DataFrame([{"num_draft": s, "method": n} | by_dataset(f) for (s, n), f in measured.items()]))

@@ -169,6 +169,8 @@ def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Pa
 
 def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
     config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
+    assert config.engine.backend == backends.settled(config) == "stock"
+    config.engine.backend = "auto"
     assert backends.settled(config) == "stock"
     config.model.device = "cuda"
     assert backends.settled(config) == "static"

@@ -25,7 +25,7 @@ from scripts import run
         ("force=maybe", "force=maybe: must be one of True, False"),
         ("hydra/launcher=jobllib", "hydra/launcher=jobllib: did you mean joblib?"),
         ("method=pld method.n=8", "method pld has no such setting; there is one in method=llma"),
-        ("engine.traces=FILE", "engine live has no such setting; there is one in engine=replay"),
+        ("engine.traces=FILE", "engine live has no such setting; there is one in engine=forced, engine=replay"),
         ("experiment=table1 methods.sp.max_gamma=4", "methods has no such setting; did you mean sps"),
         ("experiment=table1 method.n=9", "experiment table1 has its own methods"),
         ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
