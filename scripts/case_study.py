@@ -71,8 +71,9 @@ def replayable(name: str, fields: Sequence[str], traces: Path) -> Drafter:
         ConfigError: an unknown name or field, a wrong value, or a part that is not there.
         ValueError: a drafter that cannot be replayed.
     """
-    config = composed([f"method={name}", *(f"method.{field}" for field in fields), "engine=replay"])
-    config.engine.traces = str(traces)
+    replayed = ["engine=replay", "engine.traces=FILE"]
+    config = composed([f"method={name}", *(f"method.{field}" for field in fields), *replayed])
+    config.engine.traces = str(traces)  # as it is: an override would have to be quoted
     drafter: Drafter = configuration.build(config.method, f"method {name}")
     check_replayable({name: drafter})
     for what in split_missing({name: drafter})[1].values():
