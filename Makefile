@@ -98,7 +98,7 @@ fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table
 reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
-reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 reproduce-figure4 reproduce-figure5 ## All of it; what is done is not run again
+reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys ## All of it; what is done is not run again
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
 figures-run: setup

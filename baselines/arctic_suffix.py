@@ -1,7 +1,7 @@
 """SuffixDecoding as its authors ship it, in the package `arctic-inference`, beside `baselines.suffix_decoding`.
 
-The package is no dependency of the project: its build wants cmake, ninja and nanobind, and its requirements a torch of
-their own. docs/methods.md says how it was installed here.
+The package is no dependency of the project: its build wants a C++ compiler, cmake, ninja and nanobind, and its
+requirements a torch of their own. `make suffix-package` installs it without them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ngram_trie.drafter import HistoryDrafter, Prompt
 from ngram_trie.drafters import check_int
 from ngram_trie.tree import DraftTree
 
-INSTALL = "pip install --no-deps --no-build-isolation arctic-inference==0.3.0 (docs/methods.md)"
+INSTALL = "make suffix-package installs it (a C++ compiler is needed)"
 _REQUEST = 0
 
 

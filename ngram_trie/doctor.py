@@ -11,7 +11,6 @@ import platform
 import shutil
 import sys
 import textwrap
-import tomllib
 import urllib.error
 import urllib.request
 from collections.abc import Iterable, Sequence
@@ -82,6 +81,8 @@ def requirements() -> tuple[dict[str, list[str]], dict[str, str]]:
     """From pyproject.toml the requirements by extra ("" are those of the project itself), and from constraints.txt the
     versions that the set-up installs.
     """
+    import tomllib  # since Python 3.11; an older one is told so
+
     project = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     pinned = (line.partition("==") for line in (PROJECT / "constraints.txt").read_text(encoding="utf-8").splitlines())
     return {"": project["dependencies"], **project["optional-dependencies"]}, {name: pin for name, _, pin in pinned}
@@ -105,10 +106,12 @@ def check_requirement(text: str, pins: dict[str, str]) -> tuple[State, str, str]
 
 
 def packages() -> list[Finding]:
-    """Python, the packages of the project and its extras."""
+    """Python and, where it is one that the project runs on, the packages of the project and its extras."""
     section, wanted = "Python and packages", (3, 11) <= sys.version_info[:2] < (3, 13)
     remedy = "" if wanted else "install Python 3.11 or 3.12, then make PYTHON=python3.11 setup"
     found = [Finding(section, "Python", "ok" if wanted else "bad", platform.python_version(), remedy)]
+    if not wanted:
+        return found
     try:
         import packaging.requirements
     except ImportError:

@@ -98,7 +98,8 @@ def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
         if probs is not None and len(probs) != len(tree):
             # The loop cuts a draft to the room that the answer has left: first what is too deep, then what is too much.
             probs = probs[np.flatnonzero(proposed.depths <= tree.depths.max())[: len(tree)]]
-        steps.append(Step(start, tree, path[:length], length, probs))
+        # Besides the root; where the answer ends inside the draft, its last token is a node and not the model's own.
+        steps.append(Step(start, tree, path[: length + 1], length, probs))
         start += length
     return steps
 

@@ -4,7 +4,7 @@ A folder: `header.json` and files of little-endian int32. `unigram.bin` (2, V): 
 by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
 the model continues each of those with. `shares.bin` (V, k), of float32: how likely the model holds each successor. All
-are memory-mapped, so opening them takes no time.
+are memory-mapped; opening them reads them once, to check that every token is in the vocabulary.
 
 Shapes: V = vocabulary, k = rows, w = tokens of a row.
 """
@@ -60,6 +60,10 @@ class NgramTables:
             or self.shares.shape != (size, k)
         ):
             raise ValueError("one rank and k rows are needed for each token of the vocabulary")
+        for name in ("unigram", "bigram", "extended"):
+            table = getattr(self, name)
+            if table.size and not 0 <= table.min() <= table.max() < size:
+                raise ValueError(f"{name}: a token that is not in the vocabulary, 0 to {size - 1}")
 
     @property
     def k(self) -> int:
@@ -129,12 +133,12 @@ class NgramTables:
             for name, shape in shapes.items():
                 if (folder / f"{name}.bin").stat().st_size != 4 * np.prod(shape):
                     raise ValueError
-            model, bos = str(about["model"]), bool(about["bos"])
+            mapped = {name: _mapped(folder / f"{name}.bin", TYPES[name], shape) for name, shape in shapes.items()}
+            return cls(str(about["model"]), bool(about["bos"]), **mapped)
         except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(
                 f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}{folder.name}"
             ) from None
-        return cls(model, bos, **{n: _mapped(folder / f"{n}.bin", TYPES[n], shape) for n, shape in shapes.items()})
 
     def check(self, model: Any, folder: Path) -> None:
         """Check that the tables were made with `model`, of transformers. Of a hub id the name alone is compared, as a

@@ -10,8 +10,10 @@ one whose accept length is the median of its data set is shown: neither the best
 from __future__ import annotations
 
 import argparse
+import copy
 import statistics
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from ngram_trie import config as configuration
@@ -20,6 +22,7 @@ from ngram_trie.drafter import Drafter
 from ngram_trie.figures import save_figure
 from ngram_trie.overrides import composed
 from ngram_trie.replay import check_replayable, replay
+from ngram_trie.runner import split_missing
 from ngram_trie.shell import Parser, name_of, one_line_errors
 from ngram_trie.target import load_tokenizer
 from ngram_trie.traces import Trace, read_traces
@@ -28,7 +31,7 @@ EMBEDDED = configuration.PROJECT / "data" / "embedded" / "model"
 
 
 def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:
-    """The trace of a question, or the one with the median accept length.
+    """The trace of a question, or the one with the median accept length; the drafter itself learns of none.
 
     Raises:
         ValueError: there is none.
@@ -39,20 +42,42 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
     if not chosen:
         known = sorted({t.prompt.dataset for t in traces})
         raise ValueError(f"no answer to question {question_id or 'any'} of {dataset or 'any'}; data sets: {known}")
-    means = {trace.key: statistics.fmean(replay(drafter, trace).accept_lengths) for trace in chosen}
-    return sorted(chosen, key=lambda trace: means[trace.key])[len(chosen) // 2]
+    drafter = copy.deepcopy(drafter)
+    over = [t for t in traces if t.output_ids] if drafter.state == "warm" else chosen  # it must meet all, in order
+    lengths = {trace.key: replay(drafter, trace).accept_lengths for trace in over}
+    return sorted(chosen, key=lambda trace: statistics.fmean(lengths[trace.key]))[len(chosen) // 2]
 
 
-def replayable(name: str, fields: Sequence[str] = ()) -> Drafter:
-    """The drafter of configs/method/NAME with some of its fields changed, "num_draft=8".
+def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
+    """The drafter as a run over `traces`, in their order, has it when it comes to `trace`: one that remembers answers
+    has met those before. A copy; other drafters stay as they are.
+    """
+    if drafter.state != "warm":
+        return drafter
+    drafter = copy.deepcopy(drafter)
+    for earlier in takewhile(lambda other: other.key != trace.key, traces):
+        if earlier.output_ids:
+            replay(drafter, earlier)
+    return drafter
+
+
+def replayable(name: str, fields: Sequence[str], traces: Path) -> Drafter:
+    """The drafter of configs/method/NAME with some of its fields changed, "num_draft=8", as engine=replay has it.
+
+    Args:
+        traces: the recording that is to be replayed; a drafter over other answers takes them from it.
 
     Raises:
-        ConfigError: an unknown name or field, a wrong value.
+        ConfigError: an unknown name or field, a wrong value, or a part that is not there.
         ValueError: a drafter that cannot be replayed.
     """
-    config = composed([f"method={name}", *(f"method.{field}" for field in fields)])
+    replayed = ["engine=replay", "engine.traces=FILE"]
+    config = composed([f"method={name}", *(f"method.{field}" for field in fields), *replayed])
+    config.engine.traces = str(traces)  # as it is: an override would have to be quoted
     drafter: Drafter = configuration.build(config.method, f"method {name}")
     check_replayable({name: drafter})
+    for what in split_missing({name: drafter})[1].values():
+        raise configuration.ConfigError(f"method {name}: {what}")
     return drafter
 
 
@@ -76,8 +101,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     with one_line_errors("nothing was written"):
-        drafter = replayable(options.method, options.set)
-        trace = choose(read_traces(options.traces), drafter, options.dataset, options.question)
+        traces = read_traces(options.traces)
+        drafter = replayable(options.method, options.set, options.traces)
+        trace = choose(traces, drafter, options.dataset, options.question)
+        drafter = recall(drafter, traces, trace)
         tokenizer = load_tokenizer(options.tokenizer)
     pieces = text_pieces(trace.output_ids, lambda ids: tokenizer.decode(ids, skip_special_tokens=False))
     title = f"{options.method} on {trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}"

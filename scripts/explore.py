@@ -20,17 +20,17 @@ from ngram_trie.page.render import explorer_page
 from ngram_trie.shell import Parser, one_line_errors
 from ngram_trie.target import load_tokenizer
 from ngram_trie.traces import read_traces
-from scripts.case_study import EMBEDDED, choose, replayable
+from scripts.case_study import EMBEDDED, choose, recall, replayable
 
 DEFAULT = [["ngram_trie", "num_draft=8"], ["blend", "num_draft=8"]]
 MOST = 3
 
 
-def drafters(methods: Sequence[Sequence[str]]) -> dict[str, Drafter]:
-    """The drafters by the words that name them, "blend num_draft=8"."""
+def drafters(methods: Sequence[Sequence[str]], traces: Path) -> dict[str, Drafter]:
+    """The drafters for a recording, by the words that name them, "blend num_draft=8"."""
     if len(methods) > MOST:
         raise ConfigError(f"{len(methods)} methods: at most {MOST} can stand side by side")
-    return {" ".join(words): replayable(words[0], words[1:]) for words in methods}
+    return {" ".join(words): replayable(words[0], words[1:], traces) for words in methods}
 
 
 def decoder(tokenizer: str | None) -> Decode | None:
@@ -63,8 +63,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse(arguments)
     with one_line_errors("nothing was written"):
-        chosen = drafters(options.method or DEFAULT)
-        trace = choose(read_traces(options.traces), next(iter(chosen.values())), options.dataset, options.question)
+        traces = read_traces(options.traces)
+        chosen = drafters(options.method or DEFAULT, options.traces)
+        trace = choose(traces, next(iter(chosen.values())), options.dataset, options.question)
+        chosen = {name: recall(drafter, traces, trace) for name, drafter in chosen.items()}
         tokenizer = options.tokenizer or (str(EMBEDDED) if trace.model == "embedded" else None)
         page = explorer_page(explore(trace, chosen, decoder(tokenizer)))
         options.output.parent.mkdir(parents=True, exist_ok=True)

@@ -124,10 +124,16 @@ BINS = [0, *2.0 ** np.arange(-8, -2), 0.375, 0.5, 0.625, 0.75, 0.875, 1.01]
 
 
 def replayed(drafter: Drafter, traces: Sequence[Trace]) -> pd.DataFrame:
-    """One row a turn: its keys, accept lengths and tree sizes of its steps."""
+    """One row a turn: its keys, accept lengths and tree sizes of its steps.
+
+    Raises:
+        AssertionError: the loop did not give the recorded tokens.
+    """
     rows = []
     for trace in traces:
         result = replay(drafter, trace)
+        if result.output_ids != trace.output_ids:
+            raise AssertionError(f"{type(drafter).__name__} on {trace.key}: the loop did not give the recorded tokens")
         rows.append((*trace.key, len(trace.prompt.ids), result.accept_lengths, result.tree_sizes))
     return pd.DataFrame(rows, columns=["dataset", "question_id", "turn", "prompt", "accepted", "nodes"])
 

@@ -27,9 +27,10 @@ from scripts.explore import DEFAULT, decoder, drafters
 def explorer_data(results: Results) -> Mapping[str, Any] | None:
     """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
     for folder in results.of("table1", "traces.jsonl"):
-        traces = [t for t in read_traces(folder.path / "traces.jsonl") if t.model == "embedded" and t.output_ids]
+        path = folder.path / "traces.jsonl"
+        traces = [t for t in read_traces(path) if t.model == "embedded" and t.output_ids]
         if traces:
-            chosen = drafters(DEFAULT)
+            chosen = drafters(DEFAULT, path)
             trace = choose(traces, next(iter(chosen.values())), None, None)
             return explore(trace, chosen, decoder(str(EMBEDDED)))
     return None

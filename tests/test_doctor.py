@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import http.server
 import importlib.metadata
+import importlib.util
 import json
+import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import getproxies
 
 import huggingface_hub
@@ -65,6 +68,19 @@ def test_a_missing_package_is_bad_and_ends_with_status_1(
     (core,) = [finding for finding in said["findings"] if finding["name"] == "core"]
     assert said["embedded"] is False and core["state"] == "bad"
     assert "numba missing" in core["says"] and "numpy 1.0, needs >=2" in core["says"] and core["remedy"] == "make setup"
+
+
+def test_an_older_python_is_the_only_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without tomllib, which Python has since 3.11."""
+    monkeypatch.setitem(sys.modules, "tomllib", None)
+    spec = importlib.util.spec_from_file_location("old_doctor", library.__file__)
+    assert spec and spec.loader
+    old = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "old_doctor", old)
+    spec.loader.exec_module(old)
+    monkeypatch.setattr(old, "sys", SimpleNamespace(version_info=(3, 10, 14)))
+    (finding,) = old.packages()
+    assert (finding.name, finding.state) == ("Python", "bad") and "make PYTHON=python3.11 setup" in finding.remedy
 
 
 def test_another_version_than_the_pinned_one_is_said_and_allowed() -> None:

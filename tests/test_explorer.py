@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_trie.blend import BlendDrafter
+from baselines import arctic_suffix
+from ngram_trie.blend import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.config import PROJECT, ConfigError
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
@@ -18,6 +19,7 @@ from ngram_trie.explorer import Evidence, evidence, explore, token_texts, walk
 from ngram_trie.replay import replay
 from ngram_trie.traces import Trace, read_traces
 from scripts import explore as script
+from scripts.case_study import choose, recall
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 # 1 2 3 4 occurs before, and after 9 nothing does
@@ -47,6 +49,13 @@ def test_steps_spell_the_answer_and_are_those_of_a_replay(prompt: list[int], ans
             )
             spelled += answer[step.start : step.start + step.num_emitted]
         assert spelled == answer
+
+
+def test_an_answer_that_ends_inside_a_draft_ends_with_a_drafted_token() -> None:
+    (step,) = walk(NgramTrieDrafter(n=4, prefix_len=1, num_draft=3), trace_of([1, 2, 3, 4, 5, 1], [2, 3, 4]))
+    assert step.tree.tokens[step.path].tolist() == [2, 3, 4] and step.num_emitted == 2
+    # The page draws a token of the model's own where as many are emitted as the path has nodes, the root among them.
+    assert step.num_emitted < len(step.path)
 
 
 @given(tokens, tokens)
@@ -115,12 +124,43 @@ def test_texts_of_tokens() -> None:
 )
 def test_wrong_methods_are_named(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        script.drafters([words])
+        script.drafters([words], TRACES)
 
 
 def test_at_most_three_side_by_side() -> None:
     with pytest.raises(ConfigError, match="at most 3"):
-        script.drafters([["pld"]] * 4)
+        script.drafters([["pld"]] * 4, TRACES)
+
+
+def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arctic_suffix, "is_installed", lambda: False)
+    with pytest.raises(ConfigError, match="method suffix_arctic: arctic_inference: not there; make suffix-package"):
+        script.drafters([["suffix_arctic"]], TRACES)
+
+
+def test_a_table_of_answers_is_that_of_the_recording(tmp_path: Path) -> None:
+    path = tmp_path / "a, b=c.jsonl"
+    path.write_text(TRACE.to_json() + "\n")
+    (drafter,) = script.drafters([["blend_bigram", "num_draft=4"]], path).values()
+    assert isinstance(drafter, BlendBigramDrafter) and drafter.answers == path and drafter.tables is None
+
+
+def test_a_drafter_that_remembers_is_shown_as_in_a_run(tmp_path: Path) -> None:
+    """It has met the answers before the chosen one, none after it and not that one itself, in the file's order."""
+    answers = [[7, 8, 9, 10, 11], [7, 8, 9, 12, 13], [7, 8, 9, 10, 11], [7, 8, 9, 12, 13]]
+    traces = [
+        Trace("toy", Prompt(np.array([20 + at]), {}, "rag", str(at)), answer) for at, answer in enumerate(answers)
+    ]
+    run, drafter = BlendWarmDrafter(num_draft=4), BlendWarmDrafter(num_draft=4)
+    live = [replay(run, trace).accept_lengths for trace in traces]
+    assert live[0] != live[2], "the third is the first once more"
+    median = choose(traces, drafter, None, None)
+    assert sorted(map(np.mean, live))[2] == np.mean(live[traces.index(median)])
+    for trace, expected in zip(traces, live, strict=True):
+        assert choose(traces, drafter, None, trace.prompt.question_id) is trace
+        shown = recall(drafter, traces, trace)
+        assert [step.num_emitted for step in walk(shown, trace)] == expected
+    assert not len(drafter.store), "what was given stays as it was"
 
 
 def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:

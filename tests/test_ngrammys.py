@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,15 @@ def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
     (tmp_path / "t" / "bigram.bin").write_bytes(b"1234")
     with pytest.raises(ValueError, match="damaged or of another format"):
         NgramTables.open(tmp_path / "t")
+    for name, token in (("unigram", -1), ("bigram", len(SMALL.bigram)), ("extended", -1)):
+        wrong = getattr(SMALL, name).copy()
+        wrong.flat[1] = token
+        with pytest.raises(ValueError, match=f"{name}: a token that is not in the vocabulary"):
+            replace(SMALL, **{name: wrong})
+        SMALL.write(tmp_path / "t")
+        (tmp_path / "t" / f"{name}.bin").write_bytes(wrong.astype("<i4").tobytes())
+        with pytest.raises(ValueError, match="damaged or of another format; build them anew"):
+            NgramTables.open(tmp_path / "t")
     SMALL.write(tmp_path / "t")
     (tmp_path / "t" / "header.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(ValueError, match="damaged or of another format"):

@@ -151,7 +151,8 @@ def test_claims_name_files_that_are_there_and_stand_on_the_page(tree: Any) -> No
     ("check", "verdict", "words"),
     [
         (claims.means, "in part", ["16 of 17", "lookahead on llama-3-8b-instruct", "average 1.35x, printed 1.50x"]),
-        (claims.repeated_cells, "in part", ["rest on spec_bench_rag, 1.14x (1.91), for llama-2-7b-chat and llama-3"]),
+        (claims.repeated_cells, "in part", ["1.14x (1.91), for rest on llama-2-7b-chat and rest on llama-3-8b-instruct",
+                                            "1.47x (1.91), for space on vicuna-7b-v1.3 and sps on llama-2-7b-chat"]),
         (checks.noise_text, "in part", ["triviaqa 2.27x against 1.71x", "hagrid 2.10x against 1.84x"]),
         (checks.two_grids, "does not hold", ["1.4 to 2.8 times apart", "n=13, L_p=3 in one, n=15, L_p=2"]),
         (checks.settings, "does not hold", ["n=13, L_p=3, and its smallest n is 8"]),
@@ -228,6 +229,94 @@ def test_a_new_run_appears_and_decides_what_was_not_tested(tmp_path: Path, speed
     assert "make reproduce-table1 PROFILE=paper MODELS=vicuna_7b" in page
     assert "&lt;script&gt;x&lt;/script&gt;" in page and "<script>x" not in page
     html5lib.HTMLParser(strict=True).parse(page)
+
+
+def write_folder(folder: Path, model: str, engine: str, name: str, rows: list[dict[str, Any]]) -> None:
+    """A data file of one kind, with the manifest of a run of `model`."""
+    folder.mkdir(parents=True)
+    pd.DataFrame(rows).to_csv(folder / name, index=False)
+    config = {"model": {"name": model}, "engine": {"name": engine}}
+    about = {"run": "1", "config": config, "commit": None, "dirty": None, "device": "d", "versions": {}, "started": ""}
+    (folder / "manifest.json").write_text(json.dumps(about))
+
+
+def test_only_the_papers_models_decide(tmp_path: Path) -> None:
+    """A small model's run is a remark; a replay of a paper's model decides what is exact, a live run also speed."""
+    task = {"dataset": "rag", "method": "ngram_trie", "speedup_low": 1.4, "trie_ms": 1.0, "inference_ms": 9.0}
+    grid = [task | {"n": n, "prefix_len": 3, "index_ms_median": 1.0} for n in (13, 8)]
+    noise = [task | {"dataset": "all", "context": c, "accept_length": 2.0} for c in ("clean", "passages")]
+    shares = [
+        {"method": "ngram_trie_released", "dataset": "rag", "accept_length": at, "share": share}
+        for at, share in ((1, 0.8), (10, 0.05), (11, 0.15))
+    ]
+    split = [{"part": part, "microseconds": us} for part, us in (("trie search", 1), ("tree attention", 9))]
+    kinds: list[tuple[claims.Check, str, str, list[dict[str, Any]]]] = [
+        (checks.optimum, "grid", "table.csv", grid),
+        (checks.trie_time, "grid", "table.csv", grid),
+        (checks.noise, "table4", "table.csv", noise),
+        (checks.accept_lengths, "figures", "accept_lengths.csv", shares),
+        (checks.time_split, "figure5", "time_split.csv", split),
+    ]
+    exact = (checks.accept_lengths, checks.time_split)
+    for check, kind, file, rows in kinds:
+        root = copy_paper(tmp_path / check.__name__)
+        speeds = [row | {"speedup": 2.0 - 0.1 * at} for at, row in enumerate(rows)]
+        predicted = [row | {"predicted_speedup": 2.0 - 0.1 * at} for at, row in enumerate(rows)]
+        write_folder(root / "small" / kind, "embedded", "live", file, speeds)
+        (claim,) = check(Results(root))
+        assert claim.verdict == "not tested" and f"small/{kind}" in claim.why, check
+        write_folder(root / "replayed" / kind, "vicuna-7b-v1.3", "replay", file, predicted)
+        (claim,) = check(Results(root))
+        assert claim.verdict == ("holds" if check in exact else "not tested"), check
+        assert ("predicted" in claim.why) == (check in (checks.optimum, checks.noise)), check
+        write_folder(root / "live" / kind, "llama-2-7b-chat", "live", file, speeds)
+        (claim,) = check(Results(root))
+        assert claim.verdict == "holds" and "None of" not in claim.why, check
+
+
+def test_predicted_speeds_over_num_draft_are_called_so(tmp_path: Path) -> None:
+    rows = [{"dataset": "rag", "num_draft": 16, "predicted_speedup": 1.8}]
+    write_folder(copy_paper(tmp_path) / "num_draft", "vicuna-7b-v1.3", "replay", "table.csv", rows)
+    (claim,) = checks.num_draft(Results(tmp_path))
+    assert "num_draft (predicted from exact accept lengths and a cost curve): rag 16 (1.80x)" in claim.why
+
+
+def test_the_trie_and_rest_are_compared_task_by_task(tmp_path: Path) -> None:
+    """Faster over all tasks together is not faster on every one."""
+    speeds = {"ngram_trie": (2.0, 1.2, 1.8), "rest": (1.1, 1.5, 1.3)}
+    rows = [
+        {"method": method, "dataset": dataset, "speedup": value, "speedup_low": value, "speedup_high": value}
+        | {"protocol": "corrected"}
+        for method, values in speeds.items()
+        for dataset, value in zip(("triviaqa", "hagrid", "all"), values, strict=True)
+    ]
+    write_folder(copy_paper(tmp_path) / "table1", "vicuna-7b-v1.3", "live", "table.csv", rows)
+    (claim,) = claims.over_rest(Results(tmp_path))
+    assert claim.verdict == "in part" and "in 1 of 2 (triviaqa 2.00x against 1.10x, hagrid 1.20x" in claim.why
+
+
+@pytest.mark.parametrize(
+    ("accept_length", "speedup", "verdict"),
+    [(2.13, 1.91, "holds"), (2.13, 1.2, "in part"), (5.0, 1.2, "does not hold")],
+)
+def test_the_ngrammys_numbers_are_compared(tmp_path: Path, accept_length: float, speedup: float, verdict: str) -> None:
+    row = {"model": "mistral-7b-instruct-v0.2", "method": "mixed (10, 10), rows", "accept_length": accept_length}
+    row |= {"speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
+    rows = [row | {"dataset": dataset} for dataset in ("mt_bench", "all")]
+    write_folder(copy_paper(tmp_path) / "ngrammys" / "table1", row["model"], "live", "table.csv", rows)
+    (claim,) = checks.ngrammys(Results(tmp_path))
+    assert claim.verdict == verdict and f"mt_bench {accept_length:.2f}, printed 2.13" in claim.why
+
+
+def test_ties_are_allowed_and_counted(tmp_path: Path) -> None:
+    write_run(tmp_path / "table1", "vicuna-7b-v1.3", 1.9)
+    results = Results(tmp_path)
+    (claim,) = claims.lossless(results, audit.losslessness(results))
+    assert claim.verdict == "holds" and "158 of 160" in claim.why and "2 more part at a tie" in claim.why
+    table = tmp_path / "table1" / "table.csv"
+    table.write_text(table.read_text().replace("79/80, 1 tie", "79/80, 1 DIFFERENT"))
+    (claim,) = claims.lossless(results, audit.losslessness(results))
+    assert claim.verdict == "does not hold" and "tie" not in claim.why
 
 
 def test_an_empty_folder_says_what_makes_each_part(tmp_path: Path) -> None:

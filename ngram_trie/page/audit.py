@@ -22,13 +22,15 @@ class Audit(NamedTuple):
 
     Attributes:
         table: columns run, method, compared, identical, tie, different, failed.
-        compared, identical: sums over the project's own loop; outside decoders, of which nothing is claimed, left out.
+        compared, identical, ties: sums over the project's own loop; outside decoders, of which nothing is claimed, left
+            out.
         replays: runs by replay, whose loop ends with an error at the first token that is not the recorded one.
     """
 
     table: pd.DataFrame
     compared: int
     identical: int
+    ties: int
     replays: list[str]
 
 
@@ -65,7 +67,7 @@ def losslessness(results: Results) -> Audit:
             )
     table = pd.DataFrame(rows, columns=["run", "method", "loop", "compared", *VERDICTS, "failed"])
     ours = table[table.loop == "shared"]
-    return Audit(table, int(ours.compared.sum()), int(ours.identical.sum()), replays)
+    return Audit(table, int(ours.compared.sum()), int(ours.identical.sum()), int(ours.tie.sum()), replays)
 
 
 def _printed_verdicts(folder: Folder) -> Iterator[dict[str, object]]:
