@@ -68,6 +68,8 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
+    #: Whether it runs a model of its own: beside the target's prefill that would wait, and each be timed as the other.
+    uses_device: ClassVar[bool] = False
     #: The part of the prompt that drafts are made from, a name of `Prompt.part`.
     context: str = "prompt"
     #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
@@ -100,6 +102,14 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, budget: int) -> DraftTree:
         """Draft at most `budget` nodes that continue the text; the root is the last observed token."""
+
+    def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
+        """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
+        of the model's forwards is lost.
+        """
+        if self.state == "warm" and self.reads == "tokens":
+            self.start(prompt)
+            self.observe(output_ids)
 
 
 class TokenHistory:
