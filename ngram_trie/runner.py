@@ -157,13 +157,19 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWr
                         if key not in writer:
                             writer.write(answer(run, method, prompt, repeat, writer))
                             progress.update()
-                        elif done < total and not writer.records[key].failure:
-                            if drafter := getattr(run.methods[method], "drafter", None):
-                                drafter.remind(prompt, writer.records[key].output_ids)
+                        elif done < total:
+                            remind(run.methods[method], prompt, writer.records[key])
                         if traces and method == BASELINE and run.is_reference(method, repeat):
                             reference = writer.records[method, dataset, item.question_id, item.turn, repeat]
                             if not reference.failure:
                                 traces.write(to_trace(run, prompt, reference, target))
+
+
+def remind(decoder: Decoder, prompt: Prompt, record: PromptRecord) -> None:
+    """Tell a decoder's drafter, if there is one, of an answer that was recorded before an interruption."""
+    drafter = getattr(decoder, "drafter", None)
+    if drafter and not record.failure:
+        drafter.remind(prompt, record.output_ids)
 
 
 def follow(later: LaterTurn, writer: RecordWriter) -> Prompt:
