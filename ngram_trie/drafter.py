@@ -68,7 +68,7 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
-    #: Whether it runs a model of its own: beside the target's prefill that would wait, and each be timed as the other.
+    #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
     #: The part of the prompt that drafts are made from, a name of `Prompt.part`.
     context: str = "prompt"
