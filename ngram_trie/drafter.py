@@ -84,7 +84,7 @@ class Drafter(ABC):
         return {}
 
     def bind(self, target: Any) -> None:
-        """Take the target; called once, before the first prompt.
+        """Take the target; called before the first prompt, and again with one whose cache had to grow.
 
         Raises:
             ValueError: a part does not fit this target.
