@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import VOCABULARY, tiny_target
+from conftest import VOCABULARY, tiny_model, tiny_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy, save_tensors
@@ -270,5 +270,5 @@ def test_a_growing_cache_loads_no_weights_again(tmp_path: Path, kind: type[HeadD
     module = drafter.module
     assert speculator([3, 4, 5], max_new_tokens=60, eos_token_id=None)[0] == greedy(model, [3, 4, 5], 60)
     assert drafter.module is module
-    drafter.bind(tiny_target("llama"))  # another model
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
     assert drafter.module is not module

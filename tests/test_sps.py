@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import VOCABULARY, tiny_target
+from conftest import VOCABULARY, tiny_model, tiny_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy
@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from baselines.sps import SpS
 from ngram_trie import Speculator, replay
 from ngram_trie.drafter import Prompt
+from ngram_trie.target import TargetModel
 from ngram_trie.traces import Trace
 
 
@@ -132,5 +133,5 @@ def test_a_growing_cache_loads_no_weights_again(draft: str) -> None:
     loaded = drafter._draft
     assert speculator([3, 4, 5], max_new_tokens=60, eos_token_id=None)[0] == greedy(model, [3, 4, 5], 60)
     assert drafter._draft is loaded
-    drafter.bind(tiny_target("llama"))  # another model
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
     assert drafter._draft is not loaded

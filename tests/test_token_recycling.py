@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_target
+from conftest import tiny_model
 from fake_target import FakeTarget, answer, jumbled
 from test_decoding import plain_greedy
 
@@ -170,7 +170,7 @@ def test_a_growing_cache_forgets_nothing(target: TargetModel) -> None:
     matrix = drafter._matrix
     speculator([3, 4, 5], max_new_tokens=60)
     assert drafter._matrix is matrix is not None
-    drafter.bind(tiny_target("llama"))  # another model
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
     assert drafter._matrix is None
 
 
