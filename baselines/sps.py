@@ -35,6 +35,7 @@ class SpS(Drafter):
     """
 
     uses_device = True
+    _model: Any = None  # that the draft model was loaded beside
 
     def __init__(
         self,
