@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from baselines.checkpoints import fill, read_config
 from baselines.medusa import HeadDrafter, ResBlock, TreeLayout
 from ngram_trie.drafter import Prompt
-from ngram_trie.target import KVCache
+from ngram_trie.target import KVCache, TargetModel
 
 
 class ConditionedBlock(nn.Module):
@@ -103,8 +103,11 @@ class Hydra(HeadDrafter):
         tensors = {key: value for key, value in tensors.items() if not key.startswith(tuple(unused))}
         fill(heads, tensors, folder)
         self._embed = self.target.model.get_input_embeddings()
-        self._cache = KVCache(1, self.target.context_limit)
         return heads
+
+    def bind(self, target: TargetModel) -> None:
+        super().bind(target)
+        self._cache = KVCache(1, target.context_limit)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)

@@ -118,6 +118,7 @@ class HeadDrafter(Drafter):
 
     reads = "hidden states"
     module: Any  # the heads, once they are bound
+    _model: Any = None  # that they were loaded for
 
     def __init__(
         self,
@@ -145,13 +146,15 @@ class HeadDrafter(Drafter):
         return weight_parts(self.heads, self.revision, "`make train-heads` trains the embedded model's")
 
     def bind(self, target: TargetModel) -> None:
-        """Load the heads onto the target's device, in its precision.
+        """Load the heads onto the target's device, in its precision; once for a model, whose cache may grow.
 
         Raises:
             FileNotFoundError, ValueError: no weights, or not for this target.
         """
-        folder = locate(self.heads, self.revision)
         self.target = target
+        if target.model is self._model:
+            return
+        folder = locate(self.heads, self.revision)
         self.module = self.load(read_tensors(folder), folder).to(target.device).eval()
         for weight in self.module.parameters():  # not the buffers: rotary frequencies do not survive half precision
             weight.data = weight.data.to(target.model.dtype)
@@ -162,6 +165,7 @@ class HeadDrafter(Drafter):
                 raise ValueError(f"{folder}: its config.json has no head_accuracies; use tree=published")
         self._likely = accuracies and accuracies[: self.num_heads]
         self._layouts: dict[int, TreeLayout] = {}
+        self._model = target.model
 
     def layout(self, budget: int) -> TreeLayout:
         """The tree of at most `budget` nodes."""

@@ -34,6 +34,9 @@ class SpS(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    uses_device = True
+    _model: Any = None  # that the draft model was loaded beside
+
     def __init__(
         self,
         *,
@@ -68,8 +71,8 @@ class SpS(Drafter):
             FileNotFoundError, ValueError: no weights, or of another vocabulary.
         """
         model = getattr(target, "model", None)
-        if model is None and hasattr(self, "_draft"):
-            return  # a replay binds anew for each answer
+        if hasattr(self, "_draft") and (model is None or model is self._model):
+            return  # a replay binds anew for each answer, and a cache that grows is a new target of the same model
         place = {"dtype": str(model.dtype).removeprefix("torch."), "device": str(model.device)} if model else {}
         draft = load_model(self.draft_model, revision=self.revision, **place)
         if model and draft.config.vocab_size != model.config.vocab_size:
@@ -77,7 +80,7 @@ class SpS(Drafter):
                 f"draft_model={self.draft_model}: has {draft.config.vocab_size} tokens, the target model "
                 f"{model.config.vocab_size}; it must be one of the same vocabulary"
             )
-        self._draft = TargetModel(draft, self.max_gamma)
+        self._draft, self._model = TargetModel(draft, self.max_gamma), model
 
     def start(self, prompt: Prompt) -> None:
         self._num_prompt = len(prompt.ids)

@@ -96,12 +96,15 @@ class TokenRecycling(Drafter):
             raise ValueError(f"keep_between_prompts={keep_between_prompts!r}: must be true or false")
         self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
         self._matrix: NDArray[np.int32] | None = None  # (V, k)
+        self._model: Any = None
         if keep_between_prompts:
             self.state = "warm"  # type: ignore[misc]
 
     def bind(self, target: Any) -> None:
-        self.target = target
-        self._matrix = None  # another target has another vocabulary
+        model = getattr(target, "model", None)
+        if model is None or model is not self._model:
+            self._matrix = None  # another model has another vocabulary
+        self.target, self._model = target, model
 
     def start(self, prompt: Prompt) -> None:
         if self._matrix is None or not self.keep_between_prompts:

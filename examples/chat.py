@@ -5,10 +5,8 @@ Each message is a turn, answered with drafts from all that was said before; with
 
 from __future__ import annotations
 
-from common import arguments, load, report, warm_up
+from common import arguments, load, report, run, speculators
 from transformers import TextStreamer
-
-from ngram_trie import Speculator
 
 MESSAGES = ["What should children know about repairing a bicycle?", "Write the same for newcomers in Winstead."]
 
@@ -18,9 +16,7 @@ def main() -> None:
     parser.add_argument("messages", nargs="*", metavar="MESSAGE", default=MESSAGES)
     args = parser.parse_args()
     model, tokenizer = load(args)
-    with_drafts = Speculator(model, args.drafter, tokenizer, num_draft=args.num_draft)
-    without = Speculator(model, "vanilla", tokenizer)
-    warm_up(with_drafts, without)
+    with_drafts, without = speculators(args, model, tokenizer)
 
     streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
     chat: list[dict[str, str]] = []
@@ -29,9 +25,9 @@ def main() -> None:
         chat.append({"role": "user", "content": message})
         _, answer = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False, streamer=streamer)
         _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-        report(answer, plain)
+        report(answer, plain, model)
         chat.append({"role": "assistant", "content": answer.text})
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

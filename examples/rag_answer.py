@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from common import arguments, load, report, warm_up
-
-from ngram_trie import Speculator
+from common import arguments, load, report, run, speculators
 
 PASSAGES = """\
 Hobbs Gardens (passage 1): Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens invites painters \
@@ -23,15 +21,13 @@ def main() -> None:
     message = f"{PASSAGES}\n\nAnswer the question with the help of these passages.\nQuestion: {args.question}"
     chat = [{"role": "user", "content": message}]
 
-    with_drafts = Speculator(model, args.drafter, tokenizer, num_draft=args.num_draft)
-    without = Speculator(model, "vanilla", tokenizer)
-    warm_up(with_drafts, without)
+    with_drafts, without = speculators(args, model, tokenizer)
 
     _, answer = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
     _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
     print(answer.text)
-    report(answer, plain)
+    report(answer, plain, model)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

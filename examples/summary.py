@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common import arguments, load, report, warm_up
-
-from ngram_trie import Speculator
+from common import arguments, load, report, run, speculators
 
 ARTICLE = """\
 Brenford Library opened its reading room in 1911. In May the school of Brenby sends four classes for a visit. A \
@@ -26,15 +24,13 @@ def main() -> None:
     article = args.article.read_text(encoding="utf-8").strip() if args.article else ARTICLE
     chat = [{"role": "user", "content": f"{args.task}\n\n{article}"}]
 
-    with_drafts = Speculator(model, args.drafter, tokenizer, num_draft=args.num_draft)
-    without = Speculator(model, "vanilla", tokenizer)
-    warm_up(with_drafts, without)
+    with_drafts, without = speculators(args, model, tokenizer)
 
     _, summary = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
     _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
     print(summary.text)
-    report(summary, plain)
+    report(summary, plain, model)
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -268,9 +268,10 @@ class SpeculativeDecoder(Decoder):
 
     def _read(self, prompt: Prompt, watch: Stopwatch) -> int:
         """Target and drafter read the prompt; returns the first output token. A drafter that needs nothing of what the
-        target says indexes on the host while a device reads.
+        target says, and no device, indexes on the host while a device reads.
         """
-        if self.drafter.reads == "tokens" and isinstance(self.target, ReadsAhead):
+        on_host = self.drafter.reads == "tokens" and not self.drafter.uses_device
+        if on_host and isinstance(self.target, ReadsAhead):
             with watch("prefill"):
                 self.target.begin_prefill(prompt.ids)
             with watch("index"):

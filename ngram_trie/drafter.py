@@ -68,6 +68,8 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
+    #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
+    uses_device: ClassVar[bool] = False
     #: The part of the prompt that drafts are made from, a name of `Prompt.part`.
     context: str = "prompt"
     #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
@@ -86,7 +88,7 @@ class Drafter(ABC):
         return ""
 
     def bind(self, target: Any) -> None:
-        """Take the target; called once, before the first prompt.
+        """Take the target; called before the first prompt, and again with one whose cache had to grow.
 
         Raises:
             ValueError: a part does not fit this target.
@@ -104,6 +106,14 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, budget: int) -> DraftTree:
         """Draft at most `budget` nodes that continue the text; the root is the last observed token."""
+
+    def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
+        """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
+        of the model's forwards is lost.
+        """
+        if self.state == "warm" and self.reads == "tokens":
+            self.start(prompt)
+            self.observe(output_ids)
 
 
 class TokenHistory:

@@ -6,6 +6,7 @@ processors, stopping criteria), and through the project's one loop, which does t
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -68,16 +69,18 @@ class CriteriaStop(Stop):
     Attributes:
         prompt_ids: what the criteria see before the answer.
         criteria: any that look at the text alone.
+        device: where they expect the text: the model's.
     """
 
     prompt_ids: tuple[int, ...] = ()
     criteria: tuple[StoppingCriteria, ...] = ()
+    device: torch.device | str = "cpu"
 
     def reason(self, output_ids: Sequence[int]) -> str | None:
         found = super().reason(output_ids)
         if found or not self.criteria:
             return found
-        text = torch.tensor([[*self.prompt_ids, *output_ids]])
+        text = torch.tensor([[*self.prompt_ids, *output_ids]], device=self.device)
         return "criterion" if any(bool(torch.as_tensor(ends(text, None)).all()) for ends in self.criteria) else None
 
 
@@ -154,7 +157,8 @@ class Speculator:
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         if streamer is not None:
             streamer.put(ids.cpu())
-        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, stop_strings=stop_strings, seed=seed)
+        strings, options = self._own_stop_strings(stop_strings, options)
+        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=strings, seed=seed)
         answer: Answer = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
         )
@@ -184,7 +188,7 @@ class Speculator:
             stopping_criteria,
             generation_config,
             streamer=stream_to,
-            stop_strings=stop_strings,
+            ends=stop_strings,
             seed=seed,
             **model_kwargs,
         )
@@ -193,6 +197,21 @@ class Speculator:
         if generation_config.return_dict_in_generate:
             return SpeculativeOutput(sequences=sequences, result=answer)
         return sequences
+
+    def _own_stop_strings(
+        self, given: str | Sequence[str] | None, options: dict[str, Any]
+    ) -> tuple[str | Sequence[str] | None, dict[str, Any]]:
+        """The stop strings that count, those of the generation configs if none are given, and the options without
+        them: `generate` wants a tokenizer for them, and gives none on.
+        """
+        config, default = options.get("generation_config"), self.model.generation_config
+        for each in filter(None, (config, default)):
+            given = each.stop_strings if given is None else given
+        if config and config.stop_strings:
+            config = copy.deepcopy(config)
+            config.stop_strings = None
+            options = options | {"generation_config": config}
+        return given, options | {"stop_strings": None} if default.stop_strings else options
 
     def read(self, inputs: Inputs) -> Prompt:
         """The prompt in `inputs`.
@@ -243,34 +262,40 @@ class Speculator:
         generation_config: GenerationConfig,
         prompt: Prompt | None = None,
         streamer: BaseStreamer | None = None,
-        stop_strings: str | Sequence[str] | None = None,
+        ends: str | Sequence[str] | None = None,
         seed: int | None = None,
         **model_kwargs: Any,
     ) -> Answer:
-        """What `generate` calls once it has settled everything."""
+        """What `generate` calls once it has settled everything; `ends` are the stop strings, under a name of which it
+        knows nothing.
+        """
         check_supported(generation_config, model_kwargs)
         prompt = prompt or Prompt(_one_text(input_ids))
-        if stop_strings and self.tokenizer is None:
+        if ends and self.tokenizer is None:
             raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
         criteria = [kind for kind in stopping_criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)]
+        # one of the caller's own stands in place of generate's
+        lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]
+        max_length = min(lengths, default=generation_config.max_length)
         stop = CriteriaStop(
-            max_new_tokens=generation_config.max_length - len(prompt.ids),
+            max_new_tokens=max_length - len(prompt.ids),
             eos_ids=frozenset(
                 int(token)
                 for kind in stopping_criteria
                 if isinstance(kind, EosTokenCriteria)
                 for token in kind.eos_token_id
             ),
-            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings or ()),
+            stop_strings=(ends,) if isinstance(ends, str) else tuple(ends or ()),
             decode=self.tokenizer.decode if self.tokenizer else None,
             prompt_ids=tuple(prompt.ids.tolist()),
             criteria=tuple(criteria),
+            device=model.device,
         )
         sampler = None
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
             sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
-        decoder = self._reserve(len(prompt.ids), generation_config.max_length)
+        decoder = self._reserve(len(prompt.ids), max_length)
         model.eval()
         emit = None if streamer is None else functools.partial(_put, streamer)
         result = decoder.generate(prompt, stop, sampler, emit)

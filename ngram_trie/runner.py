@@ -17,6 +17,7 @@ from ngram_trie.config import relative
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NoDraft
+from ngram_trie.hub import first_line
 from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, RunManifest, read_records
 from ngram_trie.target import TargetModel, fingerprint
 from ngram_trie.traces import Trace, TraceWriter
@@ -164,13 +165,10 @@ def measure(run: Run, target: TargetModel, writer: RecordWriter, traces: TraceWr
 
 
 def remind(decoder: Decoder, prompt: Prompt, record: PromptRecord) -> None:
-    """Tell a drafter that remembers answers of one that was recorded before an interruption. What drafters keep of the
-    model's forwards is lost.
-    """
+    """Tell a decoder's drafter, if there is one, of an answer that was recorded before an interruption."""
     drafter = getattr(decoder, "drafter", None)
-    if drafter and drafter.state == "warm" and drafter.reads == "tokens" and not record.failure:
-        drafter.start(prompt)
-        drafter.observe(record.output_ids)
+    if drafter and not record.failure:
+        drafter.remind(prompt, record.output_ids)
 
 
 def follow(later: LaterTurn, writer: RecordWriter) -> Prompt:
@@ -228,7 +226,7 @@ def answer(run: Run, method: str, prompt: Prompt, repeat: int, writer: RecordWri
     except PromptTooLong as error:
         return PromptRecord(**about, failure=Failure("prompt_too_long", str(error)))
     except torch.OutOfMemoryError as error:
-        return PromptRecord(**about, failure=Failure("out_of_memory", str(error).splitlines()[0]))
+        return PromptRecord(**about, failure=Failure("out_of_memory", first_line(error)))
     reference = writer.records.get((decoder.baseline, prompt.dataset, prompt.question_id, prompt.turn, 0))
     if not reference or reference.failure or run.is_reference(method, repeat):
         return PromptRecord(**about, **vars(result))

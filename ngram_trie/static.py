@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ngram_trie.compact import CompactModel, refusal
+from ngram_trie.hub import first_line
 from ngram_trie.target import Forward, TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -161,6 +162,7 @@ class StaticTarget(TargetModel):
         self._stages = {size: Stage(size, self.device) for size in self.sizes}
         self._steps: dict[tuple[int, int], Step] = {}
         self._pool: Any = None
+        self._stream: Any = None  # that all graphs are captured on
         pinned = self.device.type == "cuda"
         self._choices = torch.zeros(max_draft + 1, dtype=torch.int64, pin_memory=pinned)
         self._slots = torch.arange(capacity, device=self.device)
@@ -169,7 +171,7 @@ class StaticTarget(TargetModel):
     def verify(self, tree: DraftTree) -> IntArray:
         started = perf_counter()
         nodes = len(tree)
-        size = self._size(nodes)
+        size = self.padded(nodes)
         self._stages[size].fill(tree, self.cache.length)
         self.build_seconds += perf_counter() - started
         step = self._step(size, attended(self.cache.length + size, self.chunk))
@@ -200,7 +202,7 @@ class StaticTarget(TargetModel):
         """Seconds that the bare forward of a step of `nodes` takes at the present length: one after the other on the
         device, nothing sent and nothing read in between.
         """
-        size = self._size(nodes)
+        size = self.padded(nodes)
         self._stages[size].fill(DraftTree.chain(0, [0] * (nodes - 1)), self.cache.length)
         step = self._step(size, attended(self.cache.length + size, self.chunk))
         for count in (3, repeats):
@@ -211,8 +213,12 @@ class StaticTarget(TargetModel):
             self.synchronize()
         return (perf_counter() - started) / repeats
 
-    def _size(self, nodes: int) -> int:
-        """The padded number of nodes."""
+    def padded(self, nodes: int) -> int:
+        """The number of nodes that a step of so many is padded to.
+
+        Raises:
+            ValueError: more than `max_draft` and the root.
+        """
         for size in self.sizes:
             if nodes <= size:
                 return size
@@ -236,7 +242,8 @@ class StaticTarget(TargetModel):
         return step
 
     def _captured(self, size: int, length: int) -> Step:
-        """The step as a CUDA graph. All graphs share their memory: each overwrites what the one before left.
+        """The step as a CUDA graph. What a step needs on the way lies in memory that all graphs share; what it leaves,
+        mostly its logits, is kept apart for every graph, as long as there is one.
 
         Raises:
             ValueError: this device or version of PyTorch cannot capture it.
@@ -248,19 +255,21 @@ class StaticTarget(TargetModel):
         except RuntimeError as error:
             raise ValueError(
                 f"engine.backend=static: a step of {size} nodes cannot be captured here "
-                f"({str(error).splitlines()[0]}); use engine.backend=stock"
+                f"({first_line(error)}); use engine.backend=stock"
             ) from error
 
     def _capture(self, size: int, length: int) -> Step:
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):  # kernels are loaded and chosen at their first calls
-                self._nodes(size, length)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            hidden, logits, choices = self._nodes(size, length)
+        with torch.cuda.device(self.device):  # graphs and streams belong to the current one
+            self._stream = self._stream or torch.cuda.Stream()
+            self._stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(self._stream):
+                for _ in range(2):  # kernels are loaded and chosen at their first calls
+                    self._nodes(size, length)
+            torch.cuda.current_stream().wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            # freed memory is used again by the stream that it was freed on: one for all graphs, or each takes its own
+            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+                hidden, logits, choices = self._nodes(size, length)
         self._pool = self._pool or graph.pool()
         return Step(graph.replay, hidden, logits, choices)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from transformers import PreTrainedModel
+from transformers import AutoConfig, PreTrainedModel
 
 from baselines.prompt_lookup import PromptLookup
 from baselines.suffix_decoding import SuffixDecoding
@@ -33,6 +34,7 @@ from ngram_trie.blend import BlendDrafter
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.hub import first_line
 from ngram_trie.metrics import speedup, to_frame
 from ngram_trie.records import RecordWriter, RunManifest, content_hash, read_records
 from ngram_trie.static import SIZES, StaticTarget
@@ -82,7 +84,7 @@ class Bench:
             try:
                 self.found[name] = call()
             except Exception as error:  # a kernel that a device lacks, memory: the other parts go on
-                self.found["failed"][name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                self.found["failed"][name] = f"{type(error).__name__}: {first_line(error)[:200]}"
                 print(f"  failed: {self.found['failed'][name]}", flush=True)
         self.found.setdefault("seconds", {})[name] = round(perf_counter() - started, 1)
         gc.collect()
@@ -118,9 +120,9 @@ def check_tokens(options: argparse.Namespace) -> dict[str, Any]:
 
 def variants(model: PreTrainedModel, options: argparse.Namespace, run: Bench) -> dict[str, Any]:
     """Forward seconds of every way to run a step, by context and size; the best is that of a plain step and one of
-    `--nodes` together, at the context next to 1,000. A way that does not run here is left out with the reason.
+    `--nodes` (padded) together, at the context next to 1,000. A way that does not run here is left out with the reason.
     """
-    nodes = max(size for size in options.sizes if size <= options.nodes)
+    nodes = min(size for size in options.sizes if size >= options.nodes)
     sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
     rows: dict[str, Any] = {}
     ways = [(attention, compiled) for compiled in {False, options.compile} for attention in options.attention]
@@ -137,7 +139,7 @@ def variants(model: PreTrainedModel, options: argparse.Namespace, run: Bench) ->
                 taken[context] = {size: target.forward_seconds(size) for size in sizes}
             rows[name] = taken
         except Exception as error:
-            rows[name] = f"failed: {type(error).__name__}: {str(error).splitlines()[0][:200]}"
+            rows[name] = f"failed: {type(error).__name__}: {first_line(error)[:200]}"
         gc.collect()  # the one before this one, its cache and graphs
         print(f"  {name}: {rows[name]}", flush=True)
     ran = {name: row[options.middle] for name, row in rows.items() if isinstance(row, dict)}
@@ -156,7 +158,7 @@ def forced_run(target: StaticTarget, options: argparse.Namespace, run: Bench, st
     """Real forwards and real drafts over recorded answers. A few prompts are answered by the stock backend, too."""
     ordered = round_robin(select(read_traces(options.traces), options.categories))
     ordered = ordered[: options.limit_prompts] if options.limit_prompts else ordered
-    target.capture([size for size in options.sizes if size <= options.nodes], options.longest)
+    target.capture([size for size in target.sizes if size <= target.padded(options.nodes)], options.longest)
     folder = run.folder / "forced"
     folder.mkdir(exist_ok=True)
     drafters = methods(options.nodes)
@@ -171,7 +173,6 @@ def forced_run(target: StaticTarget, options: argparse.Namespace, run: Bench, st
     about.write(folder / "manifest.json")
     name = forced.title(f"{options.name} (random weights)", options.traces.name)
     path, ends = folder / "records.jsonl", run.left() - 0.2 * run.left() - 5
-    path.unlink(missing_ok=True)
     started = perf_counter()
     with RecordWriter(path, about.run) as writer:
         forced.measure(
@@ -188,7 +189,7 @@ def stock_vanilla(path: Path, ordered: Sequence[Trace], stock: TargetModel, run:
     """
     vanilla = {record.key[1:4]: record for record in read_records(path) if record.method == "vanilla"}
     stock_seconds, static_seconds, count, started = 0.0, 0.0, 0, perf_counter()
-    forced.answer(NoDraft(), ordered[0], stock)
+    forced.warm_up([NoDraft()], ordered, stock, 32)
     for trace in ordered:
         record = vanilla.get(trace.key)
         if run.left() < 5 or perf_counter() - started > ends or record is None:
@@ -248,7 +249,7 @@ def targets(found: dict[str, Any], steps: bench.Steps, column: int) -> dict[str,
             rows[f"a step of {size} nodes over one of 1"] = (ratio, f"<= {most:.2f}", ratio <= most)
     trie = (found.get("forced") or {}).get("methods", {}).get("ngram_trie")
     if trie:
-        largest = steps.sizes.index(max(size for size in steps.sizes if size <= found["nodes"]))
+        largest = steps.sizes.index(min(size for size in steps.sizes if size >= found["nodes"]))
         forward = 1e6 * float(steps.device[largest, column])
         step = 1e6 * float(steps.wall[largest, column]) + trie["draft_us_per_step"] + trie["loop_us_per_step"]
         rows["everything but the forward, of a trie's step"] = (1 - forward / step, "<= 0.05", forward / step >= 0.95)
@@ -261,6 +262,8 @@ def targets(found: dict[str, Any], steps: bench.Steps, column: int) -> dict[str,
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Everything, in order; returns what was found."""
     device = torch.device(options.device)
+    for old in ("forced", "calibration"):  # of an earlier call: a part that is left out now must not seem to be there
+        shutil.rmtree(options.output / old, ignore_errors=True)
     options.output.mkdir(parents=True, exist_ok=True)
     run = Bench(options.output, options.budget, device)
     settings = {"model": model_settings(options), "contexts": options.contexts, "sizes": options.sizes}
@@ -363,7 +366,7 @@ def summary(found: dict[str, Any]) -> str:
         )
     if cached := found.get("stock modules over StaticCache"):
         ratios = np.round(cached["over_static"], 2)
-        lines.append(f"stock modules over StaticCache of {cached['capacity']} rows, the same ratio: {ratios}")
+        lines.append(f"stock modules over StaticCache of {cached['capacity']} rows, no graph, the same ratio: {ratios}")
     if forced_part := found.get("forced"):
         lines += [forced_part["title"], pd.DataFrame(forced_part["methods"]).T.round(3).to_string()]
     for name, row in found.get("targets", {}).items():
@@ -407,6 +410,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     if not (Path(options.architecture) / "config.json").is_file():
         raise ValueError(f"--architecture={options.architecture}: there is no config.json in the folder")
     recorded = read_traces(options.traces) if options.traces else []
+    if recorded:
+        known = {trace.prompt.dataset for trace in recorded}
+        if unknown := sorted({*(options.categories or ())} - known):
+            raise ValueError(f"--categories={unknown[0]}: {options.traces} has {', '.join(sorted(known))}")
+        network = json.loads((Path(options.architecture) / "config.json").read_text(encoding="utf-8"))
+        vocab_size = AutoConfig.for_model(**network).vocab_size
+        forced.check_vocabulary(recorded, vocab_size, f"--traces={options.traces}")
     options.longest = max((len(trace.prompt.ids) + len(trace.output_ids) for trace in recorded), default=0)
     options.limit = max(*options.contexts, options.longest) + 64
     return options

@@ -15,6 +15,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,7 @@ def measure_forced(config: DictConfig) -> Path:
     settle(config)
     methods, not_run = methods_at_hand(config)
     categories, digest = recorded(config, methods)
+    forced.check_forceable(methods)
     if not any(categories.values()):
         raise ValueError(f"engine.traces={config.engine.traces}: no answers of these categories")
     resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
@@ -209,9 +211,11 @@ def measure_forced(config: DictConfig) -> Path:
     repeats = config.measure.repeats
     num_answers = sum(map(len, categories.values())) * len(methods) * repeats
     if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+        target, traces = run_target(config), chain.from_iterable(categories.values())
+        forced.check_vocabulary(traces, target.model.config.vocab_size, f"engine.traces={config.engine.traces}")
         with runner.open_run(folder, manifest, config.force) as writer:
             name = forced.title(backends.name(config.model), Path(config.engine.traces).name)
-            forced.measure(manifest.run, name, methods, categories, run_target(config), writer, repeats)
+            forced.measure(manifest.run, name, methods, categories, target, writer, repeats)
     print(report.write(folder, list(methods), list(categories)))
     return folder
 

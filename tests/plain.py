@@ -22,7 +22,7 @@ def greedy(model: PreTrainedModel, ids: list[int], length: int) -> list[int]:
     """The `length` tokens after `ids`, one uncached forward each."""
     ids = list(ids)
     for _ in range(length):
-        ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+        ids.append(int(model(torch.tensor([ids], device=model.device)).logits[0, -1].argmax()))
     return ids[len(ids) - length :]
 
 

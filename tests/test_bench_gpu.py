@@ -17,8 +17,10 @@ from ngram_trie import report
 from ngram_trie.bench import Steps, copy_bandwidth, differences, step_bytes
 from ngram_trie.config import PROJECT
 from ngram_trie.cost import CostCurve
+from ngram_trie.drafter import Prompt
 from ngram_trie.records import RunManifest, read_records
 from ngram_trie.static import StaticTarget
+from ngram_trie.traces import Trace
 from scripts.bench_gpu import Bench, by_method, main, measure, parse, round_robin, targets
 
 __all__ = ["one_thread"]
@@ -29,7 +31,7 @@ def arguments(tmp_path: Path) -> list[str]:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY | {"initializer_range": 0.2}))
     (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
-    text = "--device cpu --dtype float32 --contexts 20 40 --sizes 8 16 --nodes 8 --rounds 2 --copy-mb 1 --budget 60"
+    text = "--device cpu --dtype float32 --contexts 20 40 --sizes 8 16 --nodes 8 --rounds 2 --copy-mb 1 --budget 6000"
     named = {"architecture": "tiny", "traces": "traces.jsonl", "output": "out"}
     return [*text.split(), *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
 
@@ -63,16 +65,20 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
 
 
 def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:
-    run = Bench(tmp_path, 10.0, torch.device("cpu"))
+    run = Bench(tmp_path, 90.0, torch.device("cpu"))
 
     def breaks() -> None:
         raise RuntimeError("no such kernel\nand more")
 
+    def says_nothing() -> None:
+        raise AssertionError
+
     assert run.part("first", breaks) is None
+    assert run.part("silent", says_nothing) is None
     assert run.part("second", lambda: 3, needs=100.0) is None
     assert run.part("third", lambda: np.array([1.5])) == [1.5]
     written = json.loads((tmp_path / "bench.json").read_text())
-    assert written["failed"] == {"first": "RuntimeError: no such kernel"}
+    assert written["failed"] == {"first": "RuntimeError: no such kernel", "silent": "AssertionError: AssertionError"}
     assert "it needs about 100 s" in written["left out"]["second"] and written["third"] == [1.5]
 
 
@@ -110,8 +116,17 @@ def test_differences_are_seen() -> None:
     assert differences(wrong, stock, 20, 32)["tree_logits"] > 0.1
 
 
-def test_methods_are_compared_on_prompts_that_all_answered(arguments: list[str], tmp_path: Path) -> None:
-    measure(parse([*arguments, "--limit-prompts", "2"]))
+def test_methods_are_compared_on_prompts_that_all_answered(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[list[int]] = []
+    monkeypatch.setattr(StaticTarget, "capture", lambda self, sizes, longest: captured.append(list(sizes)))
+    for old in ("forced", "calibration"):
+        (tmp_path / "out" / old).mkdir(parents=True)
+        (tmp_path / "out" / old / "old.jsonl").touch()
+    measure(parse([*arguments, "--limit-prompts", "2", "--nodes", "5"]))
+    assert captured == [[1, 8]]  # what trees of five nodes are padded to
+    assert not list((tmp_path / "out").rglob("old.jsonl"))
     path = tmp_path / "out" / "forced" / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     assert len(lines) == 10
@@ -125,8 +140,12 @@ def test_all_categories_have_their_share() -> None:
     assert [t.prompt.question_id for t in round_robin({"a": made[:2], "b": made[2:]})] == ["0", "2", "1"]
 
 
-def test_bad_input_is_one_line(arguments: list[str]) -> None:
+def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    wide = Trace("another model", Prompt(np.array([3, 250, 4]), {}, "rag", "0"), [7])
+    (tmp_path / "wide.jsonl").write_text(wide.to_json() + "\n")
     for more, message in (
+        (["--categories", "rag", "raga"], "--categories=raga:"),
+        (["--traces", str(tmp_path / "wide.jsonl")], "wide.jsonl: holds token 250, but the model's vocabulary has 200"),
         (["--nodes", "99"], "--nodes=99"),
         (["--traces", "nowhere.jsonl"], "no such file"),
         (["--architecture", "nowhere"], "there is no config.json"),
@@ -134,6 +153,7 @@ def test_bad_input_is_one_line(arguments: list[str]) -> None:
         with pytest.raises(SystemExit) as error:
             main([*arguments, *more])
         assert str(error.value).startswith("error:") and message in str(error.value)
+        assert "\n" not in str(error.value)
 
 
 def test_it_needs_nothing_that_a_bare_machine_lacks() -> None:

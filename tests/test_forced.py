@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from baselines.sps import SpS
 from ngram_trie import backends, forced
 from ngram_trie.compact import refusal
 from ngram_trie.config import CONFIGS, PROJECT, ConfigError, build, check_values
@@ -118,6 +120,58 @@ def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Pat
             assert len(writer.records) == expected
 
 
+class Remembers(NoDraft):
+    """Tells which prompts it was started on."""
+
+    def __init__(self, warm: bool) -> None:
+        super().__init__()
+        self.started: list[str] = []
+        self.answers: list[int] = []
+        self.state = "warm" if warm else "cold"  # type: ignore[misc]
+
+    def start(self, prompt: Prompt) -> None:
+        self.started.append(prompt.question_id)
+        super().start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.answers += new_ids
+        super().observe(new_ids)
+
+
+def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_interruption(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    first, second, too_long = traces()
+    empty = dataclasses.replace(first, prompt=dataclasses.replace(first.prompt, question_id="none"), output_ids=[])
+    ordered = [too_long, empty, first, second]  # the first two cannot be answered
+    asked = iter([False, False, False, True])
+    told = []
+    for deadline in (lambda: next(asked), lambda: False):
+        drafters = {"vanilla": Remembers(warm=False), "warm": Remembers(warm=True)}
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            forced.measure("run", "m", drafters, {"rag": ordered}, target, writer, deadline=deadline)
+        told.append([drafter.started for drafter in drafters.values()])
+    assert told == [[["0", "0"], ["0"]], [["0", "1"], ["0", "1"]]]
+    assert drafters["warm"].answers == [*first.output_ids, *second.output_ids]
+
+
+def test_a_token_that_the_model_has_not_and_a_drafter_with_a_model_are_one_line(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wide = dataclasses.replace(traces()[0], output_ids=[3, 250, 4])
+    files[1].write_text(wide.to_json() + "\n")
+    overrides = [
+        "engine=forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
+        "model.name=tiny", "model.device=cpu", f"output={tmp_path / 'run'}",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"traces\.jsonl: holds token 250, but the model's vocabulary has 200: take"):
+        measure(composed(*overrides))
+    with pytest.raises(ValueError, match="method sps runs a model of its own, which cannot be forced; use engine=live"):
+        measure(composed(*overrides, "method=sps"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:
     said: list[str] = []
 
@@ -138,12 +192,16 @@ def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -
     class ReadsLogits(Tells):
         reads = "logits"
 
+    class RunsAModel(Tells):
+        uses_device = True
+
     target = Watched(tiny_target("llama").model)
     prompt, answers = Prompt(np.array([5, 6, 7])), []
-    for drafter in (Tells(), ReadsLogits()):
+    for drafter in (Tells(), ReadsLogits(), RunsAModel()):
         answers.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(5)).output_ids)
-    assert said == ["begin", "start", "end", "begin", "end", "start"]
-    assert answers[0] == answers[1]
+    assert said == ["begin", "start", "end", *2 * ["begin", "end", "start"]]
+    assert answers[0] == answers[1] == answers[2]
+    assert SpS.uses_device
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

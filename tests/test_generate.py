@@ -15,6 +15,8 @@ from conftest import VOCABULARY, tiny_model
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    GenerationConfig,
+    MaxLengthCriteria,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     StoppingCriteria,
@@ -27,6 +29,7 @@ from ngram_trie import Speculator, custom_generate, speculative_generate
 from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter
+from ngram_trie.generate import CriteriaStop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -252,6 +255,52 @@ def test_transformers_streamers_work(embedded: Any, told: tuple[list[int], list[
         thread.start()
         assert "".join(streamer) == tokenizer.decode(expected)
         thread.join()
+
+
+def test_stop_strings_of_a_generation_config(
+    embedded: Any, told: tuple[list[int], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call's own, else the given config's, else the model's."""
+    model, tokenizer = embedded
+    ids, expected = told
+    text = tokenizer.decode(expected)
+    early, late = text[10:16], text[len(text) // 2 : len(text) // 2 + 6]
+    config = GenerationConfig(stop_strings=[late], max_new_tokens=30)
+    wanted = plain(model, ids, generation_config=config, tokenizer=tokenizer)
+    sooner = plain(model, ids, max_new_tokens=30, stop_strings=early, tokenizer=tokenizer)
+    assert len(sooner) < len(wanted) < len(expected)
+    assert speculative_generate(model, ids, tokenizer=tokenizer, generation_config=config)[0] == wanted
+    assert config.stop_strings == [late]
+    monkeypatch.setattr(model.generation_config, "stop_strings", early)
+    answer, result = speculative_generate(model, ids, tokenizer=tokenizer, max_new_tokens=30)
+    assert answer == sooner and result.stop_reason == "stop_string"
+    assert speculative_generate(model, ids, tokenizer=tokenizer, generation_config=config)[0] == wanted
+    own = {"max_new_tokens": 30, "stop_strings": late}
+    assert speculative_generate(model, ids, tokenizer=tokenizer, **own)[0] == wanted
+    with pytest.raises(ValueError, match=r"^stop_strings: finding them needs the model's tokenizer"):
+        speculative_generate(model, ids, max_new_tokens=30)
+
+
+@pytest.mark.parametrize("length", [7, 45])
+def test_a_length_criterion_of_the_callers_stands_in_place_of_generate_s(length: int) -> None:
+    model = tiny_model("llama")
+    options = {"max_new_tokens": 30, "eos_token_id": None}
+    options["stopping_criteria"] = [MaxLengthCriteria(len(PROMPT) + length)]
+    expected = plain(model, PROMPT, **options)
+    assert len(expected) == length
+    assert speculative_generate(model, PROMPT, **options)[0] == expected
+
+
+def test_criteria_are_given_the_text_where_the_model_is() -> None:
+    seen = []
+
+    class Watches(StoppingCriteria):
+        def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
+            seen.append((input_ids.device.type, tuple(input_ids.shape)))
+            return torch.tensor([True])
+
+    assert CriteriaStop(prompt_ids=(3, 4), criteria=(Watches(),), device="meta").reason([5]) == "criterion"
+    assert seen == [("meta", (1, 3))]
 
 
 @pytest.mark.parametrize("drafter", DRAFTERS)

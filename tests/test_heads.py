@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import VOCABULARY, tiny_target
+from conftest import VOCABULARY, tiny_model, tiny_target
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy, save_tensors
@@ -19,6 +19,7 @@ from torch.nn.functional import silu
 
 from baselines.hydra import Hydra
 from baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
+from ngram_trie import Speculator
 from ngram_trie.target import TargetModel
 from ngram_trie.tree import DraftTree
 from scripts.train_heads import scored
@@ -258,3 +259,16 @@ def test_heads_learn_only_inside_answers() -> None:
     positions, ahead = scored(ids, weights, num_heads=2)
     assert positions.tolist() == [2, 3, 7]
     assert ahead.tolist() == [[3, 4, 5], [4, 5, 6], [8, 9, 10]]
+
+
+@pytest.mark.parametrize("kind", [Medusa, Hydra])
+def test_a_growing_cache_loads_no_weights_again(tmp_path: Path, kind: type[HeadDrafter]) -> None:
+    model, folder = tiny_target("llama").model, (medusa_folder if kind is Medusa else hydra_folder)(tmp_path)
+    drafter = kind(heads=str(folder))
+    speculator = Speculator(model, drafter)
+    speculator([3, 4, 5], max_new_tokens=5)
+    module = drafter.module
+    assert speculator([3, 4, 5], max_new_tokens=60, eos_token_id=None)[0] == greedy(model, [3, 4, 5], 60)
+    assert drafter.module is module
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
+    assert drafter.module is not module

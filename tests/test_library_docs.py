@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import inspect
 import os
 import re
@@ -59,6 +61,37 @@ def test_the_example_runs(name: str) -> None:
     )
     assert len(measured) == (2 if name == "chat" else 1), done.stdout
     assert max(map(float, measured)) > 1.2
+
+
+def test_an_example_takes_any_drafter_and_says_in_one_line_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "examples")
+    common = importlib.import_module("common")
+    parser = common.arguments("An example")
+    model, tokenizer = common.load(parser.parse_args([]))
+    for drafter in ("lookahead", "llma", "vanilla", "ngram_trie"):
+        with_drafts, _ = common.speculators(parser.parse_args(["--drafter", drafter]), model, tokenizer)
+        assert getattr(with_drafts.drafter, "num_draft", 8) == 8
+    for given, message in (
+        (["--num-draft", "0"], "--num-draft=0: must be an integer of at least 1"),
+        (["--drafter", "lookahaed"], "did you mean lookahead"),
+        (["--drafter", "llma", "--num-draft", "3"], "method llma: num_draft: "),
+        (["--model", "no/such/folder"], "no/such/folder"),
+    ):
+
+        def main(given: list[str] = given) -> None:
+            args = parser.parse_args(given)
+            common.speculators(args, *common.load(args))
+
+        with pytest.raises(SystemExit) as error:
+            common.run(main)
+        assert str(error.value).startswith("error: ") and message in str(error.value)
+        assert "\n" not in str(error.value)
+
+    answer, _ = with_drafts("Webb", max_new_tokens=3)[1], capsys.readouterr()
+    common.report(answer, dataclasses.replace(answer, output_ids=[1]), model)
+    assert "OTHER TOKENS]" in capsys.readouterr().out
 
 
 def test_all_examples_are_here() -> None:

@@ -209,6 +209,35 @@ def test_a_recorded_step_is_right_at_every_later_length_and_tree(attention: str)
     assert target.recordings <= 3 * 3  # sizes x lengths, not steps
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("attention", ATTENTION)
+def test_captured_graphs_answer_as_plain_greedy(attention: str) -> None:
+    """Everything is captured beforehand; then a long text, and shorter ones over the rows that it left."""
+    torch.manual_seed(1)
+    model = AutoModelForCausalLM.from_config(CONFIGS["llama"]).to("cuda").eval()
+    target = StaticTarget(model, max_draft=40, attention=attention, sizes=(1, 4, 8), chunk=32)
+    captured = target.capture()
+    assert captured >= 4 * 5  # sizes x lengths
+    for ids in (list(range(3, 60)) * 2, [5, 9, 5, 9, 7, 5, 9, 7, 11], list(range(20, 55))):
+        expected = greedy(model, ids, 40)
+        assert len(set(expected)) > 10  # varied tokens
+
+        def true_path_and_decoys(text: list[int], ids: list[int] = ids, expected: list[int] = expected) -> DraftTree:
+            rest = expected[len(text) - len(ids) :]
+            return DraftTree.from_paths(text[-1], [[1, 2], [*rest[:1], 3], rest[:4], [4]])
+
+        tries = [NgramTrieDrafter(n=4, prefix_len=1, num_draft=size, update_with_output=True) for size in (3, 7, 40)]
+        for drafter in (NoDraft(), Scripted([true_path_and_decoys] * 12), *tries):
+            result = SpeculativeDecoder(target, drafter).generate(Prompt(np.array(ids)), STOP)
+            assert result.output_ids == expected
+            assert isinstance(drafter, NoDraft | NgramTrieDrafter) or max(result.accept_lengths) == 5
+    assert target.capture() == captured  # nothing was captured on the way
+
+
+def test_sizes_are_padded_to_the_next() -> None:
+    assert [static("llama").padded(nodes) for nodes in (1, 2, 4, 5, 9, 41)] == [1, 4, 4, 8, 41, 41]
+
+
 def test_nothing_is_captured_without_a_gpu() -> None:
     assert static("llama").device.type != "cpu" or static("llama").capture() == 0
 

@@ -5,10 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from conftest import tiny_model
 from fake_target import FakeTarget, answer, jumbled
 from test_decoding import plain_greedy
 
 from baselines.token_recycling import TokenRecycling, template
+from ngram_trie import Speculator
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Prompt
 from ngram_trie.replay import check_replayable
@@ -159,6 +161,17 @@ def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budge
             assert max(result.tree_sizes, default=0) <= budget
             steps, tokens = steps + len(result.accept_lengths), tokens + length - 1
     assert steps < tokens or budget == 0  # some drafts are accepted
+
+
+def test_a_growing_cache_forgets_nothing(target: TargetModel) -> None:
+    drafter = TokenRecycling(keep_between_prompts=True)
+    speculator = Speculator(target.model, drafter)
+    speculator([3, 4, 5], max_new_tokens=5)
+    matrix = drafter._matrix
+    speculator([3, 4, 5], max_new_tokens=60)
+    assert drafter._matrix is matrix is not None
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
+    assert drafter._matrix is None
 
 
 def test_cannot_be_replayed() -> None:
