@@ -32,6 +32,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         *(f"methods.ngrammys_{name}.tables={folder / 'tables'}" for name in TABLES),
         "methods.ngrammys_mixed.k=8",
         "methods.ngrammys_mixed.w=2",
+        f"methods.blend_bigram.tables={folder / 'tables'}",
+        "methods.blend_bigram.k=8",
     ]
 
 

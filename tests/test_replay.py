@@ -284,6 +284,7 @@ def token_only() -> list[str]:
         name
         for name, method in methods.items()
         if isinstance(method, Drafter) and method.reads == "tokens" and method.state != "preloaded"
+        if all(part.exists() for part in method.parts())  # a package that is not installed
     ]
 
 
