@@ -21,8 +21,9 @@ PAGE = PROJECT / "docs/library.md"
 EXAMPLES = ["rag_answer", "summary", "chat"]
 
 
-def test_every_block_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    names = run_blocks(PAGE, monkeypatch)
+@pytest.mark.parametrize("page", [PAGE, PROJECT / "README.md"], ids=["library", "readme"])
+def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_blocks(page, monkeypatch)
     assert isinstance(names["result"], Answer)
     assert "1941" in capsys.readouterr().out  # what the question of the page asks for
 
