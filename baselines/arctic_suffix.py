@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 INSTALL = "make suffix-package installs it (a C++ compiler is needed)"

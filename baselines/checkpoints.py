@@ -13,7 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from ngram_trie.hub import explain, first_line
+from ngram_trie.files import first_line
+from ngram_trie.targets.hub_errors import explain
 
 SUFFIXES = (".safetensors", ".pt", ".bin")
 Tensors = dict[str, torch.Tensor]

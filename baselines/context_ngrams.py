@@ -8,9 +8,8 @@ from abc import abstractmethod
 import numpy as np
 from numba import njit
 
-from baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter
-from ngram_trie.drafters import check_int
+from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
+from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.tree import DraftTree, IntArray
 
 

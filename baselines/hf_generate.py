@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, Stop
-from ngram_trie.drafter import Prompt
-from ngram_trie.records import PhaseSeconds
-from ngram_trie.target import TargetModel
+from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, PromptTooLong, Stop
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 
 
 class HFGenerate(Decoder):

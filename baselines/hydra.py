@@ -13,10 +13,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from baselines.checkpoints import fill, read_config
-from baselines.medusa import HeadDrafter, ResBlock, TreeLayout
-from ngram_trie.drafter import Prompt
-from ngram_trie.target import KVCache, TargetModel
+from ngram_trie.baselines.checkpoints import fill, read_config
+from ngram_trie.baselines.medusa import HeadDrafter, ResBlock, TreeLayout
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import KVCache, TargetModel
 
 
 class ConditionedBlock(nn.Module):

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 

@@ -8,8 +8,8 @@ from typing import Literal, get_args
 
 from numba import njit
 
-from ngram_trie.drafter import Drafter, Prompt, TokenHistory
-from ngram_trie.drafters import check_context, check_int
+from ngram_trie.drafter import Drafter, TokenHistory, check_context, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 Which = Literal["first", "last"]

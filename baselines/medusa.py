@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
-from ngram_trie.target import TargetModel
+from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
+from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 Ranks = tuple[int, ...]

@@ -10,8 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 Ties = Literal["recent", "earlier"]

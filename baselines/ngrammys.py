@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from baselines.context_ngrams import RowsDrafter, context_ngrams
-from ngram_trie.drafter import Prompt, State
-from ngram_trie.drafters import check_int
+from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
+from ngram_trie.drafter import State, check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import IntArray
 
 Extend = Literal["model", "bigram"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from ngram_trie.drafter import HistoryDrafter
-from ngram_trie.drafters import check_int
+from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.tree import DraftTree, IntArray
 
 

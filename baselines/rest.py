@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numba import njit
 
-from baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
-from ngram_trie.drafter import HistoryDrafter, Prompt, State
-from ngram_trie.drafters import check_int
+from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
+from ngram_trie.drafter import HistoryDrafter, State, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NUM_FIELDS, add_child, prune
 

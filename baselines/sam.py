@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from baselines.datastore import BORDER, Datastore, check_folder, how_to_get
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_context, check_int
+from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
+from ngram_trie.drafter import Drafter, check_context, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 Rows: TypeAlias = NDArray[np.int32]

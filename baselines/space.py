@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
-from ngram_trie.target import TargetModel
+from ngram_trie.baselines.checkpoints import weight_parts
+from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 

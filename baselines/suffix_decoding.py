@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numba import njit
 
-from baselines.datastore import BORDER
-from baselines.sam import (
+from ngram_trie.baselines.datastore import BORDER
+from ngram_trie.baselines.sam import (
     EDGES,
     FIRST_END,
     LENGTH,
@@ -30,8 +30,8 @@ from baselines.sam import (
     _extend,
     _follow,
 )
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_context, check_int
+from ngram_trie.drafter import Drafter, check_context, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import Ties
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.drafters import check_int
+from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 #: The release's template "2.2.2" (`tree_template_.py`): level by level, how many of its best successors each node gets;

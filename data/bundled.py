@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from data.prompts import Question
+from ngram_trie.data.prompts import Question
 
 FOLDER = Path(__file__).parent / "embedded" / "prompts"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data.prompts import Question
-from data.sources import Row, check_fields, check_options, divide, read_hub_file, read_local
+from ngram_trie.data.prompts import Question
+from ngram_trie.data.sources import Row, check_fields, check_options, divide, read_hub_file, read_local
 
 
 class Hagrid:

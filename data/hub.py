@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from data.prompts import Question
-from data.sources import Row, check_fields, check_options, divide, read_hub, read_local
+from ngram_trie.data.prompts import Question
+from ngram_trie.data.sources import Row, check_fields, check_options, divide, read_hub, read_local
 
 
 class HubDataset:

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from ngram_trie.drafter import Prompt
-from ngram_trie.runner import LaterTurn
-from ngram_trie.target import load_tokenizer
+from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.targets.load import load_tokenizer
 
 TEMPLATES = Path(__file__).parent / "templates"
 #: What is cut from a prompt that is too long: nothing (it becomes a failure record), or its context's end or middle.

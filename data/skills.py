@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from data.world import Sample, Turn, sentence
+from ngram_trie.data.world import Sample, Turn, sentence
 
 GRAMMAR = Path(__file__).parent / "embedded" / "skills.yaml"
 TASKS = ("chat", "code", "math")

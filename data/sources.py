@@ -15,9 +15,10 @@ from typing import Any
 
 from huggingface_hub import constants, hf_hub_download, snapshot_download
 
-from data.bundled import check_choice, choose
-from data.prompts import Question
-from ngram_trie.hub import PAGES, disk_full, explain, first_line
+from ngram_trie.data.bundled import check_choice, choose
+from ngram_trie.data.prompts import Question
+from ngram_trie.files import first_line
+from ngram_trie.targets.hub_errors import PAGES, disk_full, explain
 
 Row = Mapping[str, Any]
 KINDS = (".jsonl", ".json", ".parquet")

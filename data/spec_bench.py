@@ -7,10 +7,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from data.bundled import choose
-from data.prompts import Question
-from data.sources import Row, check_fields, check_options, read_local, read_url
 from ngram_trie.config import near
+from ngram_trie.data.bundled import choose
+from ngram_trie.data.prompts import Question
+from ngram_trie.data.sources import Row, check_fields, check_options, read_local, read_url
 
 # Where every category is asked, no question of the set is left to warm up on.
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."

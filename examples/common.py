@@ -10,9 +10,10 @@ from omegaconf import OmegaConf
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ngram_trie import Answer, Speculator
-from ngram_trie.config import PROJECT, choices
-from ngram_trie.shell import Parser, name_of, one_line_errors, positive
-from ngram_trie.target import load_model, load_tokenizer
+from ngram_trie.cli.shell import Parser, name_of, one_line_errors, positive
+from ngram_trie.config import choices
+from ngram_trie.files import PROJECT
+from ngram_trie.targets.load import load_model, load_tokenizer
 
 
 def arguments(description: str | None, model: str = "model") -> argparse.ArgumentParser:

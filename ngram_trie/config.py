@@ -3,26 +3,51 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, Literal, get_args
 
-from hydra.utils import instantiate
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
-from ngram_trie.noise import NoiseSettings
-from ngram_trie.sweeps import grid_cells
-
-PROJECT = Path(__file__).parents[1]
-CONFIGS = PROJECT / "configs"
+from ngram_trie.files import CONFIGS, PROJECT, relative
 
 OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
 
 
 class ConfigError(ValueError):
     """The configuration is wrong; the message is one line that says what and what to do."""
+
+
+Kind = Literal["paragraph", "passages"]
+
+
+@dataclass(frozen=True)
+class NoiseSettings:
+    """How contexts are made noisy: `noise=` of a run.
+
+    Attributes:
+        kinds: "paragraph", unrelated text behind what tries are built from, as in the paper's released code;
+            "passages", unrelated passages in the context.
+        share: of a context with "passages", how much is noise; at least 0, below 1.
+        seed: which passages, and where they go.
+
+    Raises:
+        ValueError: a value that is not allowed.
+    """
+
+    kinds: Sequence[Kind]
+    share: float = 0.3
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if unknown := [kind for kind in self.kinds if kind not in get_args(Kind)]:
+            raise ValueError(f"noise.kinds: {unknown[0]!r} is none of {', '.join(get_args(Kind))}")
+        if not isinstance(self.share, int | float) or not 0 <= self.share < 1:
+            raise ValueError(f"noise.share={self.share!r}: must be a number of at least 0 and below 1")
 
 
 def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
@@ -90,6 +115,21 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
         except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
             raise ConfigError(f"method {name}: give {field}") from None
     return build(whole.method, f"method {name}")
+
+
+def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
+    """Name of each cell, "ngram_trie[n=8,prefix_len=2]", and the values of its fields; the last field turns fastest.
+
+    Raises:
+        ValueError: a field without values, or with a value twice.
+    """
+    for field, values in grid.items():
+        if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+            raise ValueError(f"grid.{field}={values}: must be a list of values")
+        if len(set(values)) < len(values):
+            raise ValueError(f"grid.{field}={list(values)}: a value is there twice")
+    combinations = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
+    return {f"{method}[{','.join(f'{k}={v}' for k, v in cell.items())}]": cell for cell in combinations}
 
 
 def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
@@ -186,10 +226,27 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     if not where.startswith("dataset"):  # a dataset is told its name, the others have no use for it
         fields.pop("name", None)
     try:
-        return instantiate(fields)
-    except Exception as error:  # Hydra wraps whatever the class raised
-        cause = error.__cause__ or error
-        raise ConfigError(f"{where}: {cause}") from error
+        return construct(fields)
+    except Exception as error:  # whatever the class raises
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def imported(target: str) -> str:
+    """The import name of a `_target_`. Configurations and manifests name the project's folders baselines/ and data/ as
+    they stand in a checkout; they are imported as parts of the package.
+    """
+    return f"ngram_trie.{target}" if target.partition(".")[0] in ("baselines", "data") else target
+
+
+def construct(value: Any) -> Any:
+    """Whatever `_target_` names within a configuration, called with the other fields; the innermost first."""
+    if isinstance(value, list):
+        return [construct(part) for part in value]
+    if not isinstance(value, dict):
+        return value
+    fields = {name: construct(part) for name, part in value.items()}
+    target = fields.pop("_target_", None)
+    return fields if target is None else resolve_name(imported(target))(**fields)
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:
@@ -209,15 +266,6 @@ def resolve(config: DictConfig) -> dict[str, Any]:
     if "traces" in resolved["engine"]:  # what they are is said by their hash, not by where they lie
         resolved["engine"]["traces"] = Path(resolved["engine"]["traces"]).name
     return relative(resolved)
-
-
-def relative(value: Any) -> Any:
-    """The same configuration with paths inside the project made relative to it."""
-    if isinstance(value, dict):
-        return {key: relative(part) for key, part in value.items()}
-    if isinstance(value, str) and value.startswith("/") and Path(value).is_relative_to(PROJECT):
-        return str(Path(value).relative_to(PROJECT))
-    return value
 
 
 def default_folder(config: DictConfig, run_id: str) -> Path:

@@ -1,6 +1,7 @@
 """The decoding loop: draft, verify, accept, commit. One loop for every drafter, live or replayed.
 
-The target is anything with the four calls of `Target`: a network (`ngram_trie.target`) or a table of recorded tokens.
+The target is anything with the four calls of `Target`:
+a network (`ngram_trie.targets.model`) or a table of recorded tokens.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.records import PhaseSeconds
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -107,6 +108,28 @@ class Stop:
         return emitted, None
 
 
+@dataclass(frozen=True)
+class PhaseSeconds:
+    """Wall-clock of one answer, seconds. `total` runs from before prefill to the last token, tokenising excluded; what
+    the named phases leave over is the loop's own bookkeeping. A Decoder that owns its loop reports only `total`
+    (and `prefill` where it can be told apart).
+
+    Attributes:
+        index: the drafter reads the prompt (builds its trie).
+        draft: it observes what was emitted and proposes, over all steps.
+        verify: the target's forwards; `build` is the part of it that lays out mask and positions of the trees.
+        commit: the accepted rows of the cache are kept.
+    """
+
+    total: float
+    prefill: float = 0.0
+    index: float = 0.0
+    draft: float = 0.0
+    verify: float = 0.0
+    commit: float = 0.0
+    build: float = 0.0
+
+
 @dataclass
 class GenerationResult:
     """An answer and how it came about; the same fields as in `PromptRecord`."""
@@ -160,7 +183,7 @@ def verify_greedy(tree: DraftTree, next_tokens: IntArray) -> list[int]:
         Increasing node indices, the root first. The step emits the path's tokens after the root and then
         `next_tokens[path[-1]]`, which is exactly what greedy decoding would have emitted (Leviathan et al. 2023,
         temperature 0). Of equally deep nodes, which can only be duplicates, the first is taken. For drawn tokens see
-        `ngram_trie.sampling`: the path then follows the draws.
+        `ngram_trie.targets.sampling`: the path then follows the draws.
     """
     accepted = {0}
     deepest = 0

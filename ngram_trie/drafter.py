@@ -7,52 +7,32 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 State = Literal["cold", "warm", "preloaded"]
 
 
-@dataclass(frozen=True)
-class Prompt:
-    """A tokenised prompt, and where its parts lie in it.
-
-    Attributes:
-        ids: (l,) token ids, template and BOS included: exactly what the target model reads.
-        spans: token ranges [start, end) by name. "user" is the user's turn without the template, "context" the part of
-            it that was handed over to be read (article, passages), "question" what is asked about that, "system" what
-            the template says first; "prompt", the whole, always exists.
-        dataset, question_id, turn: which question this is; the record repeats them.
-        noise: (k,) unrelated tokens that tries read behind their part of the prompt, and the model never sees: the way
-            in which the paper's released code makes a context noisy (Table 4).
-        num_cut: tokens of the context that were left out because the prompt was too long.
+def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
+    """Raises:
+    ValueError: `value` is not an integer in [least, most].
     """
+    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
+        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{field}={value!r}: must be an integer {bound}")
 
-    ids: IntArray
-    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    dataset: str = ""
-    question_id: str = ""
-    turn: int = 0
-    noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
-    num_cut: int = 0
 
-    def part(self, name: str) -> IntArray:
-        """(k,) token ids of the span `name`.
-
-        Raises:
-            ValueError: the prompt has no such span.
-        """
-        if name == "prompt":
-            return self.ids
-        if name not in self.spans:
-            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
-        start, end = self.spans[name]
-        return self.ids[start:end]
+def check_context(context: object) -> None:
+    """Raises:
+    ValueError: `context` cannot name a part of a prompt.
+    """
+    if not isinstance(context, str) or not context:
+        raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
 
 
 class Drafter(ABC):

@@ -8,26 +8,10 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, HistoryDrafter, Prompt
+from ngram_trie.drafter import Drafter, HistoryDrafter, check_context, check_int
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
-
-
-def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
-    """Raises:
-    ValueError: `value` is not an integer in [least, most].
-    """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{field}={value!r}: must be an integer {bound}")
-
-
-def check_context(context: object) -> None:
-    """Raises:
-    ValueError: `context` cannot name a part of a prompt.
-    """
-    if not isinstance(context, str) or not context:
-        raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
 
 
 class NoDraft(Drafter):

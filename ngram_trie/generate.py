@@ -26,11 +26,14 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
-from ngram_trie.config import make_method, relative
+from ngram_trie.config import make_method
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.sampling import LogitsSampler
-from ngram_trie.target import TargetModel, longest_text
+from ngram_trie.drafter import Drafter
+from ngram_trie.files import relative
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.sampling import LogitsSampler
 
 #: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
 DrafterLike = str | Mapping[str, Any] | Drafter

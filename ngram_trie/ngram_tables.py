@@ -34,7 +34,7 @@ class NgramTables:
     """The tables of one model.
 
     Attributes:
-        model: `ngram_trie.target.fingerprint` of the model they were made with; empty if it has no files.
+        model: `ngram_trie.files.fingerprint` of the model they were made with; empty if it has no files.
         bos: whether the model read its BOS before each token (see `scripts.build_ngram_tables`).
         unigram: (2, V) all tokens, the likeliest first, by each of `RANKINGS`.
         bigram: (V, k) successors of each token, best first.
@@ -147,7 +147,7 @@ class NgramTables:
         Raises:
             ValueError: they are of another model.
         """
-        from ngram_trie.target import fingerprint  # imports torch, which is there only where a model is
+        from ngram_trie.files import fingerprint
 
         path, size = model.name_or_path, model.config.vocab_size
         same = len(self.bigram) == size

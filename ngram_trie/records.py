@@ -7,43 +7,17 @@ The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grow
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from ngram_trie.drafter import Prompt
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.files import content_hash, drop_torn_line
+from ngram_trie.prompt import Prompt
 
 SCHEMA_VERSION = 2
-
-
-def content_hash(value: Any) -> str:
-    """Hex digest of any JSON-like value: the identity of a config or of a prompt."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class PhaseSeconds:
-    """Wall-clock of one answer, seconds. `total` runs from before prefill to the last token, tokenising excluded; what
-    the named phases leave over is the loop's own bookkeeping. A Decoder that owns its loop reports only `total`
-    (and `prefill` where it can be told apart).
-
-    Attributes:
-        index: the drafter reads the prompt (builds its trie).
-        draft: it observes what was emitted and proposes, over all steps.
-        verify: the target's forwards; `build` is the part of it that lays out mask and positions of the trees.
-        commit: the accepted rows of the cache are kept.
-    """
-
-    total: float
-    prefill: float = 0.0
-    index: float = 0.0
-    draft: float = 0.0
-    verify: float = 0.0
-    commit: float = 0.0
-    build: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -227,13 +201,6 @@ class RecordWriter:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-
-def drop_torn_line(path: Path) -> None:
-    """Cut `path` after its last newline."""
-    with path.open("rb+") as file:
-        content = file.read()
-        file.truncate(content.rfind(b"\n") + 1)
 
 
 @dataclass(frozen=True)

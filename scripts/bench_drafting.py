@@ -21,19 +21,20 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from baselines.arctic_suffix import ArcticSuffix, is_installed
-from baselines.datastore import Datastore, build_datastore
-from baselines.prompt_lookup import PromptLookup
-from baselines.sam import static_automaton
-from baselines.suffix_decoding import SuffixDecoding
 from ngram_trie import reference
-from ngram_trie.background import AnswerStore, Background, SuccessorTable
-from ngram_trie.blend import BlendDrafter
+from ngram_trie.baselines.arctic_suffix import ArcticSuffix, is_installed
+from ngram_trie.baselines.datastore import Datastore, build_datastore
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.baselines.sam import static_automaton
+from ngram_trie.baselines.suffix_decoding import SuffixDecoding
+from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.cli.shell import Parser
 from ngram_trie.cost import assumed_curve
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
-from ngram_trie.provenance import cpu_name
-from ngram_trie.shell import Parser
+from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 NUM_STEPS = 400

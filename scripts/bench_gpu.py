@@ -27,19 +27,22 @@ import pandas as pd
 import torch
 from transformers import AutoConfig, PreTrainedModel
 
-from baselines.prompt_lookup import PromptLookup
-from baselines.suffix_decoding import SuffixDecoding
-from ngram_trie import bench, forced, provenance
-from ngram_trie.blend import BlendDrafter
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.baselines.suffix_decoding import SuffixDecoding
+from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.hub import first_line
+from ngram_trie.engines import forced, provenance, step_costs
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.files import content_hash, first_line
 from ngram_trie.metrics import speedup, to_frame
-from ngram_trie.records import RecordWriter, RunManifest, content_hash, read_records
-from ngram_trie.static import SIZES, StaticTarget
-from ngram_trie.target import TargetModel, choose_device, random_model
-from ngram_trie.traces import Trace, read_traces, select
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import RecordWriter, RunManifest, read_records
+from ngram_trie.targets.check import differences
+from ngram_trie.targets.load import choose_device, random_model
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import SIZES, StaticTarget
 
 PROJECT = Path(__file__).parents[1]
 #: What a trie's step is expected to cost at most, relative to a step of one token (`targets`).
@@ -237,7 +240,7 @@ def by_method(path: Path, over_stock: float | None) -> dict[str, dict[str, Any]]
     return rows
 
 
-def targets(found: dict[str, Any], steps: bench.Steps, column: int) -> dict[str, Any]:
+def targets(found: dict[str, Any], steps: step_costs.Steps, column: int) -> dict[str, Any]:
     """What was aimed at (issue "Speed on a GPU"), what came out, and whether it was met."""
     rows: dict[str, tuple[float, str, bool]] = {}
     if "steps" in found and found["steps"]["share_of_bandwidth"]:
@@ -270,7 +273,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     about = manifest(settings, options, "random")
     about.write(options.output / "manifest.json")
     run.found |= {"device": about.device, "model": options.name, "dtype": options.dtype, "nodes": options.nodes}
-    bandwidth = run.part("copy_bandwidth", lambda: bench.copy_bandwidth(device, options.copy_mb << 20))
+    bandwidth = run.part("copy_bandwidth", lambda: step_costs.copy_bandwidth(device, options.copy_mb << 20))
     run.part("tokens in fp32", lambda: check_tokens(options))
     model = random_model(options.architecture, options.dtype, options.device, max_position_embeddings=options.limit)
     stock = TargetModel(model, options.sizes[-1] - 1, options.limit)
@@ -280,12 +283,12 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     attention, _, compiled = best["best"].partition(", ")
     target = StaticTarget(model, options.sizes[-1] - 1, options.limit, attention, bool(compiled), options.sizes)
     compared = min(32, options.sizes[-1])
-    run.part("against the stock backend", lambda: bench.differences(target, stock, options.contexts[0], compared))
+    run.part("against the stock backend", lambda: differences(target, stock, options.contexts[0], compared))
 
     def step_table() -> dict[str, Any]:
-        steps = bench.measure_steps(target, options.sizes, options.contexts, options.rounds)
+        steps = step_costs.measure_steps(target, options.sizes, options.contexts, options.rounds)
         vanilla = steps.wall[0]
-        bytes_read = [bench.step_bytes(target, context) for context in options.contexts]
+        bytes_read = [step_costs.step_bytes(target, context) for context in options.contexts]
         rates = [count / seconds for count, seconds in zip(bytes_read, vanilla, strict=True)]
         folder = options.output / "calibration"
         steps.curve(f"{options.name} (random weights) in {options.dtype} on {about.device}").write(folder)
@@ -300,17 +303,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
     if run.part("steps", step_table) is None:
         return run.found
-    steps = bench.Steps(*(run.found["steps"][name] for name in ("sizes", "contexts", "wall", "device", "prefill")))
+    steps = step_costs.Steps(*(run.found["steps"][name] for name in ("sizes", "contexts", "wall", "device", "prefill")))
 
     def stock_steps() -> dict[str, Any]:
         sizes = [size for size in options.sizes if size in (1, 32, 64)] or options.sizes[:1]
-        found = bench.measure_steps(stock, sizes, options.contexts, options.rounds)
+        found = step_costs.measure_steps(stock, sizes, options.contexts, options.rounds)
         return {"sizes": sizes, "wall": found.wall, "vanilla_over_stock": found.wall[0] / steps.wall[0]}
 
     run.part("stock steps", stock_steps, needs=0.1 * options.budget)
 
     def static_cache_steps() -> dict[str, Any]:
-        seconds = [bench.static_cache_seconds(model, context, options.limit) for context in options.contexts]
+        seconds = [step_costs.static_cache_seconds(model, context, options.limit) for context in options.contexts]
         return {"capacity": options.limit, "seconds": seconds, "over_static": np.array(seconds) / steps.wall[0]}
 
     run.part("stock modules over StaticCache", static_cache_steps, needs=0.1 * options.budget)
@@ -342,7 +345,7 @@ def manifest(settings: dict[str, Any], options: argparse.Namespace, prompts: str
 
 
 def summary(found: dict[str, Any]) -> str:
-    """The findings as text; all of it, with what was left out, is in bench.json."""
+    """The findings as text; all of it, with what was left out, is in step_costs.json."""
     lines = [f"{found['model']} (random weights) in {found['dtype']} on {found['device']}"]
     if "copy_bandwidth" in found:
         lines.append(f"copy bandwidth: {found['copy_bandwidth'] / 1e9:.0f} GB/s, read and written")

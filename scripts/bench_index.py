@@ -24,12 +24,13 @@ from typing import Any
 import faiss
 import numpy as np
 
+from ngram_trie.cli.shell import Parser, one_line_errors, positive
+
 # No torch up here: the measured processes import this module, and its memory is not theirs.
-from data.retrieval import index as indexing
-from data.retrieval.estimate import Estimate, duration, size
-from data.retrieval.index import IndexSettings
-from data.retrieval.vectors import BLOCK, VectorStore
-from ngram_trie.shell import Parser, one_line_errors, positive
+from ngram_trie.data.retrieval import index as indexing
+from ngram_trie.data.retrieval.estimate import Estimate, duration, size
+from ngram_trie.data.retrieval.index import IndexSettings
+from ngram_trie.data.retrieval.vectors import BLOCK, VectorStore
 
 TARGET = 21_015_324
 QUERIES, FLAT_QUERIES, TOP, NPROBE = 1_000, 100, 100, 16
@@ -187,8 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import pandas
     import torch
 
-    from ngram_trie.records import RunManifest, content_hash
-    from ngram_trie.runner import device_manifest
+    from ngram_trie.engines.live import device_manifest
+    from ngram_trie.files import content_hash
+    from ngram_trie.records import RunManifest
 
     with one_line_errors():
         settings = IndexSettings(options.nlist, options.m, train_size=options.train_size)

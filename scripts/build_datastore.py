@@ -6,7 +6,7 @@
 
 Without SOURCE: reference answers of the embedded model's training text, 300,000 tokens; no held-out subject is in it.
 SOURCE is one of
-- recorded answers (`ngram_trie.traces`: a live run's traces.jsonl, or others' recordings): each answer a document;
+- recorded answers (a live run's traces.jsonl, or others' recordings): each answer a document;
 - JSON lines: each line a document, or each turn of its conversation;
 - any other text file: paragraphs between empty lines are the documents.
 --dataset takes a hub id, or a file or folder of the same layout, and streams it:
@@ -31,13 +31,13 @@ from typing import Any
 from omegaconf import OmegaConf
 from tqdm import tqdm
 
-from baselines.datastore import build_datastore
-from data import world
-from data.prompts import model_tokenizer
-from ngram_trie.config import CONFIGS, PROJECT
-from ngram_trie.shell import Parser, positive
-from ngram_trie.target import load_tokenizer as load_pretrained
-from ngram_trie.traces import parse_trace
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.cli.shell import Parser, positive
+from ngram_trie.data import world
+from ngram_trie.data.prompts import model_tokenizer
+from ngram_trie.engines.traces import parse_trace
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.targets.load import load_tokenizer as load_pretrained
 
 FOLDER = PROJECT / "results" / "local" / "datastore"
 MODEL = PROJECT / "data" / "embedded" / "model"

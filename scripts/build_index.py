@@ -14,12 +14,12 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from data.retrieval import index, vectors
-from data.retrieval.corpus import Corpus
-from data.retrieval.encoders import Encoder
-from data.retrieval.estimate import Estimate, check_disk, duration, probe, size
 from ngram_trie import config as configuration
-from ngram_trie import shell
+from ngram_trie.cli import shell
+from ngram_trie.data.retrieval import index, vectors
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.encoders import Encoder
+from ngram_trie.data.retrieval.estimate import Estimate, check_disk, duration, probe, size
 
 
 def folder_of(config: DictConfig) -> Path:

@@ -29,11 +29,11 @@ from omegaconf import OmegaConf
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from data.prompts import model_tokenizer
-from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.cli.shell import Parser, name_of, one_line_errors, positive
+from ngram_trie.data.prompts import model_tokenizer
+from ngram_trie.files import CONFIGS, PROJECT, fingerprint
 from ngram_trie.ngram_tables import NgramTables
-from ngram_trie.shell import Parser, name_of, one_line_errors, positive
-from ngram_trie.target import choose_device, fingerprint, load_model
+from ngram_trie.targets.load import choose_device, load_model
 
 FOLDER = PROJECT / "results" / "local" / "ngram_tables"
 K, W, ROWS = 25, 15, 1024

@@ -16,13 +16,15 @@ import torch
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ngram_trie import backends, runner, shell
 from ngram_trie import config as configuration
-from ngram_trie.bench import binary_tree
+from ngram_trie.cli import shell
 from ngram_trie.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
-from ngram_trie.records import content_hash
-from ngram_trie.target import TargetModel
+from ngram_trie.engines import live
+from ngram_trie.files import content_hash
+from ngram_trie.targets import choose
+from ngram_trie.targets.check import binary_tree
+from ngram_trie.targets.model import TargetModel
 from scripts.bench_drafting import drafting_costs
 from scripts.run import run_target, settle
 
@@ -74,14 +76,14 @@ def calibrate(config: DictConfig) -> Path:
     configuration.check_values(config)
     settle(config)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
-    manifest = runner.device_manifest(
+    manifest = live.device_manifest(
         {"model": configuration.resolve(config)["model"], "engine": configuration.resolve(config)["engine"]},
-        backends.identity(config.model),
+        choose.identity(config.model),
         content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),
         torch.device(config.model.device),
     )
     target = run_target(config)
-    curve = measure_curve(target, f"{backends.name(config.model)} in {config.model.dtype} on {manifest.device}")
+    curve = measure_curve(target, f"{choose.name(config.model)} in {config.model.dtype} on {manifest.device}")
     curve.write(folder)
     drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
     manifest.write(folder / "manifest.json")

@@ -17,15 +17,15 @@ from itertools import takewhile
 from pathlib import Path
 
 from ngram_trie import config as configuration
-from ngram_trie.case_study import CaseStudy, case_figure, case_html, text_pieces
+from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.shell import Parser, name_of, one_line_errors
 from ngram_trie.drafter import Drafter
-from ngram_trie.figures import save_figure
-from ngram_trie.overrides import composed
-from ngram_trie.replay import check_replayable, replay
-from ngram_trie.runner import split_missing
-from ngram_trie.shell import Parser, name_of, one_line_errors
-from ngram_trie.target import load_tokenizer
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.live import split_missing
+from ngram_trie.engines.replay import check_replayable, replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.report.case_study import CaseStudy, case_figure, case_html, text_pieces
+from ngram_trie.report.figures import save_figure
+from ngram_trie.targets.load import load_tokenizer
 
 EMBEDDED = configuration.PROJECT / "data" / "embedded" / "model"
 

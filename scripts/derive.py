@@ -12,8 +12,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngram_trie import report
-from ngram_trie.shell import Parser, one_line_errors
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.report import derive as report
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:

@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ngram_trie import doctor
-from ngram_trie.doctor import PROJECT, Finding
+from ngram_trie.cli import doctor
+from ngram_trie.cli.doctor import PROJECT, Finding
 
 #: GB that the embedded profile writes at most, and that the paper profile takes with TriviaQA's index.
 LEAST, WANTED = 0.5, 120.0
@@ -64,8 +64,8 @@ def datasets() -> list[Finding]:
     """Each data set of configs/dataset: bundled, there, or still to be had."""
     from omegaconf import OmegaConf
 
-    from data.sources import kept_file
     from ngram_trie.config import choices
+    from ngram_trie.data.sources import kept_file
     from scripts.reproduce_paper import Download
 
     section, found, bundled = "Data sets (dataset=NAME)", [], []
@@ -115,7 +115,7 @@ def examine() -> list[Finding]:
         return findings
     from huggingface_hub import constants
 
-    from data.sources import cache_folder
+    from ngram_trie.data.sources import cache_folder
 
     folders = {"results": LOCAL, "model cache": Path(constants.HF_HUB_CACHE), "data cache": cache_folder()}
     findings += doctor.machine() + doctor.disks(folders, LEAST, WANTED) + doctor.hub()
@@ -125,7 +125,7 @@ def examine() -> list[Finding]:
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """What the command line asks for."""
     try:
-        from ngram_trie.shell import Parser
+        from ngram_trie.cli.shell import Parser
     except ImportError:  # a machine without packages is examined, too
         Parser = argparse.ArgumentParser  # type: ignore[misc,assignment]
     parser = Parser(__doc__)

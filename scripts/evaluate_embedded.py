@@ -17,17 +17,17 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from baselines.prompt_lookup import PromptLookup
-from data import bundled
-from data.bundled import BundledDataset
-from data.prompts import build_prompt
-from data.world import TASKS
-from ngram_trie.config import PROJECT
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.cli.shell import Parser, one_line_errors, one_of
+from ngram_trie.data import bundled
+from ngram_trie.data.bundled import BundledDataset
+from ngram_trie.data.prompts import build_prompt
+from ngram_trie.data.world import TASKS
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.records import content_hash
-from ngram_trie.runner import device_manifest, eos_ids
-from ngram_trie.shell import Parser, one_line_errors, one_of
-from ngram_trie.target import TargetModel, fingerprint, load_model, load_tokenizer
+from ngram_trie.engines.live import device_manifest, eos_ids
+from ngram_trie.files import PROJECT, content_hash, fingerprint
+from ngram_trie.targets.load import load_model, load_tokenizer
+from ngram_trie.targets.model import TargetModel
 
 #: The names of the sets that ship with the project.
 BUNDLED = sorted(file.stem for file in bundled.FOLDER.glob("*.jsonl"))

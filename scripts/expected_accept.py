@@ -21,15 +21,14 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from baselines.ngram_predictor import NgramPredictor, expected_accepted
-from ngram_trie.figures import line_figure, save_figure
-from ngram_trie.metrics import ratio_of
-from ngram_trie.provenance import cpu_name, make_manifest
-from ngram_trie.replay import replay
-from ngram_trie.report import save_csv
-from ngram_trie.shell import Parser, one_line_errors, positive
-from ngram_trie.tables import ALL
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
+from ngram_trie.cli.shell import Parser, one_line_errors, positive
+from ngram_trie.engines.provenance import cpu_name, make_manifest
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.metrics import ALL, ratio_of
+from ngram_trie.report.derive import save_csv
+from ngram_trie.report.figures import line_figure, save_figure
 from ngram_trie.tree import DraftTree
 
 #: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").

@@ -13,13 +13,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngram_trie.config import PROJECT, ConfigError
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.config import ConfigError
 from ngram_trie.drafter import Drafter
-from ngram_trie.explorer import Decode, explore
-from ngram_trie.page.render import explorer_page
-from ngram_trie.shell import Parser, one_line_errors
-from ngram_trie.target import load_tokenizer
-from ngram_trie.traces import read_traces
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.files import PROJECT
+from ngram_trie.site.explorer import Decode, explore
+from ngram_trie.site.render import explorer_page
+from ngram_trie.targets.load import load_tokenizer
 from scripts.case_study import EMBEDDED, choose, recall, replayable
 
 DEFAULT = [["ngram_trie", "num_draft=8"], ["blend", "num_draft=8"]]

@@ -31,20 +31,21 @@ import pandas as pd
 from hydra import compose, initialize_config_dir
 from joblib import Parallel, delayed
 
-from baselines.arctic_suffix import ArcticSuffix, is_installed
 from ngram_trie import config as configuration
-from ngram_trie.background import Background
-from ngram_trie.blend import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
-from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.baselines.arctic_suffix import ArcticSuffix, is_installed
+from ngram_trie.blend.background import Background
+from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.cli.shell import Parser, one_line_errors
 from ngram_trie.cost import CostCurve, assumed_curve
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.figures import calibration_figure, save_figure
-from ngram_trie.provenance import cpu_name, make_manifest
-from ngram_trie.replay import replay
-from ngram_trie.report import save_csv
-from ngram_trie.shell import Parser, one_line_errors
-from ngram_trie.tables import ALL
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines.provenance import cpu_name, make_manifest
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.metrics import ALL
+from ngram_trie.prompt import Prompt
+from ngram_trie.report.derive import save_csv
+from ngram_trie.report.figures import calibration_figure, save_figure
 from ngram_trie.tree import DraftTree
 
 ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]

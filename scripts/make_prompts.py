@@ -21,9 +21,9 @@ from pathlib import Path
 from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import AutoTokenizer
 
-from data import bundled, skills, world
-from data.prompts import Question, build_prompt
-from ngram_trie.shell import Parser
+from ngram_trie.cli.shell import Parser
+from ngram_trie.data import bundled, skills, world
+from ngram_trie.data.prompts import Question, build_prompt
 
 SEED = 2026
 NUM_TEST, NUM_WARMUP, NUM_SKILL_TEST = 40, 2, 20

@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.config import PROJECT
-from ngram_trie.explorer import explore
-from ngram_trie.page.render import report_page
-from ngram_trie.page.sections import page
-from ngram_trie.page.sources import LOCAL, Results
-from ngram_trie.shell import Parser, one_line_errors
-from ngram_trie.traces import read_traces
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.files import PROJECT
+from ngram_trie.site.explorer import explore
+from ngram_trie.site.gathered import LOCAL, Results
+from ngram_trie.site.render import report_page
+from ngram_trie.site.sections import page
 from scripts.case_study import EMBEDDED, choose
 from scripts.explore import DEFAULT, decoder, drafters
 

@@ -28,19 +28,22 @@ import torch
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
-from baselines.ngrammys import MixedNgrams
 from ngram_trie import config as configuration
-from ngram_trie import figures, markup, runner, tables
-from ngram_trie.config import PROJECT
-from ngram_trie.drafter import Prompt
+from ngram_trie.baselines.ngrammys import MixedNgrams
+from ngram_trie.cli.shell import Parser, name_of, one_line_errors, positive
+from ngram_trie.engines import live as runner
+from ngram_trie.engines.live import BASELINE
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import PAPER, PROJECT, content_hash, fingerprint
+from ngram_trie.metrics import ALL
 from ngram_trie.ngram_tables import NgramTables
-from ngram_trie.records import PromptRecord, RunManifest, content_hash, read_records
-from ngram_trie.replay import replay
-from ngram_trie.rows import RowsTarget
-from ngram_trie.runner import BASELINE
-from ngram_trie.shell import Parser, name_of, one_line_errors, positive
-from ngram_trie.target import choose_device, fingerprint, load_model
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import PromptRecord, RunManifest, read_records
+from ngram_trie.report import figures, markup
+from ngram_trie.report import table1 as table1_rows
+from ngram_trie.targets.load import choose_device, load_model
+from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.tree import DraftTree, IntArray
 from scripts import build_ngram_tables, run
 
@@ -234,7 +237,7 @@ def finish(folder: Path, manifest: RunManifest, frame: pd.DataFrame, figure: Fig
 def best_cells(folder: Path) -> dict[str, tuple[int, int]]:
     """(k*, w*) of each data set: the cell of a sweep with the largest speedup."""
     frame = pd.read_csv(folder / "table.csv")
-    frame = frame[(frame.dataset != tables.ALL) & frame.speedup.notna()]
+    frame = frame[(frame.dataset != ALL) & frame.speedup.notna()]
     best = frame.loc[frame.groupby("dataset", sort=False).speedup.idxmax()]
     return {row.dataset: (int(row.k), int(row.w)) for row in best.itertuples()}
 
@@ -263,7 +266,7 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
     records = [record for kind, path in runs.items() for record in relabelled(path, f", {kind}", best)]
     manifests = {kind: RunManifest.read(path / "manifest.json") for kind, path in runs.items()}
     device, repeats = next(iter(manifests.values())).device, max(record.repeat for record in records) + 1
-    frame = tables.table1(records, "corrected", records[0].model, device, datasets=datasets)
+    frame = table1_rows.table1(records, "corrected", records[0].model, device, datasets=datasets)
     cells = ", ".join(f"{name} ({k}, {w})" for name, (k, w) in best.items())
     notes = [
         "The model's rows go on as the model does, greedily; bigram repeated: with the bigram's best, again and again.",
@@ -272,13 +275,13 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
         "merged. Each against a vanilla of its own run.",
         f"Runs {', '.join(f'{kind} {manifest.run}' for kind, manifest in manifests.items())}.",
     ]
-    paper = pd.read_csv(tables.PAPER / "ngrammys_table1.csv")
+    paper = pd.read_csv(PAPER / "ngrammys_table1.csv")
     paper = paper.rename(columns={"strategy": "method", "tokens_per_call": "accept_length"})
     published = [
-        tables.block(part, str(model), {m: PAPER_LABELS[m] for m in PAPER_LABELS if m in set(part.method)}, [])
+        table1_rows.block(part, str(model), {m: PAPER_LABELS[m] for m in PAPER_LABELS if m in set(part.method)}, [])
         for model, part in paper.groupby("model", sort=False)
     ]
-    measured = list(tables.measured_blocks(frame, repeats, notes))
+    measured = list(table1_rows.measured_blocks(frame, repeats, notes))
     return markup.write(folder, frame, measured, published, PAPER_WARNING)
 
 
@@ -295,7 +298,7 @@ def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None
     replayed = ["engine=replay", f"engine.traces={traces}", f"engine.max_draft={MAX_DRAFT}"]
     run.measure(compose(model, [], *replayed, f"output={folder}", *methods_overrides(methods, tables_folder)))
     frame = pd.read_csv(folder / "table.csv")
-    frame = frame[frame.dataset != tables.ALL]
+    frame = frame[frame.dataset != ALL]
     labels = {f"kind{i}": label for i, label in enumerate(kinds)}
     kind = frame.method.str.split("_", expand=True)
     drawn = frame.assign(series=frame.dataset, dataset=kind[0].map(labels), k=kind[1].astype(int))

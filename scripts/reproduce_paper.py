@@ -24,11 +24,12 @@ import torch
 from huggingface_hub import HfApi, constants, snapshot_download
 from omegaconf import DictConfig, OmegaConf
 
-from data.sources import cache_folder
-from ngram_trie.config import CONFIGS, PROJECT, ConfigError, near, relative
-from ngram_trie.hub import explain
-from ngram_trie.overrides import composed
-from ngram_trie.shell import Parser
+from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.shell import Parser
+from ngram_trie.config import ConfigError, near
+from ngram_trie.data.sources import cache_folder
+from ngram_trie.files import CONFIGS, PROJECT, relative
+from ngram_trie.targets.hub_errors import explain
 
 RESULTS = PROJECT / "results" / "local"
 MODELS = {1: ["vicuna_7b", "llama2_7b_chat", "llama3_8b_instruct"], 4: ["qwen2_7b_instruct"]}

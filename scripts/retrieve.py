@@ -22,15 +22,16 @@ from omegaconf import DictConfig, OmegaConf
 from scipy.stats import binomtest
 from tqdm import tqdm
 
-from data.retrieval import index, vectors
-from data.retrieval.corpus import Corpus
-from data.retrieval.questions import Asked
-from data.retrieval.recall import first_hit
-from data.retrieval.rerankers import KeepOrder, Reranker, order
 from ngram_trie import config as configuration
-from ngram_trie import shell
-from ngram_trie.records import RunManifest, content_hash, drop_torn_line
-from ngram_trie.runner import device_manifest
+from ngram_trie.cli import shell
+from ngram_trie.data.retrieval import index, vectors
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.questions import Asked
+from ngram_trie.data.retrieval.recall import first_hit
+from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker, order
+from ngram_trie.engines.live import device_manifest
+from ngram_trie.files import content_hash, drop_torn_line
+from ngram_trie.records import RunManifest
 from scripts.build_index import folder_of, parts_of
 
 

@@ -23,17 +23,22 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
-from data.noise import with_noise as noisy_datasets
-from data.prompts import build_prompt, build_prompts, model_tokenizer
-from ngram_trie import backends, forced, replay, report, runner, shell
 from ngram_trie import config as configuration
+from ngram_trie.cli import shell
+from ngram_trie.data.noise import with_noise as noisy_datasets
+from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.noise import with_noise
-from ngram_trie.records import content_hash, read_records
-from ngram_trie.runner import LaterTurn
-from ngram_trie.target import TargetModel, choose_device, context_limit
-from ngram_trie.traces import Trace, TraceWriter, read_traces, select
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines import forced, live, replay
+from ngram_trie.engines.trace_noise import with_noise
+from ngram_trie.engines.traces import Trace, TraceWriter, read_traces, select
+from ngram_trie.files import content_hash
+from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.records import read_records
+from ngram_trie.report import derive
+from ngram_trie.targets import choose
+from ngram_trie.targets.load import choose_device, context_limit
+from ngram_trie.targets.model import TargetModel
 
 DEFAULT_THREADS = torch.get_num_threads()
 
@@ -60,7 +65,7 @@ def methods_at_hand(config: DictConfig) -> tuple[dict[str, Any], dict[str, str]]
     Raises:
         ConfigError: it is the only method.
     """
-    methods, missing = runner.split_missing(configuration.build_all(config, "method"))
+    methods, missing = live.split_missing(configuration.build_all(config, "method"))
     if missing and not config.methods:
         raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
     return methods, {f"not run: {name}": what for name, what in missing.items()}
@@ -81,7 +86,7 @@ def measure_live(config: DictConfig) -> Path:
     build = functools.partial(
         build_prompt,
         tokenizer=tokenizer,
-        max_tokens=context_limit(*backends.source(config.model), config.model.context_limit)
+        max_tokens=context_limit(*choose.source(config.model), config.model.context_limit)
         - config.measure.max_new_tokens,
         truncation=config.measure.truncation,
     )
@@ -92,50 +97,50 @@ def measure_live(config: DictConfig) -> Path:
             if isinstance(method, Drafter) and isinstance(first, Prompt):
                 first.part(method.context)
 
-    manifest = runner.device_manifest(
-        configuration.resolve(config) | {"parts": runner.part_hashes(methods)},
-        backends.identity(config.model),
+    manifest = live.device_manifest(
+        configuration.resolve(config) | {"parts": live.part_hashes(methods)},
+        choose.identity(config.model),
         content_hash({name: [identity(prompt) for prompt in part] for name, part in prompts.items()}),
         torch.device(config.model.device),
         not_run | cut_prompts(prompts, config.measure.truncation),
     )
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
-    names = runner.decoder_names(methods)
+    names = live.decoder_names(methods)
     num_answers = sum(map(len, prompts.values())) * len(names) * config.measure.repeats
-    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+    if config.force or not live.is_complete(folder, manifest.run, num_answers):
         with (
-            runner.open_run(folder, manifest, config.force) as writer,
+            live.open_run(folder, manifest, config.force) as writer,
             TraceWriter(folder / "traces.jsonl") as traces,
         ):
 
             def load(path: str, revision: str | None) -> TargetModel:
                 """Another target in place of the run's."""
                 model = cached_model(path, revision, **options(config))
-                return backends.make_target(model, config.engine, config.model.context_limit)
+                return choose.make_target(model, config.engine, config.model.context_limit)
 
             target = run_target(config)
-            run = runner.Run(
+            run = live.Run(
                 id=manifest.run,
-                model=backends.name(config.model),
-                methods=runner.bind_methods(methods, target, load),
+                model=choose.name(config.model),
+                methods=live.bind_methods(methods, target, load),
                 prompts=prompts,
                 warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
-                stop=dataclasses.replace(stop, eos_ids=runner.eos_ids(target.model) | set(config.model.stop_ids)),
+                stop=dataclasses.replace(stop, eos_ids=live.eos_ids(target.model) | set(config.model.stop_ids)),
                 repeats=config.measure.repeats,
             )
-            runner.measure(run, target, writer, traces)
+            live.measure(run, target, writer, traces)
     if not config.grid:  # a sweep shows no quality
         questions = [question for dataset in datasets.values() for question in dataset.questions]
-        report.write_quality(folder, {(q.dataset, q.question_id, q.turn): q for q in questions}, answer_text)
-    print(report.write(folder, names, list(datasets)))
-    runner.check_lossless(read_records(folder / "records.jsonl"))
+        derive.write_quality(folder, {(q.dataset, q.question_id, q.turn): q for q in questions}, answer_text)
+    print(derive.write(folder, names, list(datasets)))
+    live.check_lossless(read_records(folder / "records.jsonl"))
     return folder
 
 
 def settle(config: DictConfig) -> None:
     """Decide what was left to the machine."""
     config.model.device = str(choose_device(config.model.device))
-    config.engine.backend = backends.settled(config)
+    config.engine.backend = choose.settled(config)
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
 
 
@@ -148,7 +153,7 @@ def run_target(config: DictConfig) -> TargetModel:
     """The run's own target."""
     architecture = config.model.architecture if config.model.weights == "random" else None
     model = cached_model(config.model.path, config.model.revision, architecture=architecture, **options(config))
-    return backends.make_target(model, config.engine, config.model.context_limit)
+    return choose.make_target(model, config.engine, config.model.context_limit)
 
 
 def identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
@@ -169,14 +174,14 @@ def measure_replay(config: DictConfig) -> Path:
     configuration.build(config.cost, "cost")
     if config.engine.draft_in_prefill:
         categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
-    resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
-    manifest = runner.device_manifest(resolved, "replay", digest, torch.device("cpu"), not_run)
+    resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
+    manifest = live.device_manifest(resolved, "replay", digest, torch.device("cpu"), not_run)
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     num_answers = sum(map(len, categories.values())) * len(methods)
-    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
-        with runner.open_run(folder, manifest, config.force) as writer:
+    if config.force or not live.is_complete(folder, manifest.run, num_answers):
+        with live.open_run(folder, manifest, config.force) as writer:
             replay.measure(manifest.run, methods, categories, writer, config.engine.max_draft, config.engine.num_jobs)
-    print(report.write(folder, list(methods), list(categories)))
+    print(derive.write(folder, list(methods), list(categories)))
     return folder
 
 
@@ -204,31 +209,31 @@ def measure_forced(config: DictConfig) -> Path:
     forced.check_forceable(methods)
     if not any(categories.values()):
         raise ValueError(f"engine.traces={config.engine.traces}: no answers of these categories")
-    resolved = configuration.resolve(config) | {"parts": runner.part_hashes(methods)}
+    resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
     device = torch.device(config.model.device)
-    manifest = runner.device_manifest(resolved, backends.identity(config.model), digest, device, not_run)
+    manifest = live.device_manifest(resolved, choose.identity(config.model), digest, device, not_run)
     folder = Path(config.output or configuration.default_folder(config, manifest.run))
     repeats = config.measure.repeats
     num_answers = sum(map(len, categories.values())) * len(methods) * repeats
-    if config.force or not runner.is_complete(folder, manifest.run, num_answers):
+    if config.force or not live.is_complete(folder, manifest.run, num_answers):
         target, traces = run_target(config), chain.from_iterable(categories.values())
         forced.check_vocabulary(traces, target.model.config.vocab_size, f"engine.traces={config.engine.traces}")
-        with runner.open_run(folder, manifest, config.force) as writer:
-            name = forced.title(backends.name(config.model), Path(config.engine.traces).name)
+        with live.open_run(folder, manifest, config.force) as writer:
+            name = forced.title(choose.name(config.model), Path(config.engine.traces).name)
             forced.measure(manifest.run, name, methods, categories, target, writer, repeats)
-    print(report.write(folder, list(methods), list(categories)))
+    print(derive.write(folder, list(methods), list(categories)))
     return folder
 
 
 @functools.lru_cache(maxsize=2)
 def cached_model(path: str, revision: str | None, **options: Any) -> PreTrainedModel:
     """A sweep runs its cells in one process; the weights are loaded for the first."""
-    return backends.load(path, revision, **options)
+    return choose.load(path, revision, **options)
 
 
 def cli() -> None:
     """What the shell calls."""
-    shell.hydra_app(measure, __doc__, also=(runner.LosslessError,))
+    shell.hydra_app(measure, __doc__, also=(live.LosslessError,))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ from time import perf_counter
 import pandas as pd
 import torch
 
+from ngram_trie.cli.shell import Parser, one_line_errors, positive
 from ngram_trie.drafters import NgramTrieDrafter
-from ngram_trie.figures import save_figure, time_split_figure
-from ngram_trie.provenance import cpu_name
-from ngram_trie.replay import replay
-from ngram_trie.shell import Parser, one_line_errors, positive
-from ngram_trie.target import tree_attention
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.report.figures import save_figure, time_split_figure
+from ngram_trie.targets.model import tree_attention
 from ngram_trie.tree import DraftTree
 
 PARTS = ("trie search", "draft processing", "tree attention")

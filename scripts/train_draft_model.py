@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from ngram_trie.config import PROJECT
-from ngram_trie.shell import Parser, one_line_errors
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.files import PROJECT
 from scripts.train_embedded import TrainConfig, train
 
 CONFIG = TrainConfig(

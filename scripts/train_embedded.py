@@ -24,10 +24,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from data import world
-from ngram_trie.config import PROJECT
-from ngram_trie.provenance import cpu_name
-from ngram_trie.shell import Parser, one_line_errors
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.data import world
+from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.files import PROJECT
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (

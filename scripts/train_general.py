@@ -10,9 +10,9 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from data import skills
-from ngram_trie.config import PROJECT
-from ngram_trie.shell import Parser, one_line_errors
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.data import skills
+from ngram_trie.files import PROJECT
 from scripts.train_embedded import Source, TrainConfig, train
 
 CONFIG = TrainConfig(

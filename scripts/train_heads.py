@@ -22,13 +22,13 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers import PreTrainedModel
 
-from baselines.hydra import HydraHeads
-from baselines.medusa import MedusaHeads
-from data import world
-from ngram_trie.config import PROJECT
-from ngram_trie.provenance import cpu_name
-from ngram_trie.shell import Parser, one_line_errors
-from ngram_trie.target import fingerprint, load_model, load_tokenizer
+from ngram_trie.baselines.hydra import HydraHeads
+from ngram_trie.baselines.medusa import MedusaHeads
+from ngram_trie.cli.shell import Parser, one_line_errors
+from ngram_trie.data import world
+from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.files import PROJECT, fingerprint
+from ngram_trie.targets.load import load_model, load_tokenizer
 from scripts.train_embedded import Batches, TrainConfig
 
 MODEL = PROJECT / "data" / "embedded" / "model"

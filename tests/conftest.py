@@ -8,14 +8,18 @@ from collections.abc import Iterator, Sequence
 
 # No test goes to the hub: what one machine has cached or can reach must not decide whether it passes.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Tests run in as many processes as there are cores: each has one to itself, and tiny models gain nothing from more.
+for pool in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ[pool] = "1"
 
 import hypothesis
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.target import TargetModel
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 VOCABULARY = 61

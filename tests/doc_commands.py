@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngram_trie.config import PROJECT
+from ngram_trie.files import PROJECT
 
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 SHELLS = ("", "sh", "bash", "shell", "console")

@@ -8,8 +8,9 @@ import numpy as np
 import torch
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.target import Forward
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import Forward
 from ngram_trie.tree import DraftTree, IntArray
 
 

@@ -227,9 +227,10 @@ def serve_requests() -> None:
     from huggingface_hub.utils import _http
     from omegaconf import OmegaConf
 
-    from baselines.checkpoints import locate, read_tensors
-    from ngram_trie.config import CONFIGS, build
-    from ngram_trie.target import load_model, load_tokenizer
+    from ngram_trie.baselines.checkpoints import locate, read_tensors
+    from ngram_trie.config import build
+    from ngram_trie.files import CONFIGS
+    from ngram_trie.targets.load import load_model, load_tokenizer
 
     def model(path: str, revision: str | None = None) -> Any:
         loaded = load_model(path, device="cpu", revision=revision)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from transformers import PreTrainedModel
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
-from ngram_trie.target import TargetModel
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=24)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from baselines.datastore import build_datastore
-from ngram_trie.traces import Trace
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.engines.traces import Trace
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"

@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy
 from test_blend import TEXTS, by_path, next_token
 
-from ngram_trie.background import AnswerStore, Background, SuccessorTable, read_answers
-from ngram_trie.blend import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
-from ngram_trie.blend_index import BlendIndex
-from ngram_trie.budget import StepPrices
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.blend.budget import StepPrices
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.variants import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace
 from ngram_trie.ngram_tables import NgramTables
-from ngram_trie.replay import replay
-from ngram_trie.runner import part_hashes, split_missing
-from ngram_trie.traces import Trace
+from ngram_trie.prompt import Prompt
 
 ANSWERS = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), max_size=6)
 
@@ -37,7 +38,7 @@ def store_of(answers: list[list[int]], max_tokens: int = 4096, max_occurrences: 
 
 
 def shares_elsewhere(answers: list[list[int]], context: list[int], escape: int) -> tuple[dict[int, Fraction], Fraction]:
-    """What follows `context` in the answers, by the formula of `ngram_trie.ppm`, and what is left."""
+    """What follows `context` in the answers, by the formula of `ngram_trie.blend.ppm`, and what is left."""
     prob: dict[int, Fraction] = {}
     left = Fraction(1)
     for order in range(1, min(8, len(context)) + 1):
@@ -57,7 +58,7 @@ def shares_elsewhere(answers: list[list[int]], context: list[int], escape: int) 
 
 
 def blended(text: list[int], path: list[int], answers: list[list[int]], escape: int) -> dict[int, Fraction]:
-    """The whole formula of `ngram_trie.blend_index`, over answers."""
+    """The whole formula of `ngram_trie.blend.context_index`, over answers."""
     context = text + path
     kinds, places = len(set(text)), len(text)
     elsewhere = Counter(token for answer in answers for token in answer)

@@ -13,14 +13,15 @@ import torch
 from conftest import tiny_target
 from test_forced import TINY, one_thread, traces
 
-from ngram_trie import report
-from ngram_trie.bench import Steps, copy_bandwidth, differences, step_bytes
-from ngram_trie.config import PROJECT
 from ngram_trie.cost import CostCurve
-from ngram_trie.drafter import Prompt
+from ngram_trie.engines.step_costs import Steps, copy_bandwidth, step_bytes
+from ngram_trie.engines.traces import Trace
+from ngram_trie.files import PROJECT
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import RunManifest, read_records
-from ngram_trie.static import StaticTarget
-from ngram_trie.traces import Trace
+from ngram_trie.report import derive
+from ngram_trie.targets.check import differences
+from ngram_trie.targets.static import StaticTarget
 from scripts.bench_gpu import Bench, by_method, main, measure, parse, round_robin, targets
 
 __all__ = ["one_thread"]
@@ -61,7 +62,7 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
     records = list(read_records(folder / "forced" / "records.jsonl"))
     assert {record.method for record in records} == {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
     assert len(list(path for path in folder.rglob("*") if path.is_file())) <= 8
-    assert found["forced"]["title"] in report.write(folder / "forced")  # anywhere, later
+    assert found["forced"]["title"] in derive.write(folder / "forced")  # anywhere, later
 
 
 def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:

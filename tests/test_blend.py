@@ -17,14 +17,14 @@ from plain import PROMPTS, decode, greedy
 from replay import TRACES
 
 from ngram_trie import config as configuration
-from ngram_trie.blend import BlendDrafter
-from ngram_trie.blend_index import BlendIndex
-from ngram_trie.budget import StepPrices
-from ngram_trie.config import CONFIGS
+from ngram_trie.blend.budget import StepPrices
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.cost import assumed_curve
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import CONFIGS
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)

@@ -9,7 +9,7 @@ import pytest
 from conftest import tiny_target
 
 from ngram_trie.cost import CostCurve
-from ngram_trie.target import TargetModel
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 from scripts import calibrate
 from scripts.calibrate import binary_tree, measure_curve

@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from ngram_trie.case_study import DRAFTED, CaseStudy, case_figure, case_html, text_pieces
-from ngram_trie.figures import TEXT_WIDTH, save_figure
+from ngram_trie.report.case_study import DRAFTED, CaseStudy, case_figure, case_html, text_pieces
+from ngram_trie.report.figures import TEXT_WIDTH, save_figure
 
 # prefill "The", then " quick <b>" + " &" by drafts of two and one, " fox" alone, and a drafted line break
 CASE = CaseStudy(

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from baselines.checkpoints import fill, locate, read_tensors, weight_parts
+from ngram_trie.baselines.checkpoints import fill, locate, read_tensors, weight_parts
 
 NOT_CACHED = (
     "weights '{}' cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; "
@@ -61,7 +61,7 @@ def test_weights_are_a_folder_or_what_the_hub_gives_and_else_a_missing_part(
 ) -> None:
     assert locate(str(tmp_path)) == tmp_path
     assert weight_parts(str(tmp_path / "absent"), None, "how") == {tmp_path / "absent": "how"}
-    monkeypatch.setattr("baselines.checkpoints.snapshot_download", lambda *args, **options: str(tmp_path))
+    monkeypatch.setattr("ngram_trie.baselines.checkpoints.snapshot_download", lambda *args, **options: str(tmp_path))
     assert weight_parts("someone/weights", "abc", "how") == {tmp_path: "how"}
     monkeypatch.undo()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -76,6 +76,6 @@ def test_an_unreachable_hub_is_said_in_one_line(tmp_path: Path, monkeypatch: pyt
     with pytest.raises(FileNotFoundError) as error:
         locate("someone/nothing-of-this-name")
     assert str(error.value) == NOT_CACHED.format("someone/nothing-of-this-name")
-    monkeypatch.setattr("baselines.checkpoints.snapshot_download", mock.Mock(side_effect=RuntimeError()))
+    monkeypatch.setattr("ngram_trie.baselines.checkpoints.snapshot_download", mock.Mock(side_effect=RuntimeError()))
     with pytest.raises(FileNotFoundError, match=r"^weights 'a/b' cannot be loaded: RuntimeError; or give"):
         locate("a/b")

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay import TRACES
 
-from baselines.context_ngrams import ContextNgrams, context_ngrams
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces, select
+from ngram_trie.baselines.context_ngrams import ContextNgrams, context_ngrams
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from ngram_trie import cost
 from ngram_trie.cost import CostCurve, assumed_curve
-from ngram_trie.records import Failure, PhaseSeconds, PromptRecord, RunManifest
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.records import Failure, PromptRecord, RunManifest
 
 #: (1 + nodes / 5) x cached tokens / 100 seconds a step.
 CURVE = CostCurve("toy", [0, 10], [100, 200], [[1.0, 2.0], [3.0, 6.0]], [100, 200], [0.5, 1.5])

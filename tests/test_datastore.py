@@ -10,10 +10,10 @@ from conftest import tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
-from data import world
-from ngram_trie.drafter import Prompt
-from ngram_trie.traces import Trace
+from ngram_trie.baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
+from ngram_trie.data import world
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
 from scripts import build_datastore as script
 
 EMBEDDED = ["--tokenizer", str(script.MODEL)]

@@ -12,10 +12,10 @@ from conftest import VOCABULARY, Scripted, tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.prompt_lookup import PromptLookup
+from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 tokens = st.integers(0, VOCABULARY - 1)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 from doc_commands import Command, commands, lines_of
 
-from ngram_trie import doctor, shell
-from ngram_trie.config import PROJECT
+from ngram_trie.cli import doctor, shell
+from ngram_trie.files import PROJECT
 from scripts import reproduce_paper
 
 COMMANDS = commands()

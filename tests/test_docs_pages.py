@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.config import PROJECT, choices
+from ngram_trie.config import choices
+from ngram_trie.files import PROJECT
 from ngram_trie.records import read_records
 from scripts import run
 

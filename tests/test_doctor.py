@@ -15,8 +15,8 @@ from urllib.request import getproxies
 import huggingface_hub
 import pytest
 
-from ngram_trie import doctor as library
-from ngram_trie.doctor import Finding
+from ngram_trie.cli import doctor as library
+from ngram_trie.cli.doctor import Finding
 from scripts import doctor, reproduce_paper
 
 #: The real one; the tests go to no network.

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from replay import TRACES
 
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.prompt import Prompt
 
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 BOTH: list[Callable[..., Drafter]] = [NgramTrieDrafter, ReleasedNgramTrieDrafter]

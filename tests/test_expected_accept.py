@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ngram_trie.drafter import Prompt
-from ngram_trie.traces import Trace
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
 from scripts import expected_accept as script
 
 

@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines import arctic_suffix
-from ngram_trie.blend import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
-from ngram_trie.config import PROJECT, ConfigError
-from ngram_trie.drafter import Prompt
+from ngram_trie.baselines import arctic_suffix
+from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.config import ConfigError
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.explorer import Evidence, evidence, explore, token_texts, walk
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.site.explorer import Evidence, evidence, explore, token_texts, walk
 from scripts import explore as script
 from scripts.case_study import choose, recall
 

@@ -7,13 +7,13 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from data.bundled import BundledDataset
-from data.prompts import build_prompt
-from ngram_trie.config import PROJECT
+from ngram_trie.data.bundled import BundledDataset
+from ngram_trie.data.prompts import build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
-from ngram_trie.replay import replay
-from ngram_trie.target import load_tokenizer
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import PROJECT
+from ngram_trie.targets.load import load_tokenizer
 from scripts import case_study, time_split
 
 

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from ngram_trie import tables
-from ngram_trie.figures import (
+from ngram_trie.report import table1
+from ngram_trie.report.figures import (
     TEXT_WIDTH,
     accept_length_figure,
     heatmap_figure,
@@ -38,9 +38,9 @@ def rows(model: str = "toy", datasets: tuple[str, ...] = ("qa", "spec_bench_summ
             "speedup_high": speed * 1.1, "accept_length": accept, "num_prompts": 8, "protocol": protocol,
             "lossless": "control: 8/8" if method.startswith("hf") else "8/8",
         }
-        for protocol, (method, (speed, accept)), dataset in product(tables.metrics.PROTOCOLS, VALUES.items(), datasets)
+        for protocol, (method, (speed, accept)), dataset in product(table1.metrics.PROTOCOLS, VALUES.items(), datasets)
     ]  # fmt: skip
-    return pd.DataFrame(made, columns=tables.COLUMNS)
+    return pd.DataFrame(made, columns=table1.COLUMNS)
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])

@@ -10,11 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ngram_trie.blend import BlendDrafter
+from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.cost import assumed_curve
-from ngram_trie.drafter import Prompt
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import RunManifest
-from ngram_trie.traces import Trace
 from scripts import fit_blend as script
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9]

@@ -18,18 +18,21 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from baselines.sps import SpS
-from ngram_trie import backends, forced
-from ngram_trie.compact import refusal
-from ngram_trie.config import CONFIGS, PROJECT, ConfigError, build, check_values
+from ngram_trie.baselines.sps import SpS
+from ngram_trie.config import ConfigError, build, check_values
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.engines import forced
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import RecordWriter, read_records
-from ngram_trie.replay import replay
-from ngram_trie.static import StaticTarget
-from ngram_trie.target import TargetModel, load_model, random_model
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.targets import choose
+from ngram_trie.targets.compact import refusal
+from ngram_trie.targets.load import load_model, random_model
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import StaticTarget
 from scripts.run import measure
 
 ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
@@ -227,23 +230,23 @@ def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Pa
 
 def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
     config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
-    assert config.engine.backend == backends.settled(config) == "stock"
+    assert config.engine.backend == choose.settled(config) == "stock"
     config.engine.backend = "auto"
-    assert backends.settled(config) == "stock"
+    assert choose.settled(config) == "stock"
     config.model.device = "cuda"
-    assert backends.settled(config) == "static"
+    assert choose.settled(config) == "static"
     (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
-    assert backends.settled(config) == "stock"
+    assert choose.settled(config) == "stock"
     config.engine.backend = "static"
-    assert backends.settled(config) == "static"
+    assert choose.settled(config) == "static"
     with pytest.raises(ValueError, match="hidden_act=gelu"):
-        backends.make_target(random_model(str(files[0]), device="cpu"), config.engine)
+        choose.make_target(random_model(str(files[0]), device="cpu"), config.engine)
     config.engine.verify = "rows"
     with pytest.raises(ConfigError, match="verifies trees"):
         check_values(config)
     config.engine.backend = "auto"
     check_values(config)
-    assert backends.settled(config) == "stock"
+    assert choose.settled(config) == "stock"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -252,14 +255,14 @@ def test_a_static_backend_that_computes_something_else_here_is_refused(
 ) -> None:
     config = composed("engine.backend=static", "engine.max_draft=16")
     model = random_model(str(files[0]), dtype, "cpu", initializer_range=0.3)
-    assert isinstance(backends.make_target(model, config.engine), StaticTarget)
+    assert isinstance(choose.make_target(model, config.engine), StaticTarget)
 
     def broken(self: StaticTarget) -> None:
         self.network.sin = -self.network.sin
 
     monkeypatch.setattr(StaticTarget, "capture", broken)
     with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
-        backends.make_target(model, config.engine)
+        choose.make_target(model, config.engine)
 
 
 def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:

@@ -9,26 +9,25 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from hydra.utils import get_object
 from omegaconf import OmegaConf
 
-from ngram_trie import report
-from ngram_trie.config import CONFIGS, PROJECT, build, choices, named, resolve
+from ngram_trie.cli.overrides import composed
+from ngram_trie.config import build, choices, imported, named, resolve
 from ngram_trie.drafter import Drafter
-from ngram_trie.overrides import composed
-from ngram_trie.records import RunManifest, content_hash, read_records
-from ngram_trie.replay import replay
-from ngram_trie.runner import split_missing
-from ngram_trie.traces import read_traces
+from ngram_trie.engines.live import split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.files import CONFIGS, PROJECT, content_hash
+from ngram_trie.records import RunManifest, read_records
+from ngram_trie.report import derive
 
 RESULTS = PROJECT / "results"
 IDENTITIES = Path(__file__).parent / "golden" / "identities.json"
-RUNS = sorted(
-    path.parent for path in RESULTS.rglob("records.jsonl") if "local" not in path.relative_to(RESULTS).parts
-)
+RUNS = sorted(path.parent for path in RESULTS.rglob("records.jsonl") if "local" not in path.relative_to(RESULTS).parts)
 #: `num_draft=auto` weighed nodes by a cost curve that was measured again since.
 STEERED = {"blend", "blend_bigram", "blend_warm"}
 #: What a run writes in words and numbers. Figures depend on the fonts at hand.
@@ -41,13 +40,13 @@ def name_of(run: Path) -> str:
 
 @pytest.mark.parametrize("run", RUNS, ids=name_of)
 def test_committed_run_derives_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "CALIBRATIONS", (RESULTS / "embedded" / "calibration",))
+    monkeypatch.setattr(derive, "CALIBRATIONS", (RESULTS / "embedded" / "calibration",))
     derived = tmp_path / "run"
     derived.mkdir()
     for name in ("records.jsonl", "manifest.json", "quality.csv"):
         if (run / name).exists():
             shutil.copy(run / name, derived / name)
-    report.write(derived)
+    derive.write(derived)
     texts = [file for file in derived.rglob("*") if file.suffix in TEXTS]
     differing = [
         str(file.relative_to(derived))
@@ -59,8 +58,8 @@ def test_committed_run_derives_again(run: Path, tmp_path: Path, monkeypatch: pyt
 
 
 def recorded_methods(config: dict[str, Any]) -> dict[str, Drafter]:
-    """The methods of a recorded run that a replay repeats and whose parts are here: cold, or with a built store. One that
-    remembers answers has also met the live run's warm-up.
+    """The methods of a recorded run that a replay repeats and whose parts are here: cold, or with a built store. One
+    that remembers answers has also met the live run's warm-up.
     """
     whole = OmegaConf.create({"methods": {}, "grid": None, "method": None, **config})
     built = {name: build(part, f"method {name}") for name, part in named(whole, "method", "methods").items()}
@@ -118,7 +117,7 @@ def test_every_target_that_a_file_names_can_be_imported() -> None:
     found = set().union(*(targets(each) for each in [*manifests, *configs]))
     assert len(found) > 30
     for name in sorted(found):
-        assert callable(get_object(name)), name
+        assert callable(resolve_name(imported(name))), name
 
 
 if __name__ == "__main__":

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from data.hagrid import Hagrid
-from ngram_trie.config import CONFIGS, ConfigError, build
+from ngram_trie.config import ConfigError, build
+from ngram_trie.data.hagrid import Hagrid
+from ngram_trie.files import CONFIGS
 
 
 def answer(text: str, informative: int | None, attributable: int | None) -> dict:

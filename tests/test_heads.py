@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy, save_tensors
 from torch.nn.functional import silu
 
-from baselines.hydra import Hydra
-from baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
 from ngram_trie import Speculator
-from ngram_trie.target import TargetModel
+from ngram_trie.baselines.hydra import Hydra
+from ngram_trie.baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 from scripts.train_heads import scored
 

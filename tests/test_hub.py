@@ -9,8 +9,9 @@ import pandas as pd
 import pytest
 from omegaconf import OmegaConf
 
-from data.hub import HubDataset
-from ngram_trie.config import CONFIGS, ConfigError, build
+from ngram_trie.config import ConfigError, build
+from ngram_trie.data.hub import HubDataset
+from ngram_trie.files import CONFIGS
 
 pytest.importorskip("datasets")
 pytest.importorskip("pooch")

@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from tiny_bge import ROWS, save_tiny_bge
 from transformers import AutoModelForCausalLM, LlamaConfig
 
-from ngram_trie.target import load_model, load_tokenizer
+from ngram_trie.targets.load import load_model, load_tokenizer
 
 pytest.importorskip("datasets")
 pytest.importorskip("pooch")

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_decoding import plain_greedy
 
-from baselines.jacobi import Jacobi
+from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import check_replayable
-from ngram_trie.target import TargetModel
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 
 
 def test_guesses_are_the_choices_of_one_step_ago() -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ngram_trie import report
-from ngram_trie.config import PROJECT
-from ngram_trie.drafter import Prompt
-from ngram_trie.traces import Trace
+from ngram_trie.engines.traces import Trace
+from ngram_trie.files import PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.report import derive
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_jobs_write_their_own_shards_and_the_report_gathers_them(
     done = sweep(traces, shards, *launcher, f"hydra.sweep.dir={tmp_path / 'hydra'}")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in shards.iterdir()) == ["n4-2", "n4-3", "n8-2", "n8-3"]
-    report.gather(shards)
+    derive.gather(shards)
     table = pd.read_csv(shards / "table.csv")
     assert list(table.columns[-2:]) == ["n", "prefix_len"]
     assert len(table) == 4 * 3  # two categories and all of them
@@ -70,4 +70,4 @@ def test_jobs_write_their_own_shards_and_the_report_gathers_them(
 
 def test_what_is_no_sweep_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no runs"):
-        report.gather(tmp_path)
+        derive.gather(tmp_path)

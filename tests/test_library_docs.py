@@ -15,7 +15,7 @@ import pytest
 from docs_blocks import blocks, run_blocks
 
 from ngram_trie import Answer, speculative_generate
-from ngram_trie.config import PROJECT
+from ngram_trie.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
 EXAMPLES = ["rag_answer", "summary", "chat"]

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ngram_trie import config as configuration
 from ngram_trie import metrics
-from ngram_trie.config import CONFIGS
+from ngram_trie.files import CONFIGS
 from ngram_trie.records import PromptRecord, read_records
 from scripts import build_datastore, build_ngram_tables
 from scripts.run import measure

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ngram_trie import metrics
-from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.records import Failure, Lossless, PromptRecord
 
 PAPER = Path(__file__).parents[1] / "results" / "paper"
 

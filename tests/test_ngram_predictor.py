@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay import TRACES
 
-from baselines.ngram_predictor import BackoffTables, NgramPredictor, context_hash, expected_accepted
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces, select
+from ngram_trie.baselines.ngram_predictor import BackoffTables, NgramPredictor, context_hash, expected_accepted
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.prompt import Prompt
 
 needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)

@@ -16,15 +16,15 @@ from conftest import VOCABULARY, tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
+from ngram_trie.baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NoDraft
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace
+from ngram_trie.files import fingerprint
 from ngram_trie.ngram_tables import NgramTables
-from ngram_trie.replay import replay
-from ngram_trie.runner import part_hashes, split_missing
-from ngram_trie.target import fingerprint
-from ngram_trie.traces import Trace
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 from scripts.build_ngram_tables import build_tables, leading_bos, main, unigram_rankings
 
@@ -255,7 +255,7 @@ def test_the_script_builds_what_the_drafter_takes(tmp_path: Path, capsys: pytest
 
 
 def test_bos_is_asked_of_the_chat_template() -> None:
-    from ngram_trie.target import load_tokenizer
+    from ngram_trie.targets.load import load_tokenizer
 
     tokenizer = load_tokenizer("data/embedded/model")
     assert leading_bos(tokenizer) == tokenizer.bos_token_id

@@ -11,16 +11,17 @@ from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.bundled import BundledDataset
-from data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
-from data.noise import with_noise as noisy_datasets
-from data.prompts import Question, build_prompt
-from ngram_trie.config import CONFIGS, PROJECT, noise_settings
-from ngram_trie.drafter import Prompt
+from ngram_trie.config import NoiseSettings, noise_settings
+from ngram_trie.data.bundled import BundledDataset
+from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
+from ngram_trie.data.noise import with_noise as noisy_datasets
+from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
-from ngram_trie.noise import NoiseSettings, with_noise
-from ngram_trie.target import load_tokenizer
-from ngram_trie.traces import Trace, parse_trace
+from ngram_trie.engines.trace_noise import with_noise
+from ngram_trie.engines.traces import Trace, parse_trace
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.load import load_tokenizer
 
 
 @pytest.mark.parametrize("task", ["summarization", "rag", "open_qa", "attributed_qa"])

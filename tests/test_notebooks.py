@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ngram_trie.config import PROJECT
+from ngram_trie.files import PROJECT
 
 NOTEBOOKS = sorted((PROJECT / "notebooks").glob("*.ipynb"))
 

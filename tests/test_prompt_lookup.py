@@ -7,10 +7,10 @@ import pytest
 from llama_tokens import llama_tokenizer
 from replay import PLD_RECORDED, SHARED, TRACES, read_jsonl
 
-from baselines.prompt_lookup import PromptLookup
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.prompt import Prompt
 
 needs_traces = pytest.mark.skipif(not PLD_RECORDED.exists(), reason="needs the recorded answers of ../shared/traces")
 BOS, EOS = 1, 2

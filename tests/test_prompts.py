@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data.prompts import Question, build_prompt, build_prompts, set_template
-from ngram_trie.config import PROJECT
-from ngram_trie.drafter import Prompt
-from ngram_trie.runner import LaterTurn
-from ngram_trie.target import load_tokenizer
+from ngram_trie.data.prompts import Question, build_prompt, build_prompts, set_template
+from ngram_trie.files import PROJECT
+from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.targets.load import load_tokenizer
 
 SHARED = PROJECT.parent / "shared"
 TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"

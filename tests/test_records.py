@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord, RecordWriter, content_hash, read_records
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.files import content_hash
+from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, read_records
 
 
 def record(question: str = "q1", **fields: object) -> PromptRecord:

@@ -19,14 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_decoding import adversarial_tree
 
-from baselines.hf_generate import HFGenerate
-from baselines.prompt_lookup import PromptLookup
-from ngram_trie import config, replay, report, runner, sweeps
+from ngram_trie import config
+from ngram_trie.baselines.hf_generate import HFGenerate
+from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Prompt
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.engines import live as runner
+from ngram_trie.engines import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import PromptRecord, RecordWriter, RunManifest, read_records
-from ngram_trie.traces import Trace, read_traces
+from ngram_trie.report import derive, sweeps
 from ngram_trie.tree import DraftTree
 from scripts import run
 
@@ -300,7 +304,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     small = ["model.device=cpu", "measure.repeats=1", "measure.max_new_tokens=60", f"output={folder}"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(runner, "warm_up", lambda *_: None)  # nothing is timed here
-        patch.setattr(report, "write", lambda *_: "")
+        patch.setattr(derive, "write", lambda *_: "")
         run.measure(configured(*ALL_METHODS, *tasks, *small))
     yield folder
 
@@ -420,7 +424,7 @@ def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
     assert list(zip(table.dataset, table.num_prompts, strict=True)) == rows * 2
     assert list(table.method) == ["vanilla"] * 4 + ["pld"] * 4
     before = (tmp_path / "table.csv").read_bytes()
-    report.write(tmp_path)
+    derive.write(tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
 
 

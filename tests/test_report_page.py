@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ngram_trie.config import PROJECT
-from ngram_trie.page import audit, checks, claims, sections
-from ngram_trie.page.render import note, report_page
-from ngram_trie.page.sources import LOCAL, Entry, Results, entry, frame_table, read_markdown
+from ngram_trie.files import PROJECT
+from ngram_trie.site import audit, checks, claims, sections
+from ngram_trie.site.gathered import LOCAL, Entry, Results, entry, frame_table, read_markdown
+from ngram_trie.site.render import note, report_page
 from scripts import report as script
 
 RESULTS = PROJECT / "results"

@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ngram_trie import figures, quality, report
-from ngram_trie.records import PhaseSeconds, PromptRecord, RecordWriter, RunManifest
+from ngram_trie import quality
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
+from ngram_trie.report import derive, figures
 
 #: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
 STEPS = {"clean": 4, "paragraph": 3, "passages": 2}
@@ -54,11 +56,11 @@ class Asked:
 
 def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", ["rag"], [])
-    assert "quality" not in report.write(folder)
+    assert "quality" not in derive.write(folder)
     asked = {("rag", "1", 0): Asked(answers=("Paris",)), ("rag", "2", 0): Asked(answers=("Rome",))}
-    report.write_quality(folder, asked, lambda ids: "Paris it is.")
+    derive.write_quality(folder, asked, lambda ids: "Paris it is.")
     assert pd.read_csv(folder / "quality.csv").contains.tolist() == [1, 1, 0, 0]
-    text = report.write(folder)
+    text = derive.write(folder)
     assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")
     page = (folder / "table.md").read_text(encoding="utf-8")
     # F1 of "paris it is" with "paris": precision 1/3, recall 1, so 1/2; with "rome" 0
@@ -70,14 +72,14 @@ def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
 
 def test_readings_come_with_table_1(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", ["rag"], [1])
-    assert "Readings side by side" in report.write(folder)
+    assert "Readings side by side" in derive.write(folder)
     rows = pd.read_csv(folder / "readings.csv")
     assert rows.reading.tolist() == ["released", "corrected"] * 2 and set(rows.source) == {"measured"}
 
 
 def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
-    text = report.write(folder)
+    text = derive.write(folder)
     assert {path.name for path in (folder / "table4").iterdir()} == {
         "table.csv", "table.md", "table.tex", "table.txt", "figure.png",
     }  # fmt: skip
@@ -102,7 +104,7 @@ def test_table_4_live(tmp_path: Path) -> None:
 
 def test_table_4_replayed(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "replay", NOISY, [4])
-    report.write(folder)
+    derive.write(folder)
     frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
     assert frame.accept_length["ngram_trie", "passages", "all"] == 2
     assert (
@@ -114,14 +116,14 @@ def test_table_4_replayed(tmp_path: Path) -> None:
 
 def test_table_4_is_made_only_where_it_is_asked_for(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [])
-    report.write(folder)
+    derive.write(folder)
     assert not (folder / "table4").exists()
 
 
 def test_a_run_in_which_everything_failed_has_no_quality(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", ["rag"], [])
     (folder / "quality.csv").write_text(",".join([*quality.KEYS, *quality.MEASURES]) + "\n", encoding="utf-8")
-    assert "quality" not in report.write(folder)
+    assert "quality" not in derive.write(folder)
     assert pd.read_csv(folder / "table.csv").contains.isna().all()
 
 

@@ -11,11 +11,11 @@ import pytest
 from conftest import tiny_target
 from test_ngrammys import SMALL
 
-from ngram_trie import figures
-from ngram_trie.drafter import Prompt
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import PromptRecord
-from ngram_trie.rows import RowsTarget, paths_of
-from ngram_trie.traces import Trace
+from ngram_trie.report import figures
+from ngram_trie.targets.rows import RowsTarget, paths_of
 from scripts import build_ngram_tables
 from scripts import reproduce_ngrammys as script
 

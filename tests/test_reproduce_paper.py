@@ -15,7 +15,7 @@ import pytest
 from hub_server import HubServer, Repository
 from hydra import compose, initialize_config_dir
 
-from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.files import CONFIGS, PROJECT
 from scripts import build_datastore, reproduce_paper
 
 PARTS = PROJECT / "data" / "embedded"

@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replay import TRACES, datastores_of_other_answers
 
-from baselines.datastore import build_datastore
-from baselines.rest import REST
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.runner import part_hashes, split_missing
-from ngram_trie.traces import read_traces
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.baselines.rest import REST
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=1, max_size=4).filter(any)

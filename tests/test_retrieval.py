@@ -24,12 +24,12 @@ from omegaconf import DictConfig, OmegaConf
 from tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
 from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
-from data.retrieval.corpus import Corpus
-from data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
-from data.retrieval.questions import read_questions
-from data.retrieval.recall import first_hit
-from data.retrieval.rerankers import CrossEncoder, KeepOrder, LateInteraction, order
 from ngram_trie import config as configuration
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
+from ngram_trie.data.retrieval.questions import read_questions
+from ngram_trie.data.retrieval.recall import first_hit
+from ngram_trie.data.retrieval.rerankers import CrossEncoder, KeepOrder, LateInteraction, order
 from ngram_trie.records import RunManifest
 from scripts import build_index, retrieve
 
@@ -459,7 +459,7 @@ def test_retrieval_goes_on_after_a_kill(
     for name, whole in (("contexts.jsonl", 4), ("places.jsonl", 3)):
         lines = (ran / "out" / name).read_text(encoding="utf-8").splitlines(keepends=True)
         (tmp_path / "out" / name).write_text("".join(lines[:whole]) + lines[whole][:7], encoding="utf-8")
-    monkeypatch.setattr("data.retrieval.index.IvfPq.search", lambda *_: pytest.fail("searched again"))
+    monkeypatch.setattr("ngram_trie.data.retrieval.index.IvfPq.search", lambda *_: pytest.fail("searched again"))
     retrieve.retrieve(tiny(bge, passages, questions, tmp_path, f"folder={ran / 'index'}"))
     for name in ("contexts.jsonl", "places.jsonl", "recall.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (ran / "out" / name).read_bytes()

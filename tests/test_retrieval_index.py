@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from data.retrieval import estimate, index, vectors
-from data.retrieval.estimate import Estimate
-from data.retrieval.index import Flat, IndexSettings, IvfPq, sample_rows
-from data.retrieval.recall import first_hit
-from data.retrieval.vectors import VectorStore
+from ngram_trie.data.retrieval import estimate, index, vectors
+from ngram_trie.data.retrieval.estimate import Estimate
+from ngram_trie.data.retrieval.index import Flat, IndexSettings, IvfPq, sample_rows
+from ngram_trie.data.retrieval.recall import first_hit
+from ngram_trie.data.retrieval.vectors import VectorStore
 from ngram_trie.quality import has_answer, normalize
 from scripts import bench_index
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from ngram_trie.config import ConfigError, check_values
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.rows import RowsTarget, paths_of
-from ngram_trie.target import TargetModel
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.rows import RowsTarget, paths_of
 from ngram_trie.tree import DraftTree
 from scripts.reproduce_ngrammys import compose
 

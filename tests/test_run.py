@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
-from ngram_trie import tables
-from ngram_trie.config import CONFIGS, PROJECT
+from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.records import read_records
+from ngram_trie.report import table1
 from scripts.run import cached_model, cli, measure
 
 SMALL = [
@@ -57,7 +57,7 @@ def test_one_cell_writes_everything(finished: Path) -> None:
     assert manifest["config"]["method"]["num_draft"] == 8
     assert "threads" in manifest["device"]
     table = pd.read_csv(finished / "table.csv")
-    assert list(table.columns) == tables.COLUMNS
+    assert list(table.columns) == table1.COLUMNS
     assert set(table.protocol) == {"corrected", "released"}
     assert table[table.method == "vanilla"].speedup.eq(1).all()
 

@@ -10,13 +10,15 @@ import pytest
 import torch
 from conftest import tiny_target
 
-from baselines.hf_generate import HFGenerate
-from ngram_trie import metrics, runner
+from ngram_trie import metrics
+from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.records import RecordWriter, RunManifest, content_hash, read_records
-from ngram_trie.target import TargetModel
+from ngram_trie.engines import live
+from ngram_trie.files import content_hash
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import RecordWriter, RunManifest, read_records
+from ngram_trie.targets.model import TargetModel
 
 METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
 
@@ -29,15 +31,15 @@ def load_tiny(path: str, revision: str | None) -> TargetModel:
     return tiny_target(path)
 
 
-def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> runner.Run:
-    decoders = runner.bind_methods(methods, tiny_target("llama"), load_tiny)
+def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> live.Run:
+    decoders = live.bind_methods(methods, tiny_target("llama"), load_tiny)
     prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
-    return runner.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
+    return live.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
 
 
-def measured(run: runner.Run, folder: Path) -> list:
+def measured(run: live.Run, folder: Path) -> list:
     with RecordWriter(folder / "records.jsonl", run.id) as writer:
-        runner.measure(run, tiny_target("llama"), writer)
+        live.measure(run, tiny_target("llama"), writer)
     return list(read_records(folder / "records.jsonl"))
 
 
@@ -67,25 +69,25 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
 
 def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
     def manifest(**config: int) -> RunManifest:
-        return runner.device_manifest(config, "model", "prompts", tiny_target("llama").device)
+        return live.device_manifest(config, "model", "prompts", tiny_target("llama").device)
 
-    runner.open_run(tmp_path, manifest(n=1))
-    runner.open_run(tmp_path, manifest(n=1))
+    live.open_run(tmp_path, manifest(n=1))
+    live.open_run(tmp_path, manifest(n=1))
     with pytest.raises(FileExistsError, match="force=true"):
-        runner.open_run(tmp_path, manifest(n=2))
+        live.open_run(tmp_path, manifest(n=2))
     for other in ({"commit": "other code"}, {"device": "other machine"}):
         with pytest.raises(FileExistsError, match="other"):
-            runner.open_run(tmp_path, dataclasses.replace(manifest(n=1), **other))
-    runner.open_run(tmp_path, manifest(n=2), force=True)
+            live.open_run(tmp_path, dataclasses.replace(manifest(n=1), **other))
+    live.open_run(tmp_path, manifest(n=2), force=True)
     assert RunManifest.read(tmp_path / "manifest.json").config == {"n": 2}
 
 
 def test_the_run_is_what_its_manifest_hashes() -> None:
     device = tiny_target("llama").device
-    one = runner.device_manifest({"n": 1}, "model", "prompts", device)
+    one = live.device_manifest({"n": 1}, "model", "prompts", device)
     assert one.run == content_hash({"config": {"n": 1}, "model": "model", "prompts": "prompts"})
-    assert runner.device_manifest({"n": 1}, "model", "others", device).run != one.run
-    assert runner.device_manifest({"n": 1}, "retrained", "prompts", device).run != one.run
+    assert live.device_manifest({"n": 1}, "model", "others", device).run != one.run
+    assert live.device_manifest({"n": 1}, "retrained", "prompts", device).run != one.run
 
 
 class Lying(SpeculativeDecoder):
@@ -102,8 +104,8 @@ def test_a_method_that_changes_the_output_ends_the_run_with_an_error(tmp_path: P
     run.methods["ngram_trie"] = Lying(tiny_target("llama"), NoDraft())  # type: ignore[index]
     records = measured(run, tmp_path)
     assert len(records) == 18
-    with pytest.raises(runner.LosslessError, match="ngram_trie on q0 from token 5"):
-        runner.check_lossless(records)
+    with pytest.raises(live.LosslessError, match="ngram_trie on q0 from token 5"):
+        live.check_lossless(records)
     assert metrics.lossless(metrics.to_frame([r for r in records if r.method == "ngram_trie"])) == "0/3, 3 DIFFERENT"
 
 
@@ -130,7 +132,7 @@ class Guesser(NoDraft):
 def test_a_method_with_a_model_of_its_own_is_compared_with_that_models_vanilla(tmp_path: Path) -> None:
     records = measured(make_run({"vanilla": NoDraft(), "own": Guesser()}), tmp_path)
     assert [r.method for r in records[:3]] == ["vanilla", "own_vanilla", "own"]
-    assert runner.decoder_names({"vanilla": NoDraft(), "own": Guesser()}) == ["vanilla", "own_vanilla", "own"]
+    assert live.decoder_names({"vanilla": NoDraft(), "own": Guesser()}) == ["vanilla", "own_vanilla", "own"]
     outputs = {r.method: r.output_ids for r in records if r.repeat == 0 and r.question_id == "q0"}
     assert outputs["own"] == outputs["own_vanilla"] != outputs["vanilla"]
     assert {r.method: r.baseline for r in records} == {
@@ -158,18 +160,18 @@ class Needy(NoDraft):
 
 def test_a_missing_part_is_named_and_the_other_methods_stay(tmp_path: Path) -> None:
     methods = {"vanilla": NoDraft(), "needy": Needy(tmp_path / "absent"), "fed": Needy(tmp_path)}
-    there, missing = runner.split_missing(methods)
+    there, missing = live.split_missing(methods)
     assert list(there) == ["vanilla", "fed"]
     assert missing == {"needy": f"{tmp_path / 'absent'}: not there; run `make it`"}
     (tmp_path / "config.json").write_text("1")
-    before = runner.part_hashes(there)
+    before = live.part_hashes(there)
     (tmp_path / "config.json").write_text("2")
-    assert before.keys() == {"fed"} and before != runner.part_hashes(there)
+    assert before.keys() == {"fed"} and before != live.part_hashes(there)
 
 
 def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
     with pytest.raises(TypeError, match="neither"):
-        runner.bind_methods({"vanilla": object()}, tiny_target("llama"), load_tiny)
+        live.bind_methods({"vanilla": object()}, tiny_target("llama"), load_tiny)
 
 
 @pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])
@@ -222,7 +224,7 @@ def test_verdicts_in_half_precision() -> None:
 
     def verdict(*output: int) -> str:
         result = dataclasses.replace(truth, output_ids=list(output))
-        return runner.compare(result, truth.output_ids, text, target).verdict
+        return live.compare(result, truth.output_ids, text, target).verdict
 
     before, after = truth.output_ids[:2], truth.output_ids[3:]
     assert verdict(*truth.output_ids) == "identical"
@@ -236,7 +238,7 @@ def test_later_turns_follow_vanillas_answers_and_resume(tmp_path: Path) -> None:
         ids = np.concatenate([np.resize(np.arange(3, 9), 20), *answers]).astype(np.int64)
         return Prompt(ids, {}, "toy", "q", len(answers))
 
-    later = runner.LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
+    later = live.LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
     run = dataclasses.replace(make_run(), prompts={"toy": [build([]), later]})
     records = measured(run, tmp_path)
     answer = next(r for r in records if r.method == "vanilla" and r.turn == 0).output_ids
@@ -249,7 +251,7 @@ def test_later_turns_follow_vanillas_answers_and_resume(tmp_path: Path) -> None:
 
 
 def test_a_turn_after_a_failed_one_is_a_failure(tmp_path: Path) -> None:
-    later = runner.LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
+    later = live.LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
     run = dataclasses.replace(make_run(), prompts={"toy": [prompt("long", 400), later]})
     records = measured(run, tmp_path)
     kinds = {(r.turn, r.failure.kind) for r in records if r.failure}

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from replay import TRACES, datastores_of_other_answers
 
-from baselines.datastore import build_datastore
-from baselines.sam import SAMDecoding, SuffixAutomaton
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import read_traces
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.baselines.sam import SAMDecoding, SuffixAutomaton
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
 
 # BOS, a template, a context 10..15 within the user's turn 20 10..15 21, the template's end.
 PROMPT = Prompt(np.array([1, 5, 20, 10, 11, 12, 13, 14, 15, 21, 6]), {"user": (2, 10), "context": (3, 9)})

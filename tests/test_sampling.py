@@ -18,10 +18,10 @@ from transformers.generation import logits_process
 
 from ngram_trie import Speculator
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NoDraft
-from ngram_trie.rows import paths_of
-from ngram_trie.sampling import OF_LOGITS, OF_TEXT, LogitsSampler, first_of_path
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.rows import paths_of
+from ngram_trie.targets.sampling import OF_LOGITS, OF_TEXT, LogitsSampler, first_of_path
 from ngram_trie.tree import DraftTree
 
 pytestmark = pytest.mark.usefixtures("one_thread")

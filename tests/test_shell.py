@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie import overrides, shell
-from ngram_trie.config import CONFIGS, ConfigError, choices
+from ngram_trie.cli import overrides, shell
+from ngram_trie.config import ConfigError, choices
+from ngram_trie.files import CONFIGS
 from scripts import run
 
 

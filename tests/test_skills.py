@@ -8,8 +8,8 @@ import re
 
 import pytest
 
-from data import skills
-from data.bundled import BundledDataset
+from ngram_trie.data import skills
+from ngram_trie.data.bundled import BundledDataset
 
 
 @pytest.mark.parametrize("task", skills.TASKS)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy
 
-from baselines.space import Space
-from ngram_trie.drafter import Prompt
+from ngram_trie.baselines.space import Space
+from ngram_trie.prompt import Prompt
 from scripts.train_space import with_masks
 
 MASK = VOCABULARY - 1

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from data.spec_bench import WARMUP, SpecBench
-from ngram_trie.config import CONFIGS, PROJECT, ConfigError, build
+from ngram_trie.config import ConfigError, build
+from ngram_trie.data.spec_bench import WARMUP, SpecBench
+from ngram_trie.files import CONFIGS, PROJECT
 
 PUBLISHED = PROJECT.parent / "shared" / "spec_bench" / "question.jsonl"
 ROWS = [

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from plain import PROMPTS, decode, greedy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from baselines.sps import SpS
-from ngram_trie import Speculator, replay
-from ngram_trie.drafter import Prompt
-from ngram_trie.target import TargetModel
-from ngram_trie.traces import Trace
+from ngram_trie import Speculator
+from ngram_trie.baselines.sps import SpS
+from ngram_trie.engines import replay
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 
 
 def save_draft(folder: Path, vocab_size: int = VOCABULARY, positions: int = 160) -> str:

@@ -16,12 +16,12 @@ from plain import greedy
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
-from ngram_trie.compact import refusal
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.static import ATTENTION, StaticTarget, Step, attend_tree, attended
-from ngram_trie.target import TargetModel
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.compact import refusal
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import ATTENTION, StaticTarget, Step, attend_tree, attended
 from ngram_trie.tree import DraftTree
 
 SHAPE: dict[str, Any] = {

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from replay import TRACES
 
-from baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import replay
-from ngram_trie.traces import read_traces
+from ngram_trie.baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 # BOS, a template, a context 10..15 within the user's turn 20 10..15 21, the template's end.

@@ -10,11 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ngram_trie import report, sweeps
 from ngram_trie.cost import CostCurve, assumed_curve
-from ngram_trie.markup import Block, markdown
-from ngram_trie.records import Failure, PhaseSeconds, PromptRecord, RecordWriter, RunManifest
-from ngram_trie.tables import PAPER
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.files import PAPER
+from ngram_trie.records import Failure, PromptRecord, RecordWriter, RunManifest
+from ngram_trie.report import derive, sweeps
+from ngram_trie.report.markup import Block, markdown
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
@@ -317,7 +318,7 @@ def tables_of(*numbers: int) -> set[str]:
 
 def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "live", "live", NUMBERS, [2, 5, 6, 3, 1])
-    text = report.write(folder)
+    text = derive.write(folder)
     assert files(folder) >= tables_of(2, 5, 6) | {"accept_length.png", "speedup.png", "trie_ms.png"}
     assert not any(name.startswith(("table3", "table1/")) for name in files(folder))
     table = pd.read_csv(folder / "table.csv")
@@ -343,7 +344,7 @@ def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> No
 
 def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "replay", "replay", {"num_draft": [4, 8, 16]}, [3])
-    text = report.write(folder)
+    text = derive.write(folder)
     assert files(folder) >= tables_of(3) | {"accept_length.png", "predicted_speedup.png", "accept_lengths.csv"}
     assert not {"speedup.png", "trie_ms.png"} & files(folder)
     table = pd.read_csv(folder / "table.csv")
@@ -358,7 +359,7 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     assert "Table 3, qwen2-7b-instruct" in page and "predicted speedup" in text
     # The same again, byte for byte.
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    report.write(folder)
+    derive.write(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
 
 
@@ -368,7 +369,7 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
 @pytest.mark.parametrize("engine", ["live", "replay"])
 def test_any_field_may_be_swept(engine: str, grid: dict[str, list[Any]], tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", engine, grid, [2, 3, 5, 6])
-    report.write(folder)
+    derive.write(folder)
     (field, values) = next(iter(grid.items()))
     table = pd.read_csv(folder / "table.csv")
     assert table[field].tolist() == [value for value in values for _ in range(3)]
@@ -378,13 +379,13 @@ def test_any_field_may_be_swept(engine: str, grid: dict[str, list[Any]], tmp_pat
 def test_a_grid_over_nothing_keeps_its_rows(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "replay", NUMBERS, [2])
     (folder / "records.jsonl").write_text("")
-    report.write(folder, None, ["nothing"])
+    derive.write(folder, None, ["nothing"])
     table = pd.read_csv(folder / "table.csv")
     assert table.dataset.tolist() == ["nothing", "all"] * 6 and table.num_prompts.eq(0).all()
 
 
 def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
-    assert report.curve_for(RunManifest.read(folder / "manifest.json")) == assumed_curve(q0=4)
+    assert derive.curve_for(RunManifest.read(folder / "manifest.json")) == assumed_curve(q0=4)
     live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
-    assert report.curve_for(RunManifest.read(live / "manifest.json")) is None  # nobody measured this model
+    assert derive.curve_for(RunManifest.read(live / "manifest.json")) is None  # nobody measured this model

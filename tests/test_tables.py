@@ -9,8 +9,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ngram_trie import markup, quality, tables
-from ngram_trie.records import Failure, Lossless, PhaseSeconds, PromptRecord
+from ngram_trie import quality
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.records import Failure, Lossless, PromptRecord
+from ngram_trie.report import markup, table1
 
 METHODS = ["vanilla", "slow", "fast", "outside_loop"]
 SECONDS = {"vanilla": 4.0, "slow": 8.0, "fast": 2.0, "outside_loop": 3.2}
@@ -48,15 +50,15 @@ def records(model: str = "toy", repeats: int = 1, datasets: tuple[str, ...] = ("
 
 def both(**kwargs: object) -> pd.DataFrame:
     made = records(**kwargs)  # type: ignore[arg-type]
-    return pd.concat([tables.table1(made, p, "toy", "toy_cpu, 2 cores", METHODS) for p in ("corrected", "released")])
+    return pd.concat([table1.table1(made, p, "toy", "toy_cpu, 2 cores", METHODS) for p in ("corrected", "released")])
 
 
 def rendered(render: Callable[..., str], frame: pd.DataFrame, num_repeats: int = 1) -> str:
-    return render(list(tables.measured_blocks(frame, num_repeats)), list(tables.paper_blocks()))
+    return render(list(table1.measured_blocks(frame, num_repeats)), list(table1.paper_blocks()))
 
 
 def test_columns_and_order_of_rows() -> None:
-    frame = tables.table1(records(), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
+    frame = table1.table1(records(), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
     assert list(frame.columns) == [
         "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
         "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
@@ -68,14 +70,14 @@ def test_columns_and_order_of_rows() -> None:
 
 
 def test_values_by_hand() -> None:
-    frame = tables.table1(records(), "corrected", "toy", "cpu").set_index(["method", "dataset"])
+    frame = table1.table1(records(), "corrected", "toy", "cpu").set_index(["method", "dataset"])
     fast = frame.loc["fast", "all"]
     assert (fast.speedup, fast.speedup_low, fast.speedup_high) == (2.0, 2.0, 2.0)
     assert fast.tokens_per_second == 15 / (2 + 4 + 4)
     assert (fast.num_prompts, fast.num_failures, fast.lossless) == (3, 1, "3/3")
     assert frame.loc[("outside_loop", "all"), "speedup"] == pytest.approx(1.25)
     assert frame.loc[("slow", "qa"), "state"] == "preloaded"
-    released = tables.table1(records(), "released", "toy", "cpu").set_index(["method", "dataset"])
+    released = table1.table1(records(), "released", "toy", "cpu").set_index(["method", "dataset"])
     assert released.loc[("fast", "qa"), "speedup"] == (8 - 1) / (4 - 1)
     assert released.loc[("fast", "qa"), "accept_length"] == (1 + 4) / 2
     assert released.loc[("fast", "qa"), "num_prompts"] == 1
@@ -84,14 +86,14 @@ def test_values_by_hand() -> None:
 def test_other_models_are_left_out_and_an_unknown_one_refused() -> None:
     mixed = [*records("toy"), *records("other")]
     pd.testing.assert_frame_equal(
-        tables.table1(mixed, "corrected", "toy", "cpu"), tables.table1(records(), "corrected", "toy", "cpu")
+        table1.table1(mixed, "corrected", "toy", "cpu"), table1.table1(records(), "corrected", "toy", "cpu")
     )
     with pytest.raises(ValueError, match=r"'tiny'.*'other', 'toy'"):
-        tables.table1(mixed, "corrected", "tiny", "cpu")
+        table1.table1(mixed, "corrected", "tiny", "cpu")
 
 
 def test_a_method_without_records_gets_an_empty_row() -> None:
-    frame = tables.table1(records(), "corrected", "toy", "cpu", ["vanilla", "missing"])
+    frame = table1.table1(records(), "corrected", "toy", "cpu", ["vanilla", "missing"])
     row = frame[frame.method == "missing"].iloc[-1]
     assert pd.isna(row.speedup) and row.num_prompts == 0
     assert "| missing | - |" in rendered(markup.markdown, frame)
@@ -117,20 +119,20 @@ def test_measured_and_published_stay_apart(tmp_path: Path) -> None:
         assert "not comparable line by line" in " ".join(after.split())
         assert after.index("vicuna-7b") < after.index("llama-2-7b") < after.index("llama-3-8b")
         assert "cells average 1.35x, the paper prints 1.50x" in " ".join(after.split())
-    blocks = list(tables.measured_blocks(frame, 1))
+    blocks = list(table1.measured_blocks(frame, 1))
     assert "corrected protocol" in markup.write(tmp_path / "new", frame, blocks)
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
         "table.csv", "table.md", "table.tex", "table.txt",
     ]  # fmt: skip
     read = pd.read_csv(tmp_path / "new" / "table.csv")
-    assert list(read.columns) == tables.COLUMNS
+    assert list(read.columns) == table1.COLUMNS
     assert set(read.model) == {"toy"} and list(read.protocol.unique()) == ["corrected", "released"]
 
 
 @pytest.mark.parametrize("methods", [METHODS, ["vanilla", "missing"]])
 def test_tables_can_be_drawn_again_from_the_csv(tmp_path: Path, methods: list[str]) -> None:
-    frame = tables.table1(records(), "corrected", "toy", "cpu", methods)
-    markup.write(tmp_path, frame, list(tables.measured_blocks(frame, 1)), list(tables.paper_blocks()))
+    frame = table1.table1(records(), "corrected", "toy", "cpu", methods)
+    markup.write(tmp_path, frame, list(table1.measured_blocks(frame, 1)), list(table1.paper_blocks()))
     again = rendered(markup.markdown, pd.read_csv(tmp_path / "table.csv"))
     assert again == (tmp_path / "table.md").read_text(encoding="utf-8")
 
@@ -178,8 +180,8 @@ def scores(**changed: float) -> pd.DataFrame:
 
 
 def test_quality_is_a_mean_over_prompts_in_rows_of_the_corrected_protocol() -> None:
-    frame = tables.with_quality(both(), scores())
-    assert list(frame.columns) == tables.COLUMNS
+    frame = table1.with_quality(both(), scores())
+    assert list(frame.columns) == table1.COLUMNS
     assert frame[frame.protocol == "released"][list(quality.MEASURES)].isna().all(axis=None)
     rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
     assert rows.contains["vanilla", "qa"] == 0.5 and pd.isna(rows.contains["vanilla", "rag"])
@@ -190,8 +192,8 @@ def test_quality_is_a_mean_over_prompts_in_rows_of_the_corrected_protocol() -> N
 
 def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> None:
     made = [record for method in METHODS[::-1] for record in records() if record.method == method]
-    frame = pd.concat([tables.table1(made, p, "toy", "cpu") for p in ("corrected", "released")])
-    [block] = tables.quality_blocks(tables.with_quality(frame, scores()), scores())
+    frame = pd.concat([table1.table1(made, p, "toy", "cpu") for p in ("corrected", "released")])
+    [block] = table1.quality_blocks(table1.with_quality(frame, scores()), scores())
     assert block.columns == ["qa: contains", "rag: ROUGE-L"]
     assert list(block.rows) == ["vanilla", "outside_loop†", "fast", "slow (preloaded)"]
     text = markup.markdown([block])
@@ -205,7 +207,7 @@ def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> Non
 
 def test_a_method_whose_answers_are_worse_is_named_with_how_much() -> None:
     changed = scores(fast=0.5, slow=1.0)
-    [block] = tables.quality_blocks(tables.with_quality(both(), changed), changed)
+    [block] = table1.quality_blocks(table1.with_quality(both(), changed), changed)
     assert block.notes[1].endswith("measured here: slow, outside_loop.")
     # (0.5 + 0) / 2 against (1 + 0) / 2
     assert block.notes[2] == "Means that differ from vanilla's, in percentage points: fast qa contains -25.00."
@@ -214,15 +216,15 @@ def test_a_method_whose_answers_are_worse_is_named_with_how_much() -> None:
 def test_a_method_is_compared_with_the_vanilla_that_it_brings() -> None:
     made = [replace(r, baseline="slow") if r.method == "fast" else r for r in records()]
     changed = scores(fast=0.5, slow=0.5)
-    frame = tables.with_quality(tables.table1(made, "corrected", "toy", "cpu", METHODS), changed)
-    [block] = tables.quality_blocks(frame, changed)
+    frame = table1.with_quality(table1.table1(made, "corrected", "toy", "cpu", METHODS), changed)
+    [block] = table1.quality_blocks(frame, changed)
     assert block.notes[1].endswith("measured here: fast, outside_loop.")
     assert block.notes[2].endswith("in percentage points: slow qa contains -25.00.")
 
 
 def test_without_anything_to_compare_with_there_is_no_quality_block() -> None:
     nothing = scores().assign(contains=float("nan"), rouge_l=float("nan"))
-    assert list(tables.quality_blocks(tables.with_quality(both(), nothing), nothing)) == []
+    assert list(table1.quality_blocks(table1.with_quality(both(), nothing), nothing)) == []
 
 
 # ---- readings --------------------------------------------------------------------------------------------------------
@@ -237,12 +239,12 @@ def as_in_the_paper() -> pd.DataFrame:
         for r in records(VICUNA, datasets=("spec_bench_rag", "qa"))
     ]
     methods = ["vanilla", "slow", "ngram_trie", "outside_loop"]
-    return pd.concat([tables.table1(made, p, VICUNA, "cpu", methods) for p in ("corrected", "released")])
+    return pd.concat([table1.table1(made, p, VICUNA, "cpu", methods) for p in ("corrected", "released")])
 
 
 def test_three_readings_of_a_cell() -> None:
-    rows = tables.readings(as_in_the_paper())
-    assert list(rows.columns) == tables.READING_COLUMNS
+    rows = table1.readings(as_in_the_paper())
+    assert list(rows.columns) == table1.READING_COLUMNS
     cell = rows[(rows.method == "ngram_trie") & (rows.dataset == "spec_bench_rag")].set_index("reading")
     assert list(cell.index) == ["paper", "released", "corrected"]
     assert list(cell.source) == ["published", "measured", "measured"]
@@ -256,12 +258,12 @@ def test_three_readings_of_a_cell() -> None:
 
 def test_readings_stand_side_by_side_under_a_heading_of_their_own() -> None:
     frame = as_in_the_paper()
-    block = tables.readings_block(frame)
+    block = table1.readings_block(frame)
     assert block.columns == [
         "spec_bench_rag: paper", "spec_bench_rag: released", "spec_bench_rag: corrected", "qa: released",
         "qa: corrected",
     ]  # fmt: skip
-    measured, published = list(tables.measured_blocks(frame, 1)), list(tables.paper_blocks())
+    measured, published = list(table1.measured_blocks(frame, 1)), list(table1.paper_blocks())
     text = markup.markdown(measured, published, compared=[block])
     before, after = text.split(f"## {markup.COMPARED_HEADING}")
     assert "3.48x" not in before
@@ -276,10 +278,10 @@ def test_readings_stand_side_by_side_under_a_heading_of_their_own() -> None:
 
 
 def test_a_model_that_the_paper_has_not_is_shown_in_both_readings_of_this_run() -> None:
-    block = tables.readings_block(both())
+    block = table1.readings_block(both())
     assert block.columns == ["qa: released", "qa: corrected", "rag: released", "rag: corrected"]
     assert block.notes[-1] == "The paper's Table 1 has no cell of toy on these datasets."
-    assert set(tables.readings(both()).source) == {"measured"}
+    assert set(table1.readings(both()).source) == {"measured"}
 
 
 # ---- contexts --------------------------------------------------------------------------------------------------------
@@ -287,19 +289,19 @@ def test_a_model_that_the_paper_has_not_is_shown_in_both_readings_of_this_run() 
 
 def test_every_context_has_an_all_of_its_own() -> None:
     made = records(datasets=("rag+passages", "qa", "rag", "qa+passages"))
-    frame = tables.table1(made, "corrected", "toy", "cpu", METHODS)
+    frame = table1.table1(made, "corrected", "toy", "cpu", METHODS)
     assert list(frame.dataset) == ["qa", "rag", "all", "rag+passages", "qa+passages", "all+passages"] * 4
     prompts = frame[frame.method == "vanilla"].set_index("dataset").num_prompts
     assert (prompts["all"], prompts["all+passages"]) == (4, 4)
-    assert [(b.title, b.columns[-1]) for b in tables.measured_blocks(frame, 1)] == [
+    assert [(b.title, b.columns[-1]) for b in table1.measured_blocks(frame, 1)] == [
         ("toy, corrected protocol", "all"),
         ("toy, corrected protocol, passages", "all+passages"),
     ]
     noisy = scores().replace({"qa": "qa+passages"})
-    means = tables.with_quality(frame, noisy).set_index(["method", "dataset"])
+    means = table1.with_quality(frame, noisy).set_index(["method", "dataset"])
     assert means.contains["slow", "all+passages"] == 0.5 and pd.isna(means.contains["slow", "all"])
     assert means.rouge_l["slow", "all"] == 0.625
-    assert [(b.title, b.columns) for b in tables.quality_blocks(tables.with_quality(frame, noisy), noisy)] == [
+    assert [(b.title, b.columns) for b in table1.quality_blocks(table1.with_quality(frame, noisy), noisy)] == [
         ("toy, quality kept", ["rag: ROUGE-L"]),
         ("toy, quality kept, passages", ["qa+passages: contains"]),
     ]
@@ -307,7 +309,7 @@ def test_every_context_has_an_all_of_its_own() -> None:
 
 def test_table_4_has_a_row_for_a_method_in_a_context() -> None:
     made = records(datasets=("rag+passages", "qa", "rag", "qa+paragraph"))
-    rows = tables.by_context(tables.table1(made, "corrected", "toy", "cpu", ["vanilla", "fast"]))
+    rows = table1.by_context(table1.table1(made, "corrected", "toy", "cpu", ["vanilla", "fast"]))
     assert rows[["method", "context", "dataset"]].to_numpy().tolist() == [
         [method, *row]
         for method in ("vanilla", "fast")
@@ -321,15 +323,15 @@ def test_table_4_has_a_row_for_a_method_in_a_context() -> None:
 def test_what_noise_does_to_the_accept_length() -> None:
     rows = [("vanilla", "clean", 1.0), ("trie", "clean", 2.0), ("vanilla", "passages", 1.0), ("trie", "passages", 1.5)]
     frame = pd.DataFrame(rows, columns=["method", "context", "accept_length"]).assign(dataset="all")
-    assert tables.context_change(frame) == (
+    assert table1.context_change(frame) == (
         "Accept length over all tasks, clean and its change with noise: vanilla 1.00, passages 1.00 (+0.0%); "
         "trie 2.00, passages 1.50 (-25.0%)."
     )
-    assert tables.context_change(frame[frame.context == "clean"]) == ""
+    assert table1.context_change(frame[frame.context == "clean"]) == ""
 
 
 def test_the_papers_table_4_contradicts_its_text() -> None:
-    paper = tables.paper_contexts()
+    paper = table1.paper_contexts()
     assert list(paper.context.unique()) == ["clean", "noisy"]
-    note = tables.paper_contexts_note(paper)
+    note = table1.paper_contexts_note(paper)
     assert note.endswith("faster: triviaqa 2.27x against 1.71x; hagrid 2.10x against 1.84x.")

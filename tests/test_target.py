@@ -8,7 +8,9 @@ import torch
 from conftest import VOCABULARY, tiny_target
 from safetensors.torch import load_file, save_file
 
-from ngram_trie.target import KVCache, PreallocatedLayer, TargetModel, choose_device, fingerprint, load_model
+from ngram_trie.files import fingerprint
+from ngram_trie.targets.load import choose_device, load_model
+from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
 from ngram_trie.tree import DraftTree
 
 

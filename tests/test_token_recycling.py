@@ -9,12 +9,12 @@ from conftest import tiny_model
 from fake_target import FakeTarget, answer, jumbled
 from test_decoding import plain_greedy
 
-from baselines.token_recycling import TokenRecycling, template
 from ngram_trie import Speculator
+from ngram_trie.baselines.token_recycling import TokenRecycling, template
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Prompt
-from ngram_trie.replay import check_replayable
-from ngram_trie.target import TargetModel
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replay import TRACES, read_jsonl
 
-from ngram_trie.drafter import Prompt
-from ngram_trie.traces import UNLIMITED, Trace, TraceWriter, parse_trace, read_traces, select, vicuna_spans
+from ngram_trie.engines.traces import UNLIMITED, Trace, TraceWriter, parse_trace, read_traces, select, vicuna_spans
+from ngram_trie.prompt import Prompt
 
 token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=12)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from data.triviaqa import TriviaQA
-from ngram_trie.config import CONFIGS, ConfigError, build
+from ngram_trie.config import ConfigError, build
+from ngram_trie.data.triviaqa import TriviaQA
+from ngram_trie.files import CONFIGS
 
 ROWS = [
     {

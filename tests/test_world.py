@@ -8,10 +8,10 @@ import re
 import pytest
 from transformers import AutoTokenizer
 
-from data import world
-from data.bundled import BundledDataset
-from data.prompts import Question, build_prompt
-from ngram_trie.config import PROJECT
+from ngram_trie.data import world
+from ngram_trie.data.bundled import BundledDataset
+from ngram_trie.data.prompts import Question, build_prompt
+from ngram_trie.files import PROJECT
 
 MODEL = PROJECT / "data" / "embedded" / "model"
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from data.sources import fetch_url
-from ngram_trie.hub import disk_full, first_line
-from ngram_trie.records import content_hash
+from ngram_trie.data.sources import fetch_url
+from ngram_trie.files import content_hash, first_line
+from ngram_trie.targets.hub_errors import disk_full
 
 FIELDS = ("id", "title", "text")
 KINDS = {".jsonl": "json", ".tsv": "csv"}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from data.retrieval.models import loading, minilm, quiet, snapshot
-from ngram_trie.target import fingerprint
+from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
+from ngram_trie.files import fingerprint
 
 
 class Encoder(ABC):

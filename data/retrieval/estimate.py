@@ -9,8 +9,8 @@ from time import perf_counter
 
 import numpy as np
 
-from data.retrieval.index import IndexSettings
-from data.retrieval.vectors import BLOCK, PassageEncoder, Texts
+from ngram_trie.data.retrieval.index import IndexSettings
+from ngram_trie.data.retrieval.vectors import BLOCK, PassageEncoder, Texts
 
 #: PQ learns from at most so many residuals: FAISS's 256 points for each of its centroids.
 PQ_POINTS = 256

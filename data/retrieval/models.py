@@ -9,7 +9,8 @@ from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
 
-from ngram_trie.hub import explain, first_line
+from ngram_trie.files import first_line
+from ngram_trie.targets.hub_errors import explain
 
 #: Copies of the weights in other formats: half of a snapshot, and never read here.
 IGNORED = ("onnx/*", "*.onnx", "*.onnx_data", "flax_model.msgpack", "rust_model.ot", "tf_model.h5", "imgs/*")

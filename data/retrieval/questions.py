@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from data.sources import PAGES, Row, read_hub_folder, read_local
+from ngram_trie.data.sources import PAGES, Row, read_hub_folder, read_local
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,421 @@
+"""What the blend falls back to below its text: earlier answers, or a table of successors.
+
+Both answer one question of the blend (`expect`): what follows these tokens elsewhere, and which share is left to what
+is below. Both also know how frequent tokens are elsewhere, which is the last thing that the blend falls back to.
+
+`AnswerStore`: answers as one text, its orders blended as those of the prompt are (`ngram_trie.blend.ppm`). A place
+points to the one before it of the same token, and to the one before it of the same two tokens: of a frequent token the
+latest occurrences alone would miss the long ones.
+
+`SuccessorTable`: of each token its k likeliest successors, from answers or from a model (N-Grammys' model bigram).
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numba import njit
+
+from ngram_trie.blend.ppm import FloatArray, Numbers, blend_orders
+from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.tree import IntArray
+
+#: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
+NUM_COMMON = 64
+#: What stands before each answer of a store.
+BOUNDARY = -1
+
+#: Data set and question id.
+Key: TypeAlias = tuple[str, str]
+
+
+class Background(NamedTuple):
+    """A store or a table, as compiled code reads them.
+
+    Attributes:
+        text: (s,) a store's token ids, `BOUNDARY` between answers.
+        before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; -1: none.
+        heads, pair_heads: hash tables of the latest places + 1; 0 is empty, the sizes are powers of 2.
+        hidden: (2,) occurrences from this place to that do not count.
+        successors: (V, k) of a table, the likeliest first; -1 where there are fewer.
+        shares: (V, k) their probabilities.
+        counts: (W,) how often each token occurs elsewhere, `total` in all.
+        common: (c,) the most frequent of them, the most frequent first.
+        max_occurrences: how many are looked at of a context's last two tokens, and of its last one; the latest.
+    """
+
+    text: Numbers
+    before: Numbers
+    before_pair: Numbers
+    heads: Numbers
+    pair_heads: Numbers
+    hidden: IntArray
+    successors: Numbers
+    shares: FloatArray
+    counts: IntArray
+    total: int
+    common: Numbers
+    max_occurrences: int
+
+
+_EMPTY = np.empty(0, np.int32)
+_NOTHING = Background(
+    text=_EMPTY,
+    before=_EMPTY,
+    before_pair=_EMPTY,
+    heads=np.zeros(1, np.int32),
+    pair_heads=np.zeros(1, np.int32),
+    hidden=np.zeros(2, np.int64),
+    successors=np.empty((0, 0), np.int32),
+    shares=np.empty((0, 0)),
+    counts=np.empty(0, np.int64),
+    total=0,
+    common=_EMPTY,
+    max_occurrences=0,
+)
+
+
+@njit(cache=True)
+def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
+    """The slot of `heads` that holds the latest place of `last`, behind `other` unless that is `BOUNDARY`, or would."""
+    mask = len(heads) - 1
+    mixed = (last * 0x5851F42D4C957F2D) ^ ((other + 1) * 0x14057B7EF767814F)  # wraps around
+    slot = (mixed ^ (mixed >> 29)) & mask
+    while heads[slot] != 0:
+        place = heads[slot] - 1
+        if text[place] == last and (other == BOUNDARY or text[place - 1] == other):
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@njit(cache=True)
+def _index(
+    start: int,
+    end: int,
+    text: Numbers,
+    before: Numbers,
+    before_pair: Numbers,
+    heads: Numbers,
+    pair_heads: Numbers,
+) -> None:
+    """Chain the places text[start:end]; a boundary stands before the first of all."""
+    for place in range(start, end):
+        before[place] = before_pair[place] = -1
+        if text[place] == BOUNDARY:
+            continue
+        slot = _slot(text[place], BOUNDARY, text, heads)
+        before[place] = heads[slot] - 1
+        heads[slot] = place + 1
+        if text[place - 1] != BOUNDARY:
+            slot = _slot(text[place], text[place - 1], text, pair_heads)
+            before_pair[place] = pair_heads[slot] - 1
+            pair_heads[slot] = place + 1
+
+
+@njit(cache=True)
+def _row_of(token: int, found: int, ids: Numbers, rows: Numbers) -> int:
+    """The row of `token` in `ids`, by the hash table `rows` of row + 1; `found`, entered there, if it is new."""
+    mask = len(rows) - 1
+    slot = (token ^ (token >> 9)) & mask
+    while rows[slot] != 0:
+        if ids[rows[slot] - 1] == token:
+            return rows[slot] - 1
+        slot = (slot + 1) & mask
+    rows[slot] = found + 1
+    ids[found] = token
+    return found
+
+
+@njit(cache=True)
+def _tally(
+    background: Background,
+    place: int,
+    links: Numbers,
+    shortest: int,
+    longest: int,
+    context: IntArray,
+    length: int,
+    found: int,
+    ids: Numbers,
+    counts: Numbers,
+    rows: Numbers,
+) -> int:
+    """Count the successors of the occurrences along `links` from `place` on that are `shortest` to `longest` tokens
+    long; as `ngram_trie.blend.ppm` wants them. Returns how many successors there are now.
+    """
+    text, hidden = background.text, background.hidden
+    looked = 0
+    while place >= 0 and looked < background.max_occurrences:
+        looked += 1
+        agreed = shortest
+        while agreed < length and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
+            agreed += 1
+        is_hidden = hidden[0] <= place < hidden[1]
+        if agreed <= longest and place + 1 < len(text) and text[place + 1] != BOUNDARY and not is_hidden:
+            row = _row_of(text[place + 1], found, ids, rows)
+            if row == found:
+                found += 1
+                counts[row] = 0
+            counts[row, agreed] += 1
+            counts[row, 0] = max(counts[row, 0], agreed)
+        place = links[place]
+    return found
+
+
+@njit(cache=True)
+def expect(
+    background: Background,
+    context: IntArray,
+    length: int,
+    escape: float,
+    ids: Numbers,
+    shares: FloatArray,
+    counts: Numbers,
+    weights: FloatArray,
+    rows: Numbers,
+) -> tuple[int, float]:
+    """What follows a context elsewhere.
+
+    Args:
+        context: (max_order,) its last tokens, the last one first, of which `length`, at least 1, are there.
+        escape: b.
+        ids, shares: the successors and their probabilities are written to.
+        counts, weights, rows: scratch: (as `ids`, 1 + max_order), (2, 1 + max_order), (a power of 2 beyond 2 x ids).
+
+    Returns:
+        How many successors there are, and the share that is left to what is below.
+    """
+    rows[:] = 0
+    found, left = 0, 1.0
+    last = context[0]
+    if len(background.text):
+        text = background.text
+        if length > 1:
+            place = background.pair_heads[_slot(last, context[1], text, background.pair_heads)] - 1
+            links = background.before_pair
+            found = _tally(background, place, links, 2, length, context, length, found, ids, counts, rows)
+        place = background.heads[_slot(last, BOUNDARY, text, background.heads)] - 1
+        found = _tally(background, place, background.before, 1, 1, context, length, found, ids, counts, rows)
+        left = blend_orders(counts, found, escape, weights, shares)
+    if last < len(background.successors):
+        told = 0.0
+        for column in range(background.successors.shape[1]):
+            successor = background.successors[last, column]
+            if successor < 0:
+                break
+            row = _row_of(successor, found, ids, rows)
+            if row == found:
+                found += 1
+                shares[row] = 0.0
+            share = background.shares[last, column]
+            shares[row] += left * share
+            told += share
+        left *= 1 - told
+    return found, left
+
+
+def _common(counts: IntArray) -> Numbers:
+    """The most frequent tokens, of equals the lowest first."""
+    return np.argsort(-counts, kind="stable")[: min(NUM_COMMON, np.count_nonzero(counts))].astype(np.int32)
+
+
+class SuccessorTable:
+    """Of each token the k likeliest successors: the background of `method=blend_bigram`.
+
+    Attributes:
+        successors, shares, counts: as in `Background`.
+    """
+
+    def __init__(self, successors: Numbers, shares: FloatArray, counts: IntArray) -> None:
+        self.successors, self.shares, self.counts = successors, shares, counts
+        self._background = _NOTHING._replace(
+            successors=successors, shares=shares, counts=counts, total=int(counts.sum()), common=_common(counts)
+        )
+
+    @classmethod
+    def of_answers(cls, answers: Iterable[Sequence[int] | IntArray], k: int, escape: float) -> SuccessorTable:
+        """Of the answers' own pairs: n of N times, of u different successors, is a share of n / (N + escape u)."""
+        texts = [np.asarray(answer, np.int64) for answer in answers]
+        tokens = np.concatenate([*texts, np.empty(0, np.int64)])
+        neighbours = (np.column_stack([text[:-1], text[1:]]) for text in texts)
+        pairs = np.concatenate([*neighbours, np.empty((0, 2), np.int64)])
+        size = int(tokens.max(initial=-1)) + 1
+        kinds, times = np.unique(pairs, axis=0, return_counts=True)
+        order = np.lexsort([kinds[:, 1], -times, kinds[:, 0]])
+        (first, second), times = kinds[order].T, times[order]
+        rank = np.arange(len(first)) - np.searchsorted(first, first)
+        totals = np.bincount(first, times, size) + escape * np.bincount(first, minlength=size)
+        kept = rank < k
+        successors, shares = np.full((size, k), -1, np.int32), np.zeros((size, k))
+        successors[first[kept], rank[kept]] = second[kept]
+        shares[first[kept], rank[kept]] = times[kept] / totals[first[kept]]
+        return cls(successors, shares, np.bincount(tokens, minlength=size))
+
+    @classmethod
+    def of_model(cls, tables: NgramTables, k: int, escape: float) -> SuccessorTable:
+        """Of a model's bigram, which counts as one observation: a probability p is a share of p / (1 + escape). It does
+        not say how frequent tokens are.
+
+        Raises:
+            ValueError: the tables hold fewer than `k` successors of each token.
+        """
+        if k > tables.k:
+            raise ValueError(f"k={k}: the tables hold {tables.k} successors of each token")
+        shares = np.asarray(tables.shares[:, :k], np.float64) / (1 + escape)
+        return cls(np.ascontiguousarray(tables.bigram[:, :k]), shares, np.empty(0, np.int64))
+
+    def background(self) -> Background:
+        return self._background
+
+
+class AnswerStore:
+    """Earlier answers, up to a number of tokens; the oldest are forgotten: the background of `method=blend_warm`.
+
+    Args:
+        max_tokens: of all answers together, one more counted for each; of a longer answer the end is kept.
+        max_occurrences: as in `Background`.
+
+    Raises:
+        ValueError: fewer than 4 tokens.
+    """
+
+    def __init__(self, max_tokens: int = 65_536, max_occurrences: int = 32) -> None:
+        if max_tokens < 4:
+            raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
+        self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
+        self._answers: OrderedDict[tuple[Key, int], IntArray] = OrderedDict()
+        self._unnamed = 0
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        slots = 1 << (2 * self.max_tokens - 1).bit_length()
+        self._text, self._before, self._before_pair = (np.empty(self.max_tokens, np.int32) for _ in range(3))
+        self._heads, self._pair_heads = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        self._counts = np.zeros(0, np.int64)
+        self._places: dict[Key, tuple[int, int]] = {}
+        self._size = 0
+        for (key, _), answer in self._answers.items():
+            self._append(key, answer)
+
+    def _append(self, key: Key, answer: IntArray) -> None:
+        start, end = self._size, self._size + 1 + len(answer)
+        self._text[start] = BOUNDARY
+        self._text[start + 1 : end] = answer
+        chains = self._text, self._before, self._before_pair, self._heads, self._pair_heads
+        _index(start, end, *chains)
+        counts = np.bincount(answer, minlength=len(self._counts))
+        counts[: len(self._counts)] += self._counts
+        self._counts, self._size = counts, end
+        self._places[key] = (self._places.get(key, (start, end))[0], end)
+
+    def __len__(self) -> int:
+        """Tokens of all answers, one more counted for each."""
+        return self._size
+
+    @property
+    def order(self) -> list[Key]:
+        """The data set and question of each answer, oldest first."""
+        return [key for key, _ in self._answers]
+
+    def add(self, answer: Sequence[int] | IntArray, dataset: str = "", question_id: str = "", turn: int = 0) -> None:
+        """Remember an answer. One to a question and turn that is remembered already is not added again; answers
+        without a question id are all different.
+        """
+        key, number = (dataset, question_id), turn
+        if not question_id:
+            self._unnamed += 1
+            number = -self._unnamed
+        ids = np.asarray(answer, np.int64)[-(self.max_tokens * 3 // 4 - 1) :]
+        if not len(ids) or (key, number) in self._answers:
+            return
+        self._answers[key, number] = ids
+        if self._size + 1 + len(ids) <= self.max_tokens:
+            self._append(key, ids)
+            return
+        # Make room for a while at once: all is built anew.
+        size = sum(1 + len(kept) for kept in self._answers.values())
+        while size > self.max_tokens * 3 // 4:
+            size -= 1 + len(self._answers.popitem(last=False)[1])
+        self._rebuild()
+
+    def background(self, dataset: str = "", question_id: str = "") -> Background:
+        """What is remembered of all questions but this one; of all, if it has no id. Valid until the next `add`."""
+        counts, hidden = self._counts, (0, 0)
+        if question_id and (dataset, question_id) in self._places:
+            hidden = self._places[dataset, question_id]
+            own = self._text[hidden[0] : hidden[1]]
+            counts = counts - np.bincount(own[own != BOUNDARY], minlength=len(counts))
+        return _NOTHING._replace(
+            text=self._text[: self._size],
+            before=self._before,
+            before_pair=self._before_pair,
+            heads=self._heads,
+            pair_heads=self._pair_heads,
+            hidden=np.array(hidden, np.int64),
+            counts=counts,
+            total=int(counts.sum()),
+            common=_common(counts),
+            max_occurrences=self.max_occurrences,
+        )
+
+    def save(self, path: Path | str) -> None:
+        """Write the answers, a JSON line each, the oldest first, to `path`."""
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{path.name}.partial")
+        with partial.open("w", encoding="utf-8") as file:
+            for ((dataset, question_id), turn), answer in self._answers.items():
+                row = {"dataset": dataset, "question_id": question_id, "turn": max(turn, 0)}
+                file.write(json.dumps(row | {"output_token_ids": answer.tolist()}, separators=(",", ":")) + "\n")
+        partial.replace(path)
+
+    @classmethod
+    def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:
+        """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.engines.traces`).
+
+        Raises:
+            FileNotFoundError: no such file.
+            ValueError: a line is no answer; the message names file, line and reason.
+        """
+        store = cls(max_tokens, max_occurrences)
+        for row in read_answers(Path(path)):
+            store.add(row["output_token_ids"], row["dataset"], row["question_id"], row["turn"])
+        return store
+
+
+def read_answers(path: Path) -> list[dict[str, Any]]:
+    """The answers of a file: data set, question id, turn and token ids of each.
+
+    Raises:
+        FileNotFoundError, ValueError: as `AnswerStore.load`.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file of answers; give one of AnswerStore.save or a recording")
+    rows = []
+    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):  # a text may hold other ends of lines
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
+                continue
+            ids = row["output_token_ids"]
+            if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+                raise ValueError
+            rows.append(
+                {
+                    "dataset": str(row.get("dataset", row.get("category", ""))),
+                    "question_id": str(row.get("question_id", "")),
+                    "turn": int(row.get("turn", 0)),
+                    "output_token_ids": ids,
+                }
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"{path}:{number}: no answer: output_token_ids must be a list of token ids") from None
+    return rows

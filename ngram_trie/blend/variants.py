@@ -1,0 +1,223 @@
+"""The drafters of the blend: cold, over a table of successors, over earlier answers; see docs/blend.md."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.blend.budget import StepCosts, StepPrices
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.ppm import FloatArray
+from ngram_trie.drafter import Drafter, State, check_int
+from ngram_trie.files import content_hash
+from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+#: Of recorded answers, a question's table is made of those to the questions of the other parts.
+FOLDS = 10
+
+
+class BlendDrafter(Drafter):
+    """Drafts the likeliest continuations of prompt and output under the blend of all orders; see `BlendIndex`.
+
+    Args:
+        num_draft: most nodes of a draft, `propose` takes its budget where that is smaller; or "auto": as many as pay
+            under `cost`, at most `max_draft` (`StepPrices`).
+        escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
+        cost: what steps cost, such as a `ngram_trie.cost.CostCurve`; for "auto" only.
+        max_draft: most nodes of a draft if `num_draft` is "auto".
+        caution: for "auto", the exponent of the costs (`ngram_trie.blend.budget`).
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    #: (m,) of the last draft: how likely each of its nodes was to be accepted, the root, 1, included.
+    probs: FloatArray
+
+    def __init__(
+        self,
+        *,
+        num_draft: int | Literal["auto"] = 32,
+        escape: float = 3.5,
+        max_order: int = 8,
+        num_frequent: int = 64,
+        max_occurrences: int = 128,
+        cost: StepCosts | None = None,
+        max_draft: int = 64,
+        caution: float = 1.25,
+    ) -> None:
+        if num_draft != "auto":
+            if isinstance(num_draft, str):
+                raise ValueError(f"num_draft={num_draft!r}: must be an integer of at least 1, or 'auto'")
+            check_int("num_draft", num_draft, 1)
+        elif cost is None:
+            raise ValueError("num_draft='auto': needs cost, what steps cost")
+        for name, value in {"escape": escape, "caution": caution}.items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+                raise ValueError(f"{name}={value!r}: must be a number above 0")
+        check_int("max_order", max_order, 1)
+        check_int("num_frequent", num_frequent, 0)
+        check_int("max_occurrences", max_occurrences, 1)
+        check_int("max_draft", max_draft, 1)
+        self.num_draft, self.max_draft, self.cost, self.caution = num_draft, max_draft, cost, caution
+        if isinstance(num_draft, int):
+            self._prices = StepPrices.free(num_draft)
+        self._settings: dict[str, Any] = {
+            "escape": float(escape),
+            "max_order": max_order,
+            "num_frequent": num_frequent,
+            "max_occurrences": max_occurrences,
+        }
+
+    def identity(self) -> str:
+        return content_hash(vars(self.cost)) if self.num_draft == "auto" else ""
+
+    def background(self, prompt: Prompt) -> Background | None:
+        """What is known besides the prompt."""
+        return None
+
+    def start(self, prompt: Prompt) -> None:
+        self._index = BlendIndex(prompt.ids, background=self.background(prompt), **self._settings)
+        if self.num_draft == "auto":
+            assert self.cost is not None
+            nodes = range(self.max_draft + 1)
+            costs = self.cost.step(nodes, [len(prompt.ids)] * len(nodes))
+            self._prices = StepPrices.of(costs, self.caution)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._index.extend(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        tree, self.probs = self._index.draft(self._prices.up_to(budget))
+        return tree
+
+
+class BlendBigramDrafter(BlendDrafter):
+    """The blend over a table of successors: the model's own bigram, or that of recorded answers.
+
+    Args:
+        tables: folder that `scripts.build_ngram_tables` wrote for the target (N-Grammys, section 4.1); opened when it
+            is first needed.
+        answers: a file of recorded answers (`read_answers`), which then give the table instead. Their questions are
+            dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts hold.
+        k: successors of each token.
+        options: as in `BlendDrafter`.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    state: ClassVar[State] = "preloaded"
+
+    def __init__(self, *, tables: str | None = None, answers: str | None = None, k: int = 10, **options: Any) -> None:
+        check_int("k", k, 1)
+        if not tables and not answers:
+            raise ValueError("blend_bigram needs tables, a folder, or answers, a file of recorded ones")
+        super().__init__(**options)
+        self.k = k
+        self.answers = Path(answers) if answers else None
+        self.tables = None if answers else Path(str(tables))
+        self._tables: list[Background] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process opens the tables itself, and starts a text of its own.
+        return {name: value for name, value in self.__dict__.items() if name != "_index"} | {"_tables": []}
+
+    def parts(self) -> Mapping[Path, str]:
+        if self.tables:
+            return {self.tables / "header.json": f"`{BUILD_COMMAND}{self.tables.name}` builds it"}
+        return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
+
+    def bind(self, target: Any) -> None:
+        if self.tables and hasattr(target, "model"):  # a recorded answer does not say which weights gave it
+            NgramTables.open(self.tables).check(target.model, self.tables)
+
+    def background(self, prompt: Prompt) -> Background:
+        if not self._tables:
+            self._open()
+        return self._tables[self._parts.get((prompt.dataset, prompt.question_id), -1)]
+
+    def _open(self) -> None:
+        """A table of each fold's other answers, and last one of all."""
+        self._parts: dict[tuple[str, str], int] = {}
+        if self.tables:
+            tables = [SuccessorTable.of_model(NgramTables.open(self.tables), self.k, self._settings["escape"])]
+        else:
+            assert self.answers
+            rows = read_answers(self.answers)
+            keys = [(row["dataset"], row["question_id"]) for row in rows]
+            self._parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(keys))}
+            tables = [
+                SuccessorTable.of_answers(
+                    [row["output_token_ids"] for row, key in zip(rows, keys, strict=True) if self._parts[key] != part],
+                    self.k,
+                    self._settings["escape"],
+                )
+                for part in range(FOLDS + 1)
+            ]
+        self._tables = [table.background() for table in tables]
+
+
+class BlendWarmDrafter(BlendDrafter):
+    """The blend over earlier answers: each is remembered when the next prompt starts, the oldest are forgotten.
+
+    A question is never drafted from an answer to itself that is remembered; answers without a question id are.
+
+    Args:
+        max_tokens: as in `AnswerStore`.
+        max_earlier: `max_occurrences` there.
+        answers: a file of answers (`AnswerStore.save`, or recorded ones) that are remembered from the start.
+        options: as in `BlendDrafter`.
+
+    Attributes:
+        store: what is remembered; `store.save(path)` keeps it.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    state: ClassVar[State] = "warm"
+
+    def __init__(
+        self, *, max_tokens: int = 65_536, max_earlier: int = 32, answers: str | None = None, **options: Any
+    ) -> None:
+        check_int("max_tokens", max_tokens, 4)
+        check_int("max_earlier", max_earlier, 1)
+        super().__init__(**options)
+        self._limits = max_tokens, max_earlier
+        self.answers = Path(answers) if answers else None
+        self._store: AnswerStore | None = None
+        self._prompt: Prompt | None = None
+        self._output: list[int] = []
+
+    def parts(self) -> Mapping[Path, str]:
+        return {self.answers: "give a file that AnswerStore.save wrote, or recorded answers"} if self.answers else {}
+
+    @property
+    def store(self) -> AnswerStore:
+        if self._store is None:
+            limits = self._limits
+            self._store = AnswerStore.load(self.answers, *limits) if self.answers else AnswerStore(*limits)
+        return self._store
+
+    def remember(self) -> None:
+        """Put the answer so far into the store; `start` does it with the previous one."""
+        if self._prompt and self._output:
+            self.store.add(self._output, self._prompt.dataset, self._prompt.question_id, self._prompt.turn)
+        self._prompt, self._output = None, []
+
+    def background(self, prompt: Prompt) -> Background:
+        return self.store.background(prompt.dataset, prompt.question_id)
+
+    def start(self, prompt: Prompt) -> None:
+        self.remember()
+        super().start(prompt)
+        self._prompt = prompt
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
+        self._output += map(int, new_ids)

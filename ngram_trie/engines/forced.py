@@ -1,0 +1,168 @@
+"""The third engine: real forwards of a model while the tokens come from recorded answers.
+
+Where a model's weights cannot be had, its architecture with random weights costs the same time; and a recorded answer
+says which drafts would have been accepted. Together they give true seconds for true trees and true accept lengths. What
+the model says is computed, brought to the host and thrown away.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from ngram_trie.decoding import GenerationResult
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines.replay import TraceTarget, replay
+from ngram_trie.engines.traces import Trace
+from ngram_trie.records import Failure, PromptRecord, RecordWriter
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree, IntArray
+
+
+class ForcedTarget(TraceTarget):
+    """A `Target` that runs `target`'s forwards and then chooses what the recorded answer says."""
+
+    def __init__(self, target: TargetModel, trace: Trace) -> None:
+        super().__init__(trace, target.max_draft)
+        self.context_limit = target.context_limit
+        self._prompt_ids = trace.prompt.ids
+        self._target = target
+
+    @property
+    def build_seconds(self) -> float:  # type: ignore[override]
+        return self._target.build_seconds
+
+    def begin_prefill(self, prompt_ids: IntArray) -> None:
+        self._target.begin_prefill(prompt_ids)
+
+    def end_prefill(self) -> int:
+        self._target.end_prefill()
+        return super().prefill(self._prompt_ids)
+
+    def prefill(self, prompt_ids: IntArray) -> int:
+        self.begin_prefill(prompt_ids)
+        return self.end_prefill()
+
+    def verify(self, tree: DraftTree) -> IntArray:
+        self._target.verify(tree)
+        return super().verify(tree)
+
+    def commit(self, past: int, path: list[int]) -> None:
+        self._target.commit(past, path)
+        super().commit(past, path)
+
+    def synchronize(self) -> None:
+        self._target.synchronize()
+
+
+def title(model: str, traces: str) -> str:
+    """The name under which such a run's records and tables go: it says what was not the model's own."""
+    return f"{model}, tokens forced from {traces}"
+
+
+def check_forceable(methods: Mapping[str, Any]) -> None:
+    """Raises:
+    ValueError: a drafter that runs a model of its own; there is no target beside it that it was made for.
+    """
+    for name, method in methods.items():
+        if method.uses_device:
+            raise ValueError(f"method {name} runs a model of its own, which cannot be forced; use engine=live")
+
+
+def check_vocabulary(traces: Iterable[Trace], vocab_size: int, file: object) -> None:
+    """Raises:
+    ValueError: a recorded token that the network has not; on a GPU it would end the process.
+    """
+    parts = (part for trace in traces for part in (trace.prompt.ids, trace.prompt.noise, trace.output_ids))
+    largest = max((int(np.max(part)) for part in parts if len(part)), default=-1)
+    if largest >= vocab_size:
+        raise ValueError(
+            f"{file}: holds token {largest}, but the model's vocabulary has {vocab_size}: "
+            "take answers of a model with the same vocabulary"
+        )
+
+
+def measure(
+    run: str,
+    model: str,
+    methods: Mapping[str, Drafter],
+    categories: Mapping[str, Sequence[Trace]],
+    target: TargetModel,
+    writer: RecordWriter,
+    repeats: int = 1,
+    deadline: Callable[[], bool] = lambda: False,
+) -> None:
+    """Answer every recorded prompt with every method, interleaved prompt by prompt, and write a record of each; what is
+    recorded already is skipped, and told to drafters that remember answers.
+
+    Args:
+        run: `RunManifest.run`.
+        model: the target's name in records; says what was not real about it.
+        methods: drafters that see tokens only, vanilla among them.
+        repeats: how often each prompt is answered by each method. A drafter that remembers answers, and does not hide
+            those to the same question as the blend does, knows the answer from the first repeat on.
+        deadline: asked before every prompt; true ends the measurement there.
+    """
+    names, traces = list(methods), list(chain.from_iterable(categories.values()))
+    total = len(traces) * len(names) * repeats
+    with tqdm(total=total, initial=len(writer.records), unit="answer", dynamic_ncols=True, desc="forced") as progress:
+        done = len(writer.records)
+        if done < total:
+            warm_up(methods.values(), traces, target)
+        for index, trace in enumerate(traces):
+            if deadline():
+                return
+            for repeat in range(repeats):
+                shift = (index + repeat) % len(names)
+                for name in names[shift:] + names[:shift]:
+                    key = (name, *trace.key, repeat)
+                    if key not in writer:
+                        about = PromptRecord.about(
+                            trace.prompt, run=run, method=name, model=model, repeat=repeat, state=methods[name].state,
+                            kind="drafter",
+                        )  # fmt: skip
+                        result = answer(methods[name], trace, target)
+                        failed = {"failure": result} if isinstance(result, Failure) else vars(result)
+                        writer.write(PromptRecord(**about, **failed))
+                        progress.update()
+                    elif done < total and not writer.records[key].failure:
+                        methods[name].remind(trace.prompt, trace.output_ids)
+
+
+def warm_up(
+    drafters: Iterable[Drafter], traces: Iterable[Trace], target: TargetModel, num_tokens: int | None = None
+) -> None:
+    """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
+    caches are paid for. Those that remember answers are copied first: they shall not know one beforehand.
+    """
+    first = next((trace for trace in traces if not refused(trace, target)), None)
+    if first is None:
+        return
+    first = dataclasses.replace(first, output_ids=first.output_ids[:num_tokens])
+    for drafter in drafters:
+        answer(copy.deepcopy(drafter) if drafter.state == "warm" else drafter, first, target)
+
+
+def refused(trace: Trace, target: TargetModel) -> Failure | None:
+    """Why an answer cannot be forced, if it cannot."""
+    if not trace.output_ids:
+        return Failure("empty_answer", "the recorded answer has no tokens")
+    if (length := len(trace.prompt.ids) + len(trace.output_ids)) > target.context_limit:
+        return Failure("prompt_too_long", f"{length} recorded tokens, context limit {target.context_limit}")
+    return None
+
+
+def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationResult | Failure:
+    """The recorded answer, given by `drafter` and the forwards of `target`, or why it cannot be."""
+    if failure := refused(trace, target):
+        return failure
+    result = replay(drafter, trace, target=ForcedTarget(target, trace))
+    if result.output_ids != trace.output_ids:
+        raise AssertionError(f"{trace.key}: the loop did not give the recorded tokens")
+    return result

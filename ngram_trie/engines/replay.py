@@ -1,0 +1,157 @@
+"""The second engine: the same decoding loop over recorded answers instead of a model, a thousand times faster.
+
+Greedy speculative decoding emits what greedy decoding would have emitted. So for a drafter that sees only tokens, each
+step's accept length follows from prompt, answer and drafter, and a recorded answer gives it exactly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numba import njit
+from tqdm import tqdm
+
+from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines.traces import UNLIMITED, Trace
+from ngram_trie.records import Failure, PromptRecord, RecordWriter
+from ngram_trie.tree import DraftTree, IntArray
+
+#: What follows a node that left the recorded answer, or its end: no token, so nothing below it is accepted.
+NOTHING = -1
+TURNS_PER_JOB = 20
+
+
+@njit(cache=True)
+def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, position: int) -> IntArray:
+    """(m,) the answer's next token after each node whose path from the root spells the answer, else NOTHING."""
+    size = len(tokens)
+    reached = np.full(size, -1, np.int64)  # of a node on the answer: its position there
+    choices = np.full(size, NOTHING, np.int64)
+    for node in range(size):
+        if node == 0:
+            reached[0] = position
+        elif reached[parents[node]] >= 0 and choices[parents[node]] == tokens[node]:
+            reached[node] = reached[parents[node]] + 1
+        if reached[node] >= 0 and reached[node] + 1 < len(answer):
+            choices[node] = answer[reached[node] + 1]
+    return choices
+
+
+class TraceTarget:
+    """A `Target` that reads its choices from a recorded answer."""
+
+    context_limit = UNLIMITED
+    build_seconds = 0.0
+
+    def __init__(self, trace: Trace, max_draft: int = 256) -> None:
+        self.max_draft = max_draft
+        self._answer = np.array(trace.output_ids, np.int64)
+
+    def prefill(self, prompt_ids: IntArray) -> int:
+        self._position = 0
+        return int(self._answer[0])
+
+    def verify(self, tree: DraftTree) -> IntArray:
+        return _recorded_choices(tree.tokens, tree.parents, self._answer, self._position)
+
+    def commit(self, past: int, path: list[int]) -> None:
+        self._position += len(path)
+
+    def synchronize(self) -> None:
+        pass
+
+
+@dataclass(frozen=True)
+class RecordedStop(Stop):
+    """Ends where the recorded answer ended, for the reason it ended."""
+
+    num_tokens: int = 1
+    recorded_reason: str = ""
+
+    def reason(self, output_ids: Sequence[int]) -> str | None:
+        return self.recorded_reason if len(output_ids) >= self.num_tokens else None
+
+
+def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTarget | None = None) -> GenerationResult:
+    """What `drafter` would have drafted, and had accepted, while the model gave this answer. The seconds are the
+    drafter's own; prefill and verify cost nothing here, unless a `target` of this trace is given that makes them.
+    """
+    reason = trace.stop_reason or "recorded_end"  # an empty reason would never end it
+    stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
+    return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
+
+
+def check_replayable(methods: Mapping[str, Any]) -> None:
+    """Raises:
+    ValueError: a method that no recorded answer can be replayed for, with the reason.
+    """
+    for name, method in methods.items():
+        if not isinstance(method, Drafter):
+            raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")
+        if method.reads != "tokens":
+            raise ValueError(
+                f"method {name} drafts from the model's {method.reads}, which a trace does not hold; use engine=live"
+            )
+
+
+def measure(
+    run: str,
+    methods: Mapping[str, Drafter],
+    categories: Mapping[str, list[Trace]],
+    writer: RecordWriter,
+    max_draft: int = 256,
+    num_jobs: int | None = None,
+) -> None:
+    """Replay every method over every trace and write a record of each; what is recorded already is skipped.
+
+    Args:
+        run: `RunManifest.run`.
+        num_jobs: processes; all cores by default.
+    """
+    from joblib import Parallel, delayed  # the rest of this module serves machines without it, too
+
+    jobs = []
+    for name, drafter in methods.items():
+        left = [t for t in chain.from_iterable(categories.values()) if (name, *t.key, 0) not in writer]
+        size = TURNS_PER_JOB
+        if drafter.state == "warm" and left:  # one that remembers earlier prompts must meet them all, in order
+            left = list(chain.from_iterable(categories.values()))
+            size = len(left)
+        jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
+    num_jobs = min(num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
+    total = len(methods) * sum(map(len, categories.values()))
+    with tqdm(total=total, initial=len(writer.records), unit="turn", dynamic_ncols=True, desc="replay") as progress:
+        calls = (delayed(_replay_job)(run, name, drafter, traces, max_draft) for name, drafter, traces in jobs)
+        for records in Parallel(n_jobs=num_jobs, return_as="generator")(calls):
+            for record in records:
+                if record.key not in writer:
+                    writer.write(record)
+                    progress.update()
+
+
+_COMPILED: set[str] = set()
+
+
+def _replay_job(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> list[PromptRecord]:
+    if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
+        replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
+        _COMPILED.add(type(drafter).__name__)
+    records = []
+    for trace in traces:
+        about = PromptRecord.about(
+            trace.prompt, run=run, method=name, model=trace.model, repeat=0, state=drafter.state, kind="drafter"
+        )
+        if not trace.output_ids:
+            records.append(PromptRecord(**about, failure=Failure("empty_answer", "the recorded answer has no tokens")))
+            continue
+        result = replay(drafter, trace, max_draft)
+        if result.output_ids != trace.output_ids:
+            raise AssertionError(f"{name} on {trace.key}: the loop did not give the recorded tokens")
+        records.append(PromptRecord(**about, **vars(result)))
+    return records

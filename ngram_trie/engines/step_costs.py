@@ -1,0 +1,127 @@
+"""What a step costs on a device, apart from any table: bandwidth, steps by size and length, the host's part.
+
+Imports nothing that a machine lent for measuring may lack (no Hydra, no plotting).
+
+Shapes: s = sizes of steps in nodes, c = contexts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel, StaticCache
+
+from ngram_trie.cost import CostCurve
+from ngram_trie.decoding import verify_greedy
+from ngram_trie.targets.check import binary_tree
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import StaticTarget
+
+
+def copy_bandwidth(device: torch.device, num_bytes: int, repeats: int = 10) -> float:
+    """Bytes per second, read and written, of a copy within the device's memory; the median."""
+    source = torch.randint(0, 255, (num_bytes,), dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    seconds = median_seconds(lambda: target.copy_(source), device, repeats)
+    return 2 * num_bytes / seconds
+
+
+def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """Of one call on `device`, after three that warm up."""
+    laps = []
+    for lap in range(-3, repeats):
+        started = perf_counter()
+        call()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        if lap >= 0:
+            laps.append(perf_counter() - started)
+    return float(np.median(laps))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Medians of steps at every size and context, seconds.
+
+    Attributes:
+        sizes: (s,) nodes of the trees, the root counted; contexts: (c,) cached tokens.
+        wall: (s, c) verifying a tree and keeping its longest path, as the loop does it, up to the host's having the
+            choices; what the copies of kept rows take beyond that is in the next step, as in the loop.
+        device: (s, c) of these the forward alone, replayed without the host in between; nan where it was not taken.
+        prefill: (c,).
+    """
+
+    sizes: Sequence[int]
+    contexts: Sequence[int]
+    wall: np.ndarray
+    device: np.ndarray
+    prefill: np.ndarray
+
+    def curve(self, name: str) -> CostCurve:
+        """As a curve over drafted nodes, for `cost=measured`."""
+        nodes = [size - 1 for size in self.sizes]
+        return CostCurve(name, nodes, self.contexts, self.wall.tolist(), self.contexts, self.prefill.tolist())
+
+
+def measure_steps(
+    target: TargetModel, sizes: Sequence[int], contexts: Sequence[int], rounds: int = 5, steps: int = 6
+) -> Steps:
+    """Medians over all steps of all rounds, the order of sizes drawn anew in every round."""
+    rng, vocab_size = np.random.default_rng(0), target.model.config.vocab_size
+    wall = np.empty((len(sizes), len(contexts), rounds, steps))
+    prefill = np.empty((len(contexts), rounds))
+    device = np.full((len(sizes), len(contexts)), np.nan)
+    for column, context in enumerate(contexts):
+        for turn in range(-1, rounds):  # the first warms up; the last overwrites what it wrote
+            target.synchronize()
+            started = perf_counter()
+            target.prefill(rng.integers(5, vocab_size, context))
+            prefill[column, turn] = perf_counter() - started
+            for row in rng.permutation(len(sizes)):
+                for step in range(steps):
+                    target.cache.truncate(context)
+                    tree = binary_tree(sizes[row] - 1, rng, vocab_size)
+                    path = tree.path_to(len(tree) - 1)
+                    started = perf_counter()
+                    verify_greedy(tree, target.verify(tree))
+                    target.commit(context, path)
+                    wall[row, column, turn, step] = perf_counter() - started
+        if isinstance(target, StaticTarget):
+            for row, size in enumerate(sizes):
+                target.cache.truncate(context)
+                device[row, column] = target.forward_seconds(size)
+    return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
+
+
+@torch.inference_mode()
+def static_cache_seconds(model: PreTrainedModel, context: int, capacity: int, repeats: int = 20) -> float:
+    """Seconds of a plain step of the stock modules over transformers' own `StaticCache`, which attends to its whole
+    capacity: what the static backend was chosen over (docs/gpu.md).
+    """
+    cache, rng = StaticCache(config=model.config, max_cache_len=capacity), np.random.default_rng(0)
+    ids = torch.from_numpy(rng.integers(5, model.config.vocab_size, context + 1))[None].to(model.device)
+    model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
+    seen = torch.arange(capacity, device=model.device)[None, None, None] <= context
+    position = torch.tensor([[context]], device=model.device)
+    laps = []
+    for lap in range(-3, repeats):
+        for layer in cache.layers:  # back to the context
+            layer.cumulative_length = torch.full_like(torch.as_tensor(layer.cumulative_length), context)
+        started = perf_counter()
+        logits = model(
+            input_ids=ids[:, -1:], attention_mask=seen, position_ids=position, past_key_values=cache, use_cache=True
+        ).logits
+        logits.argmax(-1).cpu()
+        if lap >= 0:
+            laps.append(perf_counter() - started)
+    return float(np.median(laps))
+
+
+def step_bytes(target: StaticTarget, context: int) -> int:
+    """Bytes that a step has to read at `context` cached tokens: the weights and the cache."""
+    layers, both, heads, size = target.network.cache_shape
+    return target.network.weight_bytes + context * layers * both * heads * size * target.cache.rows.element_size()

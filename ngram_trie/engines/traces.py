@@ -1,0 +1,203 @@
+"""Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
+
+One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
+max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
+`dataset`) are enough; lines whose `token_count_matches` is false are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TextIO
+
+import numpy as np
+
+from ngram_trie.files import drop_torn_line
+from ngram_trie.prompt import Prompt
+
+#: Room for an answer of which nothing is known.
+UNLIMITED = 2**31
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One turn as a model answered it greedily.
+
+    Attributes:
+        model: which model, in words.
+        prompt: with its dataset (the category), question id and turn.
+        output_ids: the answer, the token that ended it included.
+        max_output_tokens: how long it could have become; decides how deep the last drafts may go.
+        stop_reason: why it ended, as in `PromptRecord`.
+    """
+
+    model: str
+    prompt: Prompt
+    output_ids: list[int]
+    max_output_tokens: int = UNLIMITED
+    stop_reason: str = "recorded_end"
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
+
+    def drafted_in_prefill(self) -> Trace:
+        """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
+        prompt lookup does: prefill ends one token early, and what it did is the first step.
+        """
+        ids = self.prompt.ids[:-1]
+        spans = {name: (min(start, len(ids)), min(end, len(ids))) for name, (start, end) in self.prompt.spans.items()}
+        prompt = replace(self.prompt, ids=ids, spans=spans)
+        output = [int(self.prompt.ids[-1]), *self.output_ids]
+        return replace(self, prompt=prompt, output_ids=output, max_output_tokens=self.max_output_tokens + 1)
+
+    def to_json(self) -> str:
+        prompt = self.prompt
+        row: dict[str, Any] = {
+            "model": self.model,
+            "dataset": prompt.dataset,
+            "question_id": prompt.question_id,
+            "turn": prompt.turn,
+            "prompt_token_ids": prompt.ids.tolist(),
+            "output_token_ids": self.output_ids,
+            "spans": prompt.spans,
+            "max_output_tokens": self.max_output_tokens,
+            "stop_reason": self.stop_reason,
+        }
+        if len(prompt.noise):
+            row["noise_token_ids"] = prompt.noise.tolist()
+        return json.dumps(row, separators=(",", ":"))
+
+
+def parse_trace(line: str) -> Trace | None:
+    """The trace of one line, or None for a line that says of itself that it is to be left out.
+
+    Raises:
+        ValueError: what is missing or wrong.
+    """
+    row = json.loads(line)
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    if row.get("token_count_matches") is False:
+        return None
+    prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
+    if not prompt_ids:
+        raise ValueError("prompt_token_ids is empty")
+    dataset = row.get("dataset", row.get("category"))
+    if not isinstance(dataset, str):
+        raise ValueError("neither `dataset` nor `category` names what the question belongs to")
+    if row.get("question_id") is None:
+        raise ValueError("question_id is missing")
+    turn, room = row.get("turn", 0), row.get("max_output_tokens", UNLIMITED)
+    if type(turn) is not int or type(room) is not int or room < len(output_ids):
+        raise ValueError("turn and max_output_tokens must be integers, the second no less than the output's length")
+    spans = row.get("spans") or vicuna_spans(prompt_ids)
+    if not isinstance(spans, dict) or not all(_is_span(span, len(prompt_ids)) for span in spans.values()):
+        raise ValueError("spans must map names to [start, end) within the prompt")
+    if "user" in spans:  # what the released code reads, unless the recording says otherwise
+        spans = {"released": spans["user"], **spans}
+    prompt = Prompt(
+        np.array(prompt_ids, np.int64),
+        {name: (start, end) for name, (start, end) in spans.items()},
+        dataset,
+        str(row["question_id"]),
+        turn,
+    )
+    if noise := row.get("noise_token_ids"):
+        prompt = replace(prompt, noise=np.array(_token_ids({"noise_token_ids": noise}, "noise_token_ids"), np.int64))
+    model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
+    return Trace(model, prompt, output_ids, room, reason)
+
+
+def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
+    ids = row.get(name)
+    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+        raise ValueError(f"{name} {'is missing' if ids is None else 'must be a list of token ids'}")
+    return ids
+
+
+def _is_span(span: Any, length: int) -> bool:
+    is_pair = isinstance(span, list | tuple) and len(span) == 2 and all(type(end) is int for end in span)
+    return is_pair and 0 <= span[0] <= span[1] <= length
+
+
+# The Vicuna template in the Llama tokenizer: " ASSISTANT:" at the end, and "USER:" after a space or after "</s>".
+_ASSISTANT = [319, 1799, 9047, 13566, 29901]
+_USERS = ([3148, 1001, 29901], [29958, 11889, 29901], [11889, 29901])
+
+
+def vicuna_spans(prompt_ids: list[int]) -> dict[str, tuple[int, int]]:
+    """Where the last user turn lies in a prompt of Vicuna v1.1's template; nothing for any other prompt."""
+    end = len(prompt_ids) - len(_ASSISTANT)
+    if end < 0 or prompt_ids[end:] != _ASSISTANT:
+        return {}
+    for start in range(end, -1, -1):
+        for user in _USERS:
+            if prompt_ids[start : start + len(user)] == user:
+                return {"user": (start + len(user), end)}
+    return {}
+
+
+def read_traces(path: Path) -> list[Trace]:
+    """All traces of a file, in order.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line is no trace, or repeats a turn; the message names file, line and reason.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
+    traces: dict[tuple[str, str, int], Trace] = {}
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                trace = parse_trace(line.decode("utf-8"))
+                if trace and trace.key in traces:
+                    raise ValueError(f"turn {trace.key} was there before")
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+            if trace:
+                traces[trace.key] = trace
+    return list(traces.values())
+
+
+@dataclass
+class TraceWriter:
+    """Appends traces to a file, each turn once; what an interrupted session wrote there stays."""
+
+    path: Path
+    _keys: set[tuple[str, str, int]] = field(default_factory=set)
+    _file: TextIO | None = None
+
+    def __enter__(self) -> TraceWriter:
+        if self.path.exists():
+            drop_torn_line(self.path)
+            self._keys = {trace.key for trace in read_traces(self.path)}
+        self._file = self.path.open("a", encoding="utf-8")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._file
+        self._file.close()
+
+    def write(self, trace: Trace) -> None:
+        if trace.key not in self._keys:
+            assert self._file
+            self._keys.add(trace.key)
+            self._file.write(trace.to_json() + "\n")
+            self._file.flush()
+
+
+def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str, list[Trace]]:
+    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty."""
+    categories = [categories] if isinstance(categories, str) else categories
+    groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
+    for trace in traces:
+        if categories is None or trace.prompt.dataset in groups:
+            groups.setdefault(trace.prompt.dataset, []).append(trace)
+    return groups

@@ -1,0 +1,61 @@
+"""Where the project's files lie, what identifies their content, and how they are written."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+PROJECT = Path(__file__).parents[1]
+CONFIGS = PROJECT / "configs"
+PAPER = PROJECT / "results" / "paper"
+
+
+def relative(value: Any) -> Any:
+    """The same configuration with paths inside the project made relative to it."""
+    if isinstance(value, dict):
+        return {key: relative(part) for key, part in value.items()}
+    if isinstance(value, str) and value.startswith("/") and Path(value).is_relative_to(PROJECT):
+        return str(Path(value).relative_to(PROJECT))
+    return value
+
+
+def content_hash(value: Any) -> str:
+    """Hex digest of any JSON-like value: the identity of a config or of a prompt."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def fingerprint(path: str, revision: str | None = None) -> str:
+    """Identity of a model: a hash of a file, or of the files of a folder (over 1 GiB: of its size and both ends), or
+    hub id and revision. Weights, tokenizer, template and generation settings all decide what a run measures. A folder
+    with a header.json, a datastore or tables, is known by that: it holds a hash of the rest, which need not be read.
+    """
+    digest = hashlib.sha256()
+    kinds = {".safetensors", ".bin", ".pt", ".json", ".jinja", ".model", ".txt"}
+    files = sorted(file for file in Path(path).glob("*") if file.suffix in kinds) if Path(path).is_dir() else []
+    files += [Path(path)] * Path(path).is_file()
+    files = [file for file in files if file.name == "header.json"] or files
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}".encode())
+        with file.open("rb") as content:
+            if size <= 1 << 30:
+                digest.update(content.read())
+            else:
+                digest.update(content.read(1 << 20))
+                content.seek(-(1 << 20), 2)
+                digest.update(content.read())
+    return digest.hexdigest()[:16] if files else f"{path}@{revision or 'main'}"
+
+
+def drop_torn_line(path: Path) -> None:
+    """Cut `path` after its last newline."""
+    with path.open("rb+") as file:
+        content = file.read()
+        file.truncate(content.rfind(b"\n") + 1)
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or else its kind."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,1 +1,0 @@
-"""Everything under `results/` as one page that stands alone: sources, claims and checks, sections, rendering."""

@@ -1,0 +1,64 @@
+"""What a method is asked: a tokenised prompt, or a turn whose prompt is known once earlier turns are answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ngram_trie.tree import IntArray
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A tokenised prompt, and where its parts lie in it.
+
+    Attributes:
+        ids: (l,) token ids, template and BOS included: exactly what the target model reads.
+        spans: token ranges [start, end) by name. "user" is the user's turn without the template, "context" the part of
+            it that was handed over to be read (article, passages), "question" what is asked about that, "system" what
+            the template says first; "prompt", the whole, always exists.
+        dataset, question_id, turn: which question this is; the record repeats them.
+        noise: (k,) unrelated tokens that tries read behind their part of the prompt, and the model never sees: the way
+            in which the paper's released code makes a context noisy (Table 4).
+        num_cut: tokens of the context that were left out because the prompt was too long.
+    """
+
+    ids: IntArray
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    dataset: str = ""
+    question_id: str = ""
+    turn: int = 0
+    noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    num_cut: int = 0
+
+    def part(self, name: str) -> IntArray:
+        """(k,) token ids of the span `name`.
+
+        Raises:
+            ValueError: the prompt has no such span.
+        """
+        if name == "prompt":
+            return self.ids
+        if name not in self.spans:
+            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
+        start, end = self.spans[name]
+        return self.ids[start:end]
+
+
+@dataclass(frozen=True)
+class LaterTurn:
+    """A turn whose prompt holds vanilla's answers to the turns before, so that every method sees the same prompts.
+
+    Attributes:
+        dataset, question_id, turn: which turn; the earlier ones are 0 to turn - 1.
+        said: the texts that are known beforehand: what the run's identity is taken from.
+        build: from vanilla's answers, token ids each, to the prompt.
+    """
+
+    dataset: str
+    question_id: str
+    turn: int
+    said: Sequence[str]
+    build: Callable[[Sequence[list[int]]], Prompt]

@@ -1,0 +1,341 @@
+"""What lies under `results/`, read as it is: folders with their manifests, laid-out tables, data files and figures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+#: Longer data files are named, not shown: they are one row a question or a bin of a figure.
+MOST_ROWS = 130
+PAPER, LOCAL = "paper", "local"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell as it is shown.
+
+    Attributes:
+        text: the value, or any other text.
+        interval, accept: "[low, high]" and the accept length, empty where there is none.
+        rank, accept_rank: 1 for the best, 2 for the second best, else 0.
+        key: what to sort by; nan sorts as text.
+    """
+
+    text: str
+    interval: str = ""
+    accept: str = ""
+    rank: int = 0
+    accept_rank: int = 0
+    key: float = math.nan
+
+    @property
+    def is_number(self) -> bool:
+        return math.isfinite(self.key)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table to show, with where it comes from.
+
+    Attributes:
+        group: the heading it stands under in its file, such as "Measured" or "The paper's own numbers".
+        warning: what that heading says of all its tables.
+        file: relative to the results folder.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Entry]]
+    file: str
+    notes: Sequence[str] = ()
+    group: str = ""
+    warning: str = ""
+
+
+_MARKS = {"": 0, "**": 1, "*": 2}
+_NUMBER = r"(\*{0,2})(-?\d+(?:\.\d+)?(?:[x%])?)\1"
+_CELL = re.compile(rf"^{_NUMBER}(?: (\[[^\]]+\]))?(?: \((\*{{0,2}})(-?\d+(?:\.\d+)?)\4\))?$")
+
+
+def entry(text: str) -> Entry:
+    """A cell of a table in Markdown, as `ngram_trie.report.markup` writes it."""
+    text = text.strip()
+    match = _CELL.match(text)
+    if not match:
+        return Entry(text)
+    mark, value, interval, accept_mark, accept = match.groups()
+    key = float(value.rstrip("x%"))
+    return Entry(value, interval or "", accept or "", _MARKS[mark], _MARKS[accept_mark or ""], key)
+
+
+def _row_name(text: str) -> Entry:
+    """What a row is of; a size, such as n, sorts as the number it is."""
+    return Entry(text, key=float(text)) if re.fullmatch(r"\d+(\.\d+)?", text) else Entry(text)
+
+
+def read_markdown(path: Path, file: str) -> list[Table]:
+    """The tables of a table.md: headings of two levels, tables, and the notes below each."""
+    tables: list[Table] = []
+    group = title = ""
+    warning: list[str] = []
+    rows: list[list[str]] = []
+    notes: list[str] = []
+
+    def close() -> None:
+        nonlocal rows, notes
+        if rows:
+            header, _, *body = rows
+            entries = [[_row_name(line[0]), *map(entry, line[1:])] for line in body]
+            tables.append(Table(title or group, header, entries, file, tuple(notes), group, " ".join(warning)))
+        rows, notes = [], []
+
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.startswith("#"):
+            close()
+            level, _, text = line.partition(" ")
+            if len(level) == 2:
+                group, title, warning = text, "", []
+            else:
+                title = text
+        elif line.startswith("|"):
+            if notes:
+                close()
+            rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
+        elif line.strip():
+            target = notes if rows else warning
+            if target and not (target[-1].endswith("  ") or rows == []):
+                target[-1] += " " + line  # a wrapped line of the same note
+            else:
+                target.append(line)
+    close()
+    return tables
+
+
+def number_entry(value: Any, decimals: int | None = None) -> Entry:
+    """A value of a data file: numbers to four significant digits, or to so many decimals."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return Entry(str(value))
+    if not math.isfinite(value):
+        return Entry("-")
+    text = str(value) if isinstance(value, int) else f"{value:.4g}" if decimals is None else f"{value:.{decimals}f}"
+    return Entry(text, key=float(value))
+
+
+def frame_table(
+    frame: pd.DataFrame, title: str, file: str, notes: Sequence[str] = (), decimals: int | None = None
+) -> Table:
+    """Rows of a data file; columns that are empty throughout are left out."""
+    kept = frame.dropna(axis="columns", how="all").astype(object)
+    rows = [[number_entry(value, decimals) for value in row] for row in kept.itertuples(index=False)]
+    return Table(title, [str(name).replace("_", " ") for name in kept.columns], rows, file, tuple(notes))
+
+
+#: Names of folders that say what they hold; the first of them in a path decides. Without one the manifest's
+#: `paper_tables` do, and without those it is one of the others.
+KINDS = (
+    "table1", "grid", "num_draft", "table4", "figure3", "figures", "figure5", "ngrammys", "predictor", "blend",
+    "drafters", "calibration", "quality", "quality_general", "retrieval",
+)  # fmt: skip
+_BY_TABLE = {1: "table1", 2: "grid", 5: "grid", 6: "grid", 3: "num_draft", 4: "table4"}
+OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Folder:
+    """One folder below the results with something to show.
+
+    Attributes:
+        name: relative to the results folder, such as "embedded/table1".
+        root: the results folder.
+        manifest: its own, or that of the nearest folder above; None where there is none.
+        models: names of models by the identity that manifests give them.
+    """
+
+    name: str
+    root: Path
+    manifest: Mapping[str, Any] | None
+    models: Mapping[str, str]
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.name
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.manifest["config"] if self.manifest else {}
+
+    @property
+    def kind(self) -> str:
+        """One of KINDS, or OTHER."""
+        if named := [part for part in self.name.split("/") if part in KINDS]:
+            return named[0]
+        return next((_BY_TABLE[n] for n in self.config.get("paper_tables") or () if n in _BY_TABLE), OTHER)
+
+    @property
+    def run(self) -> str:
+        """The folder of the run that it belongs to: its path up to the part that says the kind."""
+        parts = self.name.split("/")
+        return "/".join(parts[: parts.index(self.kind) + 1]) if self.kind in parts else self.name
+
+    @property
+    def engine(self) -> str:
+        """Live, replay, or empty where the manifest does not say."""
+        engine = self.config.get("engine")
+        if isinstance(engine, Mapping):
+            return str(engine.get("name", ""))
+        return "replay" if self.config.get("traces") else ""
+
+    @property
+    def traces(self) -> str:
+        """The file that was replayed, empty for a live run."""
+        engine = self.config.get("engine")
+        given = engine.get("traces") if isinstance(engine, Mapping) else self.config.get("traces")
+        return str(given or "")
+
+    @property
+    def model(self) -> str:
+        """The model by name: the manifest's, or the one that recorded answers are of; else the first folder's name."""
+        if name := _model_name(self.manifest):
+            return name
+        identity = str((self.manifest or {}).get("model", "replay"))
+        if identity != "replay":
+            return self.models.get(identity, identity)
+        for path in ("accept_lengths.csv", "table.csv"):
+            frame = self.csv(path)
+            if frame is not None and "model" in frame and len(frame):
+                return str(frame.model.iloc[0])
+        return self.name.partition("/")[0]
+
+    def manifests(self) -> list[tuple[str, Mapping[str, Any]]]:
+        """Its own manifests: "" and that of the whole folder, or the stem of a file and the manifest of that alone."""
+        found = [(path, _manifest(path)) for path in sorted(self.path.glob(f"*{MANIFEST}"))]
+        return [(path.name[: -len(MANIFEST)].rstrip("_"), manifest) for path, manifest in found if manifest]
+
+    def csv(self, name: str) -> pd.DataFrame | None:
+        """A data file, None where it is not there."""
+        path = self.path / name
+        return pd.read_csv(path) if path.is_file() and path.stat().st_size else None
+
+    def file(self, name: str) -> str:
+        return f"{self.name}/{name}"
+
+    def laid_out(self) -> list[Table]:
+        """The tables of table.md."""
+        path = self.path / "table.md"
+        return read_markdown(path, self.file("table.md")) if path.is_file() else []
+
+    def data(self) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Name and rows of every data file but the one that table.md lays out."""
+        for path in sorted(self.path.glob("*.csv")):
+            if path.name == "table.csv" and (self.path / "table.md").is_file():
+                continue
+            frame = self.csv(path.name)
+            if frame is not None:
+                yield path.name, frame
+        if (path := self.path / "quality.json").is_file():
+            scores = pd.DataFrame.from_dict(json.loads(path.read_text(encoding="utf-8")), orient="index")
+            yield path.name, scores.rename_axis("dataset").reset_index()
+
+    def figures(self) -> list[Path]:
+        return [path for path in sorted(self.path.glob("*.png")) if path.stem != "case_study"]
+
+
+def _manifest(path: Path) -> Mapping[str, Any] | None:
+    """Raises:
+    ValueError: the file is there and is not a manifest.
+    """
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error}); run the command that made the folder again") from None
+    if not isinstance(found, dict) or not isinstance(found.get("config"), dict):
+        raise ValueError(f"{path}: no manifest of a run: it has no config")
+    return found
+
+
+def _model_name(manifest: Mapping[str, Any] | None) -> str:
+    """The name of the configured model, empty where there is none."""
+    model = (manifest or {"config": {}})["config"].get("model")
+    return str(model.get("name") or "") if isinstance(model, Mapping) else ""
+
+
+@dataclass(frozen=True)
+class Results:
+    """A results folder.
+
+    Args:
+        root: such as the project's `results/`.
+        with_local: also `local/`, the user's own runs.
+
+    Raises:
+        FileNotFoundError: there is no such folder.
+    """
+
+    root: Path
+    with_local: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.root.is_dir():
+            raise FileNotFoundError(f"{self.root}: no such folder; results/ of the project holds what was measured")
+
+    def _paths(self) -> Iterator[Path]:
+        for path in sorted(self.root.rglob("*")):
+            first = path.relative_to(self.root).parts[0]
+            if first != LOCAL or self.with_local:
+                yield path
+
+    @cached_property
+    def folders(self) -> list[Folder]:
+        """Every folder that holds a table, a data file, a figure or a manifest, but the published numbers'."""
+        kinds = (".csv", ".png", ".html")
+        names = {
+            str(path.parent.relative_to(self.root))
+            for path in self._paths()
+            if (path.suffix in kinds and path.parent != self.root) or path.name in (MANIFEST, "table.md")
+        }
+        manifests = {name: self._manifest_of(name) for name in sorted(names - {PAPER, "."})}
+        models = {
+            str(each.get("model")): _model_name(each) for each in manifests.values() if each and _model_name(each)
+        }
+        return [Folder(name, self.root, manifest, models) for name, manifest in manifests.items()]
+
+    def _manifest_of(self, name: str) -> Mapping[str, Any] | None:
+        path = self.root / name
+        while path != self.root:
+            if found := _manifest(path / MANIFEST):
+                return found
+            others = sorted(path.glob(f"*_{MANIFEST}"))  # of a folder whose files were made apart
+            if others:
+                return _manifest(others[0])
+            path = path.parent
+        return None
+
+    def paper(self, name: str) -> pd.DataFrame | None:
+        """A file of published numbers, None where it is not there."""
+        path = self.root / PAPER / name
+        return pd.read_csv(path) if path.is_file() else None
+
+    def of(self, kind: str, file: str | None = None) -> list[Folder]:
+        """The folders of one kind, or those of them that hold `file`."""
+        return [f for f in self.folders if f.kind == kind and (file is None or (f.path / file).is_file())]
+
+    def digest(self) -> str:
+        """Identity of everything that the page is made of."""
+        kinds = (".csv", ".json", ".md", ".png", ".jsonl", ".html")
+        hashed = hashlib.sha256()
+        for path in self._paths():
+            if path.suffix in kinds and path.is_file() and path.parent != self.root:
+                hashed.update(str(path.relative_to(self.root)).encode() + hashlib.sha256(path.read_bytes()).digest())
+        return hashed.hexdigest()[:16]

@@ -1,0 +1,158 @@
+"""Loading tokenizers and weights from a folder or the hub; no code from a checkpoint is run."""
+
+from __future__ import annotations
+
+import errno
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import constants
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from ngram_trie.files import first_line
+from ngram_trie.targets.hub_errors import explain
+from ngram_trie.targets.sentencepiece import restore_merges
+
+
+def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
+    """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
+    that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text. LongRoPE turns keys
+    otherwise once a text exceeds the original length; behind a prompt of `num_prompt` tokens that does not, it may not.
+    """
+    own = [config.max_position_embeddings, getattr(config, "sliding_window", None), limit]
+    rope = getattr(config, "rope_parameters", None) or {}
+    if num_prompt is not None and rope.get("rope_type") == "longrope":
+        original = rope["original_max_position_embeddings"]
+        own.append(original if num_prompt <= original else None)
+    return min(size for size in own if size)
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that `name` means; "auto" takes the GPU where there is one.
+
+    Raises:
+        ValueError: no such device here.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ValueError(f"model.device={name}: torch sees no GPU here; use model.device=cpu or auto")
+    return torch.device(name)
+
+
+def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> PreTrainedTokenizerBase:
+    """The tokenizer of a folder or hub id; no code from the checkpoint is run.
+
+    Args:
+        options: passed on to transformers, such as `legacy=True` for Llama tokenizers that were published before that
+            setting: without it, the word behind a special token loses its space.
+
+    Raises:
+        FileNotFoundError: nothing to load; the message says what to do.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, **options)
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision, "the tokenizer of ")) from error
+    restore_merges(tokenizer, path, revision)
+    return tokenizer
+
+
+def context_limit(path: str, revision: str | None = None, limit: int | None = None) -> int:
+    """Largest number of tokens of prompt and output together: the model's own, or `limit` where that is less.
+
+    Raises:
+        FileNotFoundError: nothing to load.
+    """
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision)
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
+    return longest_text(config, limit)
+
+
+def load_model(
+    path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None, attention: str = "sdpa"
+) -> PreTrainedModel:
+    """A causal language model from a folder or the hub; no code from the checkpoint is run.
+
+    Args:
+        path: a folder or a hub id.
+        dtype: "float32", "bfloat16" or "float16".
+        device: see `choose_device`.
+        attention: "sdpa" or "eager" (flash attention 2 takes no custom mask).
+
+    Raises:
+        FileNotFoundError: nothing to load, or the weights do not fit the config; the message says what to do.
+    """
+    try:
+        model, info = AutoModelForCausalLM.from_pretrained(
+            path,
+            revision=revision,
+            dtype=dtype,
+            attn_implementation=attention,
+            weights_only=True,  # of files in PyTorch's own format, which older repositories have: tensors and no code
+            output_loading_info=True,
+        )
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
+    # transformers fills what is missing with random numbers and only warns
+    wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
+    if any(wrong.values()):
+        listed = "; ".join(f"{name.replace('_', ' ')}: {', '.join(keys[:5])}" for name, keys in wrong.items() if keys)
+        raise FileNotFoundError(f"model {path!r}: the weights do not fit its config ({listed})")
+    return model.to(choose_device(device)).eval()
+
+
+def random_model(
+    architecture: str, dtype: str = "float32", device: str = "auto", attention: str = "sdpa", **changes: Any
+) -> PreTrainedModel:
+    """A causal language model with random weights, always the same ones, made on the device: for what a model costs
+    where its weights cannot be had.
+
+    Args:
+        architecture: a folder with a config.json.
+        dtype, device, attention: as in `load_model`.
+        changes: fields of its config that shall be otherwise.
+
+    Raises:
+        FileNotFoundError: no such config.
+    """
+    file = Path(architecture) / "config.json"
+    if not file.exists():
+        raise FileNotFoundError(f"model.architecture={architecture}: there is no config.json in the folder")
+    config = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")) | changes)
+    torch.manual_seed(0)
+    with torch.device(choose_device(device)):
+        model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=attention)
+    return model.eval()
+
+
+def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> str:
+    """One line on which model, or which `part` of it, was not loaded, why, and what helps."""
+    is_folder = Path(path).is_dir()
+    # A damaged file in PyTorch's own format is a RuntimeError or an OSError like many others.
+    if (
+        isinstance(error, SafetensorError | pickle.UnpicklingError | EOFError)
+        or "PytorchStreamReader" in str(error)
+        or (isinstance(error, OSError) and error.errno == errno.EINVAL)
+    ):
+        # what torch says at length includes the advice to run the file's code
+        said = f"{type(error).__name__}: {first_line(error)[:70]}"
+        reason = f"its weights are cut short, damaged, or not only tensors ({said}): fetch them again"
+        if not is_folder:
+            reason += f", after deleting models--{path.replace('/', '--')} in {constants.HF_HUB_CACHE}"
+    elif part and "backend tokenizer" in str(error):
+        reason = (
+            "there is no tokenizer.json, and no tokenizer.model that can be read: take them from the original model"
+        )
+    elif is_folder:
+        has_config = (Path(path) / "config.json").exists()
+        reason = first_line(error) if has_config else "there is no config.json in the folder"
+    else:
+        reason = f"{explain(error, path, revision)}; or give a folder with its files: model.path=FOLDER"
+    return f"{part}model {path!r} cannot be loaded: {reason}"

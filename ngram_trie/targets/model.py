@@ -1,0 +1,226 @@
+"""The target model: a stock `AutoModelForCausalLM` that verifies a whole draft tree in one forward.
+
+Nothing of the model is copied or patched. A tree goes in as a flat list of tokens with an attention mask over the cache
+and the tree (paper, section 3.2, "Model Verification") and with position ids = cached length + depth (equation 6).
+
+Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens, m = tree nodes, d = head size.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicLayer
+
+from ngram_trie.targets.load import longest_text
+from ngram_trie.tree import DraftTree, IntArray
+
+
+class PreallocatedLayer(DynamicLayer):
+    """One layer's keys and values in buffers (b, h, c, d) that are written in place, of which the first p rows count.
+
+    transformers' `DynamicLayer` copies the whole cache at every step to append to it; its `StaticLayer` attends over
+    the whole capacity. This one does neither.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        super().__init__()
+        self.capacity = capacity
+        self.length = 0
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        batch, heads, _, size = key_states.shape
+        keys = key_states.new_empty(batch, heads, self.capacity, size)
+        values = value_states.new_empty(batch, heads, self.capacity, value_states.shape[-1])
+        # Only now: where there was no memory for the buffers, the layer must not count as initialised.
+        super().lazy_initialization(key_states, value_states)
+        self.keys, self.values = keys, values
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        end = self.length + key_states.shape[-2]
+        self.keys[:, :, self.length : end] = key_states
+        self.values[:, :, self.length : end] = value_states
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def get_seq_length(self) -> int:
+        return self.length
+
+    def get_max_length(self) -> int:
+        return self.capacity
+
+
+class KVCache(Cache):
+    """Keys and values of all layers for one text; rows of rejected drafts are dropped by `keep`."""
+
+    def __init__(self, num_layers: int, capacity: int) -> None:
+        super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(num_layers)])
+
+    @property
+    def length(self) -> int:
+        """p: number of cached tokens."""
+        return int(self.layers[0].length)
+
+    def truncate(self, length: int) -> None:
+        for layer in self.layers:
+            layer.length = length
+
+    def keep(self, past: int, path: list[int]) -> None:
+        """Keep the first `past` rows and, moved right behind them, those of the tree nodes in `path` (increasing)."""
+        # A path that is the front of the tree (always so for a chain) already lies where it belongs.
+        if path[-1] != len(path) - 1:
+            rows = torch.tensor(path, device=self.layers[0].keys.device) + past
+            for layer in self.layers:
+                for buffer in (layer.keys, layer.values):
+                    # index_select copies, so that source and destination rows may overlap
+                    buffer[:, :, past : past + len(path)] = buffer.index_select(2, rows)
+        self.truncate(past + len(path))
+
+
+def tree_attention(
+    tree: DraftTree, past: int, dtype: torch.dtype, device: torch.device | str
+) -> dict[str, torch.Tensor]:
+    """Additive mask (1, 1, m, p + m) and position ids (1, m) of a tree behind `past` cached tokens (equation 6)."""
+    nodes = len(tree)
+    mask = torch.zeros(1, 1, nodes, past + nodes, dtype=dtype)
+    hidden = ~torch.from_numpy(tree.ancestor_mask)
+    mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(dtype).min)
+    positions = torch.from_numpy(tree.depths) + past
+    return {"attention_mask": mask.to(device), "position_ids": positions[None].to(device)}
+
+
+@dataclass
+class Forward:
+    """What one forward of the target said, on its device; the next one overwrites it.
+
+    Attributes:
+        tree: what was verified, m nodes; None for a prefill, which has the prompt's l tokens instead.
+        hidden: (m, H) or (l, H) the last hidden states, as the language-model head reads them.
+        logits: (m, V); of a prefill those of the last token alone, (1, V).
+        choices: (m,) the greedy next token after each node; of a prefill (1,).
+        path: node indices that were accepted, the root first; known once they are committed.
+    """
+
+    tree: DraftTree | None
+    hidden: torch.Tensor
+    logits: torch.Tensor
+    choices: IntArray
+    path: list[int] = field(default_factory=list)
+
+
+class TargetModel:
+    """Greedy next tokens of a causal language model, for prompts and for draft trees.
+
+    Args:
+        model: any causal model of transformers that takes 4D masks and a cache (Llama, Qwen2, Mistral and Phi-3 are
+            tested), with eager or SDPA attention; it is put in evaluation mode.
+        max_draft: the largest number of draft nodes that `verify` will be given; sizes the cache.
+        context_limit: largest number of tokens of prompt and output together; the model's own by default.
+
+    Raises:
+        ValueError: the model's attention takes no mask of our own.
+
+    Attributes:
+        last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
+    """
+
+    last: Forward
+
+    def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
+        attention = model.config._attn_implementation
+        if attention not in ("sdpa", "eager"):
+            raise ValueError(
+                f"the model's attention is {attention!r}, which takes no mask of a draft tree: load the model with "
+                "attn_implementation='sdpa' (or 'eager')"
+            )
+        self.model = model.eval()
+        self.device = model.device
+        self.context_limit = longest_text(model.config, context_limit)
+        self.max_draft = max_draft
+        self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
+        self.build_seconds = 0.0
+
+    def prefill(self, prompt_ids: IntArray) -> int:
+        """Read the prompt (l,) into an empty cache; returns the first output token."""
+        self.begin_prefill(prompt_ids)
+        return self.end_prefill()
+
+    @torch.inference_mode()
+    def begin_prefill(self, prompt_ids: IntArray) -> None:
+        """Let the device begin to read the prompt; until `end_prefill` the host is free."""
+        self.cache.truncate(0)
+        self.build_seconds = 0.0
+        logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
+        self._begun = (logits, logits.argmax(-1))
+
+    def end_prefill(self) -> int:
+        """Wait for what `begin_prefill` began; returns the first output token."""
+        logits, chosen = self._begun
+        choices = chosen.cpu().numpy()
+        self.last = Forward(None, self._hidden, logits, choices)
+        return int(choices[-1])
+
+    @torch.inference_mode()
+    def verify(self, tree: DraftTree) -> IntArray:
+        """One forward over the tree's m nodes; returns the greedy next token after each node, (m,).
+
+        The nodes' keys and values stay behind the cached text until `commit` says which of them were accepted.
+        """
+        started = perf_counter()
+        # A plain step needs no mask.
+        layout = tree_attention(tree, self.cache.length, self.model.dtype, self.device) if tree.num_draft else {}
+        self.build_seconds += perf_counter() - started
+        logits = self._forward(torch.from_numpy(tree.tokens)[None], **layout)
+        choices = logits.argmax(-1).cpu().numpy()
+        self.last = Forward(tree, self._hidden, logits, choices)
+        return choices
+
+    @torch.inference_mode()
+    def commit(self, past: int, path: list[int]) -> None:
+        """Keep the accepted nodes' cache rows behind the `past` tokens that were cached before `verify`."""
+        self.last.path = path
+        self.cache.keep(past, path)
+
+    def synchronize(self) -> None:
+        """Wait for the device, so that a clock read next is true."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    @torch.inference_mode()
+    def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:
+        """Whether the choice among `candidates` after `ids` (l,) may fall either way by rounding alone.
+
+        Returns:
+            The distance of the lowest candidate's logit from the largest logit of all, and whether it lies within a few
+            steps of the model's precision. In single precision nothing is excused.
+        """
+        self.cache.truncate(0)
+        logits = self._forward(torch.tensor([ids]), logits_to_keep=1)[-1].float()
+        gap = float(logits.max() - logits[candidates].min())
+        if self.model.dtype == torch.float32:
+            return gap, False
+        # Each logit is rounded to the model's precision; sums in another order differ by a few such steps.
+        return gap, gap <= 4 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
+
+    def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
+        """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
+        # What any causal model of transformers calls its base model gives the head its input. The hook goes at once: a
+        # model outlives its targets, and one left behind would keep their caches alive.
+        with self.model.base_model.register_forward_hook(self._keep_hidden):
+            output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
+        return self._of_nodes(output.logits)
+
+    def _of_nodes(self, states: torch.Tensor) -> torch.Tensor:
+        """The nodes' own (m, *) out of what a forward gave, (1, m, *)."""
+        return states[0]
+
+    def _keep_hidden(self, module: Any, args: Any, output: Any) -> None:
+        self._hidden = self._of_nodes(output.last_hidden_state)

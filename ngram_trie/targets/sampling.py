@@ -1,0 +1,124 @@
+"""Sampling in the decoding loop, and greedy decoding under logits processors: the target's own token for every node.
+
+The target draws one token for each node of the draft, from its distribution p( . | text, path to the node) after
+temperature, top-k and so on, independently of the draft and of all other draws. The step follows the draws: from the
+root to the child that was drawn, and so on; where no child was drawn, the draw is emitted and the step ends. That is
+plain sampling, whatever was drafted: each emitted token is a draw that was made for exactly the text before it, used
+once, and never replaced by another because of the draft. A drafter may be anything that does not see the draws it is
+verified with; all of this project's are functions of what was emitted and computed before. So the walk of greedy
+decoding, `verify_greedy`, serves here as well; only the choices differ.
+
+Two ways to lose this, both in REST's released code: to draw once more for the token after a rejection (a drafted token
+then has two chances), and to draw for each row of a draft and keep the longest (one chance a row). Nodes that repeat
+another's path, which a tree may hold, share its draw here for that reason.
+
+Shapes: m = tree nodes, V = vocabulary, l = tokens of a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from transformers.generation import logits_process
+from transformers.generation.logits_process import LogitsProcessorList
+
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree, IntArray
+
+#: Processors of transformers that look at each row of logits alone.
+OF_LOGITS = (
+    logits_process.TemperatureLogitsWarper,
+    logits_process.TopKLogitsWarper,
+    logits_process.TopPLogitsWarper,
+    logits_process.TopHLogitsWarper,
+    logits_process.MinPLogitsWarper,
+    logits_process.TypicalLogitsWarper,
+    logits_process.EpsilonLogitsWarper,
+    logits_process.EtaLogitsWarper,
+    logits_process.SuppressTokensLogitsProcessor,
+    logits_process.InfNanRemoveLogitsProcessor,
+    logits_process.LogitNormalization,
+)
+#: Those that also read the row's own text, and keep nothing from call to call.
+OF_TEXT = (
+    logits_process.RepetitionPenaltyLogitsProcessor,
+    logits_process.NoRepeatNGramLogitsProcessor,
+    logits_process.NoBadWordsLogitsProcessor,
+    logits_process.SequenceBiasLogitsProcessor,
+    logits_process.MinLengthLogitsProcessor,
+    logits_process.MinNewTokensLengthLogitsProcessor,
+    logits_process.ForcedBOSTokenLogitsProcessor,
+    logits_process.ForcedEOSTokenLogitsProcessor,
+    logits_process.ExponentialDecayLengthPenalty,
+    logits_process.SuppressTokensAtBeginLogitsProcessor,
+)
+
+
+class LogitsSampler:
+    """Chooses each node's token from its processed logits: drawn, or the likeliest.
+
+    Args:
+        processors: transformers' processors, in order; those that read the text are given each node's own.
+        do_sample: draw; else take the largest.
+        generator: of the draws, on the model's device; None takes torch's own.
+
+    Raises:
+        ValueError: a processor that is not known to be a function of one text and its logits alone.
+    """
+
+    def __init__(
+        self, processors: LogitsProcessorList, do_sample: bool, generator: torch.Generator | None = None
+    ) -> None:
+        supported = OF_LOGITS + OF_TEXT
+        for processor in processors:
+            if type(processor) not in supported:
+                raise ValueError(
+                    f"logits processor {type(processor).__name__}: the nodes of a draft are many texts at once, and "
+                    f"only these are known to treat each alone: {', '.join(kind.__name__ for kind in supported)}"
+                )
+        self.processors, self.do_sample, self.generator = processors, do_sample, generator
+        self._reads_text = any(isinstance(processor, OF_TEXT) for processor in processors)
+
+    @torch.inference_mode()
+    def first(self, prompt_ids: IntArray, target: TargetModel) -> int:
+        self._text: list[int] = prompt_ids.tolist()
+        return int(self._choose(DraftTree.root_only(self._text[-1]), target.last.logits)[0])
+
+    @torch.inference_mode()
+    def next_tokens(self, new_ids: Sequence[int], target: TargetModel) -> IntArray:
+        self._text += new_ids
+        tree = target.last.tree
+        assert tree is not None
+        return self._choose(tree, target.last.logits)
+
+    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> IntArray:
+        """(m,) a token for each node from its logits (m, V); nodes with one path share one."""
+        scores = self._processed(tree, logits.to(torch.float32, copy=True))
+        if self.do_sample:
+            chosen = torch.multinomial(scores.softmax(-1), 1, generator=self.generator)[:, 0]
+        else:
+            chosen = scores.argmax(-1)
+        return chosen.cpu().numpy()[first_of_path(tree)]
+
+    def _processed(self, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
+        if not self._reads_text:
+            nothing = torch.empty(len(logits), 0, dtype=torch.long, device=logits.device)
+            return self.processors(nothing, logits)
+        for depth in np.unique(tree.depths):  # texts of one length at a time
+            nodes = np.flatnonzero(tree.depths == depth)
+            texts = [self._text + tree.tokens[tree.path_to(int(node))[1:]].tolist() for node in nodes]
+            rows = torch.from_numpy(nodes).to(logits.device)
+            logits[rows] = self.processors(torch.tensor(texts, device=logits.device), logits[rows])
+        return logits
+
+
+def first_of_path(tree: DraftTree) -> IntArray:
+    """(m,) for each node the first node with the same tokens from the root: itself, unless siblings repeat a token."""
+    first = [0]
+    seen: dict[tuple[int, int], int] = {}
+    parents, tokens = tree.parents.tolist(), tree.tokens.tolist()
+    for node in range(1, len(tree)):
+        first.append(seen.setdefault((first[parents[node]], tokens[node]), node))
+    return np.array(first)
