@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import numpy as np
 import pytest
-import torch
-from conftest import VOCABULARY, Scripted, tiny_target
 from hypothesis import given
 from hypothesis import strategies as st
+from support.tiny import VOCABULARY, Scripted, adversarial_tree, plain_greedy, tiny_target
 
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
@@ -20,39 +18,6 @@ from ngram_trie.tree import DraftTree
 
 tokens = st.integers(0, VOCABULARY - 1)
 prompts = st.lists(tokens, min_size=1, max_size=24)
-
-
-@functools.cache
-def plain_greedy(family: str, attention: str, prompt: tuple[int, ...], length: int) -> list[int]:
-    """Reference: one uncached forward a token, stock model, no code of ours."""
-    model, ids = tiny_target(family, attention).model, list(prompt)
-    with torch.inference_mode():
-        for _ in range(length):
-            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
-
-
-@st.composite
-def adversarial_tree(draw: st.DrawFn) -> object:
-    """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, or nothing."""
-    true_depths = draw(st.lists(st.integers(0, 16), max_size=3))
-    wrong_tails = draw(st.lists(st.lists(tokens, min_size=1, max_size=4), min_size=len(true_depths), max_size=3))
-    duplicate = draw(st.booleans())
-
-    def tree(truth: list[int], done: int, root: int) -> DraftTree:
-        paths = [truth[done : done + d] + t for d, t in zip(true_depths, wrong_tails, strict=False)]
-        paths += wrong_tails[len(true_depths) :]
-        merged = DraftTree.from_paths(root, paths)
-        if not duplicate or merged.num_draft == 0:
-            return merged
-        # The same tree twice under one root: every node has a twin among its siblings.
-        size = len(merged)
-        again = np.where(merged.parents[1:] == 0, 0, merged.parents[1:] + size - 1)
-        return DraftTree(
-            np.concatenate([merged.tokens, merged.tokens[1:]]), np.concatenate([merged.parents, again]).astype(np.int64)
-        )
-
-    return tree
 
 
 @pytest.mark.parametrize(("family", "attention"), [("llama", "sdpa"), ("llama", "eager"), ("qwen2", "sdpa")])

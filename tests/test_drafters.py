@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from replay import TRACES
+from support.recorded import TRACES
 
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter

@@ -5,13 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import VOCABULARY, tiny_model
+from support.tiny import VOCABULARY, tiny_model
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -28,12 +27,10 @@ from transformers.generation.streamers import BaseStreamer
 from ngram_trie import Speculator, custom_generate, speculative_generate
 from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafters import NgramTrieDrafter
+from ngram_trie.files import PROJECT
 from ngram_trie.generate import CriteriaStop
 from ngram_trie.prompt import Prompt
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-PROJECT = Path(__file__).parents[1]
 PROMPT = [3, 4, 5, 6, 7] * 5
 DRAFTERS = ["blend", "ngram_trie", "pld", "suffix"]
 CHAT = [

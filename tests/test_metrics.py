@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,9 +12,8 @@ from hypothesis import strategies as st
 
 from ngram_trie import metrics
 from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.files import PAPER
 from ngram_trie.records import Failure, Lossless, PromptRecord
-
-PAPER = Path(__file__).parents[1] / "results" / "paper"
 
 
 def record(

@@ -1,0 +1,146 @@
+import functools
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recorded import TRACES
+
+from ngram_trie.baselines.context_ngrams import ContextNgrams, context_ngrams
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+texts = st.lists(st.integers(0, 2), min_size=1, max_size=60)
+
+
+def ranked(text: list[int], q: int, w: int, k: int) -> list[tuple[list[int], int]]:
+    rows, counts = context_ngrams(np.array(text, np.int64), q, w, k)
+    return list(zip(rows.tolist(), counts.tolist(), strict=True))
+
+
+def tree_of(text: list[int], budget: int = 99, **settings: Any) -> DraftTree:
+    drafter = ContextNgrams(**settings)
+    drafter.start(Prompt(np.array(text, np.int64)))
+    return drafter.propose(budget)
+
+
+def paths(tree: DraftTree) -> list[list[int]]:
+    leaves = sorted(set(range(1, len(tree))) - set(tree.parents.tolist()))
+    return [[int(tree.tokens[node]) for node in tree.path_to(leaf)[1:]] for leaf in leaves]
+
+
+# "1" is followed by 2 3 twice, by 2 4, by 5 6, and at last by 7 8.
+TEXT = [1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 6, 0, 1, 2, 3, 0, 1, 7, 8, 1]
+
+
+def test_most_frequent_first_then_most_recent() -> None:
+    assert ranked(TEXT, q=1, w=2, k=9) == [([2, 3], 2), ([7, 8], 1), ([5, 6], 1), ([2, 4], 1)]
+    assert ranked(TEXT, q=1, w=2, k=2) == [([2, 3], 2), ([7, 8], 1)]
+    assert ranked(TEXT, q=1, w=1, k=9) == [([2], 3), ([7], 1), ([5], 1)]
+    assert ranked([*TEXT, 2], q=2, w=1, k=9) == [([3], 2), ([4], 1)]
+    assert ranked([*TEXT, 9], q=1, w=1, k=9) == []
+
+
+def test_only_whole_rows_count() -> None:
+    assert ranked([1, 2, 3, 1], q=1, w=3, k=9) == [([2, 3, 1], 1)]
+    assert ranked([1, 2, 3, 1], q=1, w=4, k=9) == []
+    assert ranked([1, 1, 1], q=1, w=1, k=9) == [([1], 2)]
+    assert ranked([1], q=1, w=1, k=9) == ranked([1], q=3, w=1, k=9) == []
+
+
+def test_rows_become_one_tree() -> None:
+    tree = tree_of(TEXT, w=2)
+    assert tree.tokens.tolist() == [1, 2, 3, 7, 8, 5, 6, 4]
+    assert tree.parents.tolist() == [-1, 0, 1, 0, 3, 0, 5, 1]
+    assert paths(tree_of(TEXT, w=2, k=2)) == [[2, 3], [7, 8]]
+    assert paths(tree_of(TEXT, w=2, k=1)) == [[2, 3]]
+
+
+def test_the_best_rows_fill_the_budget_first() -> None:
+    assert tree_of(TEXT, budget=3, w=2).tokens.tolist() == [1, 2, 3, 7]
+    assert tree_of(TEXT, w=2, num_draft=3).tokens.tolist() == [1, 2, 3, 7]
+    assert tree_of(TEXT, w=2, budget=0).tokens.tolist() == [1]
+
+
+def test_the_output_counts_too() -> None:
+    drafter = ContextNgrams(w=2)
+    drafter.start(Prompt(np.array([1, 2])))
+    drafter.observe([3, 4])
+    drafter.observe([5, 3])
+    assert paths(drafter.propose(99)) == [[4, 5]]
+
+
+def test_a_new_prompt_starts_afresh() -> None:
+    drafter = ContextNgrams(w=2)
+    drafter.start(Prompt(np.array([1, 2, 3, 1])))
+    assert paths(drafter.propose(99)) == [[2, 3]]
+    drafter.start(Prompt(np.array([4, 1])))
+    assert drafter.propose(99).tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("k", 0), ("k", "10"), ("w", 0), ("w", 2.5), ("q", 0), ("q", True), ("num_draft", 0)]
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        ContextNgrams(**{field: value})
+
+
+@given(text=texts, q=st.integers(1, 3), w=st.integers(1, 5), k=st.integers(1, 12))
+def test_counts_equal_a_brute_force_count(text, q, w, k) -> None:
+    counts: Counter[tuple[int, ...]] = Counter()
+    latest: dict[tuple[int, ...], int] = {}
+    for start in range(len(text) - q - w + 1):
+        if text[start : start + q] == text[len(text) - q :]:
+            row = tuple(text[start + q : start + q + w])
+            counts[row] += 1
+            latest[row] = start
+    best = sorted(counts, key=lambda row: (-counts[row], -latest[row]))[:k]
+    assert ranked(text, q, w, k) == [(list(row), counts[row]) for row in best]
+
+
+@given(text=texts, q=st.integers(1, 2), w=st.integers(1, 5), k=st.integers(1, 6), budget=st.integers(0, 20))
+def test_every_path_follows_a_match_in_the_text(text, q, w, k, budget) -> None:
+    tree = tree_of(text, budget, q=q, w=w, k=k)
+    assert tree.num_draft <= min(budget, k * w) and tree.tokens[0] == text[-1] and tree.depths.max() <= w
+    for path in paths(tree):
+        wanted = text[len(text) - q :] + path
+        assert any(text[at : at + len(wanted)] == wanted for at in range(len(text) - len(wanted) + 1))
+
+
+def test_one_token_8000_times() -> None:
+    assert ranked([3] * 8000, q=1, w=10, k=10) == [([3] * 10, 7990)]
+
+
+@functools.cache
+def recorded() -> dict[str, list[Trace]]:
+    return select(read_traces(TRACES), ["summarization", "rag"])
+
+
+# The held (odd) questions' own values; a replay is deterministic. Measured elsewhere over all 80 questions of a
+# category: 2.19 and 1.71 with 8 nodes, 2.86 and 1.98 with 32, 3.08 and 2.08 with 64. The held half gives 1 to 4% less
+# in summarization and 6% less in rag, where the n-gram predictor loses 4%; rows cut off at the end of the text change
+# nothing (0.01). Longer queries lose, as the paper found (note 4).
+@needs_traces
+@pytest.mark.parametrize(
+    ("settings", "summarization", "rag"),
+    [
+        ({"num_draft": 8}, 2.170, 1.604),
+        ({"num_draft": 32}, 2.758, 1.858),
+        ({"num_draft": 64}, 2.979, 1.948),
+        ({}, 3.044, 1.976),
+        ({"q": 2}, 2.356, 1.629),
+    ],
+)
+def test_accept_lengths_of_recorded_answers(settings: Any, summarization: float, rag: float) -> None:
+    measured = [
+        np.mean([length for trace in traces for length in replay(ContextNgrams(**settings), trace).accept_lengths])
+        for traces in recorded().values()
+    ]
+    print(f"ContextNgrams {settings}: {measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx([summarization, rag], abs=6e-4)

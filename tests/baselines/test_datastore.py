@@ -1,0 +1,209 @@
+import json
+import resource
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tiny import tiny_target
+
+from ngram_trie.baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
+from ngram_trie.data import world
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
+from scripts import build_datastore as script
+
+EMBEDDED = ["--tokenizer", str(script.MODEL)]
+
+
+def texts(folder: Path) -> list[str]:
+    """The documents of a datastore that the embedded tokenizer was used for."""
+    from transformers import AutoTokenizer
+
+    tokens = Datastore(folder).tokens
+    borders = np.flatnonzero(tokens == BORDER)
+    documents = [part[part != BORDER].tolist() for part in np.split(tokens, borders + 1)[:-1]]
+    return [AutoTokenizer.from_pretrained(script.MODEL).decode(ids) for ids in documents]
+
+
+@given(st.lists(st.integers(-1, 2) | st.sampled_from([65_533, 65_534, 65_535, 2**31 - 1]), min_size=1, max_size=80))
+def test_the_suffix_array_is_sorted(tokens: list[int]) -> None:
+    order = suffix_array(np.array(tokens, np.int32)).tolist()
+    assert order == sorted(range(len(tokens)), key=lambda start: (tokens[start : start + 16], start))
+
+
+def test_documents_are_kept_apart_and_the_header_tells_contents_apart(tmp_path: Path) -> None:
+    assert build_datastore([[1, 2], [], [100_000]], tmp_path) == 5
+    store = Datastore(tmp_path)
+    assert store.tokens.tolist() == [1, 2, BORDER, 100_000, BORDER]
+    build_datastore([[1, 2], [], [100_001]], tmp_path)
+    assert Datastore(tmp_path).sha256 != store.sha256
+    assert store.tokens.tolist() == [1, 2, BORDER, 100_000, BORDER]  # what is mapped stays
+
+
+def test_a_build_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no tokens"):
+        build_datastore([[]], tmp_path / "new")
+    build_datastore([[7]], tmp_path / "old")
+    with pytest.raises(ValueError, match="document 1: token ids"):
+        build_datastore([[1], [-1]], tmp_path / "old")
+    assert Datastore(tmp_path / "old").tokens.tolist() == [7, BORDER]
+    assert list((tmp_path / "new").iterdir()) == []
+    assert sorted(file.name for file in (tmp_path / "old").iterdir()) == ["header.json", "suffixes.bin", "tokens.bin"]
+
+
+def test_a_missing_or_damaged_datastore_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    build_datastore([[1, 2]], tmp_path)
+    (tmp_path / "tokens.bin").write_bytes(b"1234")
+    with pytest.raises(ValueError, match=r"damaged .* python -m scripts.build_datastore SOURCE --output "):
+        Datastore(tmp_path)
+    (tmp_path / "header.json").write_text("{}")
+    with pytest.raises(ValueError, match="damaged"):
+        Datastore(tmp_path)
+    (tmp_path / "header.json").unlink()  # what a build that was cut short leaves
+    with pytest.raises(FileNotFoundError, match="no datastore there; `make build-datastore`"):
+        Datastore(tmp_path)
+
+
+def test_opening_maps_and_does_not_read(tmp_path: Path) -> None:
+    size = 2**28  # 2 GiB in two files of holes
+    for name in ("tokens.bin", "suffixes.bin"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(4 * size)
+    (tmp_path / "header.json").write_text(
+        json.dumps({"format": FORMAT, "tokens": size, "sha256": "", "largest_token": 1})
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    store = Datastore(tmp_path)
+    assert isinstance(store.tokens.base, np.memmap) and isinstance(store.suffixes.base, np.memmap)
+    assert len(store.tokens) == size and store.tokens[size - 1] == 0
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB: 64 MiB
+
+
+def test_the_script_builds_from_recorded_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source, folder = tmp_path / "traces.jsonl", tmp_path / "store"
+    traces = [
+        Trace("m", Prompt(np.array([1]), {}, "d", str(number)), output) for number, output in enumerate(([5, 6], [7]))
+    ]
+    source.write_text("".join(trace.to_json() + "\n" for trace in traces))
+    assert script.main([str(source), "--output", str(folder)]) == 0
+    assert "5 tokens" in capsys.readouterr().out
+    assert Datastore(folder).tokens.tolist() == [5, 6, BORDER, 7, BORDER]
+    script.main([str(source), "--output", str(folder), "--tokens", "1"])
+    assert Datastore(folder).tokens.tolist() == [5, BORDER]
+
+
+def test_the_embedded_models_text_is_the_same_every_time_and_holds_no_held_out_subject(tmp_path: Path) -> None:
+    for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
+        assert script.main(["--output", str(tmp_path / name), "--tokens", "6000", "--seed", seed]) == 0
+    stores = [Datastore(tmp_path / name) for name in "abc"]
+    assert stores[0].sha256 == stores[1].sha256 != stores[2].sha256
+    assert sum(stores[0].tokens != BORDER) == 6000
+    answers = texts(tmp_path / "a")
+    assert all(answer.endswith("</s>") and answer.count("</s>") == 1 for answer in answers[:-1])
+    rng = world.random.Random(2)
+    drawn = [world.draw_subject(rng, world.is_held_out) for _ in range(2000)]
+    held_out = {subject.name for subject in drawn if subject.kind != "scientist"}  # people's names are values elsewhere
+    assert len(held_out) > 50 and not any(name in answer for name in held_out for answer in answers)
+
+
+# The public layouts: ShareGPT_Vicuna_unfiltered, ultrachat, ultrachat_200k, and plain texts.
+TURNS = ["A bridge?", "A bridge."]
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "sharegpt": {"id": "x_0", "conversations": [{"from": who, "value": v} for who, v in zip(["human", "gpt"], TURNS)]},  # noqa: B905
+    "ultrachat": {"id": "0", "data": TURNS},
+    "ultrachat_200k": {
+        "prompt": "A bridge?",
+        "prompt_id": "f",
+        "messages": [{"content": v, "role": who} for v, who in zip(TURNS, ["user", "assistant"])],  # noqa: B905
+    },
+    "texts": {"text": "A bridge?\nA bridge."},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kind", ["file.json", "file.jsonl", "folder", "source"])
+def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str) -> None:
+    if kind != "source":
+        pytest.importorskip("datasets")
+    rows = [LAYOUTS[layout]] * 2
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (tmp_path / "in").mkdir()
+    if kind == "file.json":
+        (tmp_path / "in" / kind).write_text(json.dumps(rows))
+    elif kind == "folder":
+        pd.DataFrame(rows).to_parquet(tmp_path / "in" / "train-00000-of-00001.parquet")
+    else:
+        (tmp_path / "in" / "file.jsonl").write_text(lines)
+    name = str(tmp_path / "in" if kind == "folder" else tmp_path / "in" / kind.replace("source", "file.jsonl"))
+    what = [name] if kind == "source" else ["--dataset", name]
+    assert script.main([*what, *EMBEDDED, "--output", str(tmp_path / "out")]) == 0
+    assert texts(tmp_path / "out") == (["A bridge?\nA bridge."] if layout == "texts" else TURNS) * 2
+
+
+def test_paragraphs_of_a_text_are_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("A bridge.\nIt is long.\n\n\nA ship.\n")
+    assert script.main([str(tmp_path / "a.txt"), *EMBEDDED, "--output", str(tmp_path / "out")]) == 0
+    assert texts(tmp_path / "out") == ["A bridge.\nIt is long.", "A ship."]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "more", "message"),
+    [
+        ("a.jsonl", "{}\n", [], "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data' (--field)"),
+        ("a.jsonl", json.dumps({"text": "hello"}), [], "a.jsonl:1: a text needs --tokenizer"),
+        ("a.jsonl", json.dumps({"text": 5}), [], "a.jsonl:1: the field 'text' holds neither"),
+        ("a.jsonl", json.dumps({"text": "hello"}), ["--field", "body"], "a.jsonl:1: no field 'body'"),
+        ("a.jsonl", "{", [], "a.jsonl:1: "),
+        ("a.txt", "hello", [], "a text needs --tokenizer"),
+        ("a.txt", None, [], "a.txt: no such file"),
+        ("a.jsonl", "\n", [], "no tokens"),
+        ("a.txt", "hello", ["--dataset", "b"], "not both"),
+        ("a.txt", "hello", ["--tokenizer", "./nowhere"], "nowhere"),
+    ],
+)
+def test_the_script_names_what_is_wrong_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, more: list[str], message: str
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert script.main([str(tmp_path / name), "--output", str(tmp_path / "store"), *more]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "message"),
+    [
+        ([{"id": 1}], EMBEDDED, "row 0: no field"),
+        ([{"text": "a"}], [], "needs --tokenizer"),
+        ([{"text": "a"}], [*EMBEDDED, "--split", "test"], "a.json: "),
+        (None, EMBEDDED, "a.json (no such file or folder here; is the hub reachable"),
+    ],
+)
+def test_a_data_set_that_cannot_be_read_is_named_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, more: list[str], message: str
+) -> None:
+    pytest.importorskip("datasets")
+    if content:
+        (tmp_path / "a.json").write_text(json.dumps(content))
+    assert script.main(["--dataset", str(tmp_path / "a.json"), *more, "--output", str(tmp_path / "store")]) == 1
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
+    build_datastore([[1, 60], [61, 2]], tmp_path)
+    with pytest.raises(ValueError, match="holds token 61 and the model has 61; it was built with another tokenizer"):
+        Datastore(tmp_path).check(tiny_target("llama"))
+    build_datastore([[1, 60]], tmp_path)
+    Datastore(tmp_path).check(tiny_target("llama"))
+    Datastore(tmp_path).check(None)  # a replay does not know its model
+
+
+def test_a_wrong_number_of_tokens_is_named() -> None:
+    with pytest.raises(SystemExit, match=r"^error: --tokens=0: must be an integer of at least 1$"):
+        script.parse(["--tokens", "0"])

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_target import FakeTarget, answer, fibonacci, jumbled
+from support.tiny import plain_greedy
+
+from ngram_trie.baselines.jacobi import Jacobi
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+
+
+def test_guesses_are_the_choices_of_one_step_ago() -> None:
+    target = FakeTarget(fibonacci)
+    answer(target, Jacobi(num_draft=2, fill=0), [1, 2], 5)  # 3 5 8 13 21
+    drafts = [tree.tokens.tolist() for tree in target.trees]
+    # Behind 3 0 0 come 5, 3 and 0; behind 5 3 0 come 8, 8 and 3. The last tree is cut: no room for two more tokens.
+    assert drafts == [[3, 0, 0], [5, 3, 0], [8, 8], [13]]
+    assert all(tree.parents.tolist() == list(range(-1, tree.num_draft)) for tree in target.trees)
+
+
+def test_a_continuation_that_needs_no_guesses_is_found_at_once() -> None:
+    target = FakeTarget(lambda text: 7 * len(text) % 50)
+    result = answer(target, Jacobi(num_draft=5, fill=99), [1, 2], 22)
+    # Whatever is guessed, the choices are right and one step later accepted; then the window is new ground.
+    assert result.accept_lengths == [1, 6, 1, 6, 1, 6]
+
+
+@pytest.mark.parametrize(("fill", "first"), [(9, [9, 9, 9]), ("repeat", [3, 3, 3])])
+def test_first_guesses(fill: Any, first: list[int]) -> None:
+    target = FakeTarget(fibonacci)
+    answer(target, Jacobi(num_draft=3, fill=fill), [1, 2], 8)
+    assert target.trees[0].tokens.tolist() == [3, *first]
+
+
+def test_first_guesses_come_from_the_prompt_and_are_the_same_every_time() -> None:
+    target, drafter = FakeTarget(fibonacci), Jacobi(num_draft=20)
+    for _ in range(2):
+        answer(target, drafter, [11, 22], 40)
+    half = len(target.trees) // 2
+    assert set(target.trees[0].tokens[1:].tolist()) == {11, 22}
+    assert [tree.tokens.tolist() for tree in target.trees[:half]] == [t.tokens.tolist() for t in target.trees[half:]]
+
+
+@given(
+    prompt=st.lists(st.integers(0, 2), min_size=3, max_size=6),
+    num_draft=st.integers(1, 6),
+    budget=st.integers(0, 6),
+    vocabulary=st.integers(2, 4),
+)
+def test_equals_jacobi_by_positions(prompt: list[int], num_draft: int, budget: int, vocabulary: int) -> None:
+    """A small vocabulary, so that guesses are often right by chance and windows move by every number of positions."""
+    fill, length = 1, 30
+    target = FakeTarget(jumbled(vocabulary), max_draft=budget)
+    answer(target, Jacobi(num_draft=num_draft, fill=fill), prompt, length)
+    guess: dict[int, int] = {}
+    root = len(prompt)
+    for forward in target.forwards[1:]:
+        assert forward.tree is not None
+        room = len(prompt) + length - 2 - root  # what the loop leaves at the end of the answer
+        width = min(num_draft, budget, room)
+        assert forward.tree.tokens[1:].tolist() == [guess.get(root + 1 + i, fill) for i in range(width)]
+        guess.update({root + 1 + i: int(choice) for i, choice in enumerate(forward.choices)})
+        root += len(forward.path)
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3, 64])
+@pytest.mark.parametrize("fill", ["prompt", "repeat", 7])
+def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int, fill: Any) -> None:
+    monkeypatch.setattr(target, "max_draft", budget)
+    decoder = SpeculativeDecoder(target, Jacobi(num_draft=8, fill=fill))
+    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3)]:
+        for length in (1, 2, 30):
+            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
+            assert max(result.tree_sizes, default=0) <= min(budget, 8)
+
+
+def test_cannot_be_replayed() -> None:
+    with pytest.raises(ValueError, match="choices at other tokens"):
+        check_replayable({"jacobi": Jacobi()})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_draft", 0), ("num_draft", 1.5), ("fill", "random"), ("fill", -1), ("fill", True), ("seed", -1)],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        Jacobi(**{field: value})

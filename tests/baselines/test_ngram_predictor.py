@@ -1,0 +1,209 @@
+import functools
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.recorded import TRACES
+
+from ngram_trie.baselines.ngram_predictor import BackoffTables, NgramPredictor, context_hash, expected_accepted
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.prompt import Prompt
+
+needs_traces = pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def drafted(text: list[int], output: list[int] | None = None, budget: int = 99, **settings: Any) -> list[int]:
+    drafter = NgramPredictor(**settings)
+    drafter.start(Prompt(np.array(text, np.int64)))
+    for token in output or []:
+        drafter.observe([token])
+    tree = drafter.propose(budget)
+    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == [*text, *(output or [])][-1]
+    return tree.tokens[1:].tolist()
+
+
+def test_the_chapters_trace() -> None:
+    # Not from one text: where "sat on the mat" was counted 23 times, "on the mat" was followed 22 times at least. So
+    # the counts are put in as the chapter gives them, from texts of their own.
+    names = ["the", "cat", "sat", "on", "mat", "down", "and", "."]
+    counts = {
+        "the cat sat on": 47,
+        "the cat sat down": 3,
+        "the cat sat and": 1,
+        "cat sat on the": 31,
+        "sat on the mat": 23,
+        "the mat .": 5,
+    }
+    tables = BackoffTables(max_order=4, ties="recent", room=1000)
+    for text, count in counts.items():
+        for _ in range(count):
+            tables.count(np.array([names.index(word) for word in text.split()]))
+    context = np.array([names.index(word) for word in ("the", "cat", "sat")])
+    assert [names[token] for token in tables.predict(context, 4)] == ["on", "the", "mat", "."]
+
+
+def test_keys_are_fnv_1a_over_tokens() -> None:
+    for context in ([5], [31999, 2], [128255, 0, 7]):
+        key = 14695981039346656037
+        for token in context:
+            key = (key ^ token) * 1099511628211 % 2**64
+        assert int(context_hash(np.array(context))) == key
+
+
+def test_the_longest_context_wins_over_a_larger_count() -> None:
+    text = [2, 5, 2, 5, 2, 5, 1, 2, 6, 0, 1, 2]
+    assert drafted(text, num_draft=1) == [6]  # "1 2" was followed by 6 once, "2" by 5 thrice
+    assert drafted(text, num_draft=1, max_order=2) == [5]
+    assert drafted([9, 7, 9, 8, 9, 8, 1, 9], num_draft=1) == [8]  # "1 9" is new, "9" was followed by 8 twice
+
+
+def test_drafts_are_chained() -> None:
+    assert drafted([1, 2, 3, 4, 5, 6, 1]) == [2, 3, 4, 5]
+    assert drafted([1, 2, 3, 4, 5, 6, 1], num_draft=9) == [2, 3, 4, 5, 6, 1, 2, 3, 4]
+    assert drafted([1, 2, 3, 4, 5, 6, 1], budget=2) == [2, 3]
+    assert drafted([1, 2, 3, 4, 5, 6, 1], budget=0) == []
+
+
+def test_nothing_is_drafted_where_nothing_matches() -> None:
+    assert drafted([1, 2, 3]) == []
+    assert drafted([1]) == []
+    assert drafted([1, 1]) == [1] * 4
+
+
+def test_ties() -> None:
+    text = [1, 2, 1, 3, 1]
+    assert drafted(text, num_draft=1) == [3]
+    assert drafted(text, num_draft=1, ties="earlier") == [2]
+    for ties in ("recent", "earlier"):
+        assert drafted([*text, 2, 1], num_draft=1, max_order=2, ties=ties) == [2]
+
+
+def test_the_history_bounds_the_context_and_not_the_counts() -> None:
+    text = [1, 2, 3, *range(50, 90), 1, 2]
+    assert drafted(text, history=1) == drafted(text) == [3, 50, 51, 52]
+    clash = [2, 5, 2, 5, 2, 5, 1, 2, 6, 0, 1, 2]
+    assert drafted(clash, num_draft=1, history=1) == drafted(clash, num_draft=1, max_order=2) == [5]
+    assert drafted(clash, num_draft=1, history=2) == drafted(clash, num_draft=1, max_order=3) == [6]
+
+
+def test_every_token_of_the_output_counts() -> None:
+    assert drafted([1, 2], [3, 4, 3]) == [4, 3, 4, 3]
+    # Longer than what the tables were made for at first.
+    assert drafted([7], [token for _ in range(400) for token in (1, 2, 3)] + [8, 2]) == [3, 1, 2, 3]
+
+
+def test_a_new_prompt_starts_afresh() -> None:
+    drafter = NgramPredictor()
+    drafter.start(Prompt(np.array([1, 2, 3, 1])))
+    drafter.observe([2])
+    assert drafter.propose(1).tokens.tolist() == [2, 3]
+    drafter.start(Prompt(np.array([4, 1, 2])))
+    assert drafter.propose(1).tokens.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_order", 1),
+        ("max_order", "4"),
+        ("num_draft", 0),
+        ("num_draft", 2.5),
+        ("history", 0),
+        ("history", True),
+        ("ties", "random"),
+    ],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        NgramPredictor(**{field: value})
+
+
+def by_definition(text: list[int], max_order: int, num_draft: int, ties: str) -> list[int]:
+    """Counted anew for every draft, over dictionaries of dictionaries."""
+    tentative = list(text)
+    for _ in range(num_draft):
+        for length in range(min(max_order - 1, len(tentative)), 0, -1):
+            counts: Counter[int] = Counter()
+            reached: dict[int, int] = {}  # when each continuation reached the count it has
+            for at in range(length, len(text)):
+                if text[at - length : at] == tentative[-length:]:
+                    counts[text[at]] += 1
+                    reached[text[at]] = at
+            if counts:
+                sign = 1 if ties == "recent" else -1
+                tentative.append(max(counts, key=lambda t: (counts[t], sign * reached[t])))
+                break
+        else:
+            break
+    return tentative[len(text) :]
+
+
+@given(
+    prompt=texts,
+    output=texts,
+    max_order=st.integers(2, 6),
+    num_draft=st.integers(1, 8),
+    ties=st.sampled_from(["recent", "earlier"]),
+)
+def test_equals_counting_by_definition(prompt, output, max_order, num_draft, ties) -> None:
+    expected = by_definition(prompt + output, max_order, num_draft, ties)
+    assert drafted(prompt, output, max_order=max_order, num_draft=num_draft, ties=ties) == expected
+
+
+@given(text=texts, budget=st.integers(0, 6))
+def test_every_pair_of_the_draft_is_in_the_text(text, budget) -> None:
+    draft = drafted(text, budget=budget)
+    pairs = set(pairwise(text))
+    assert len(draft) <= min(4, budget) and all(pair in pairs for pair in zip([text[-1], *draft], draft, strict=False))
+
+
+def test_expected_accepted() -> None:
+    assert [round(expected_accepted(alpha, 4), 2) for alpha in (0.5, 0.7, 0.9)] == [0.94, 1.77, 3.10]
+    assert (expected_accepted(1, 4), expected_accepted(0, 4), expected_accepted(0.5, 0)) == (4, 0, 0)
+
+
+@given(alpha=st.floats(0, 1), num_draft=st.integers(0, 12))
+def test_expected_accepted_is_the_mean_over_how_many_are_accepted(alpha, num_draft) -> None:
+    mean = sum(k * alpha**k * (1 - alpha) for k in range(num_draft)) + num_draft * alpha**num_draft
+    assert expected_accepted(alpha, num_draft) == pytest.approx(mean)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("alpha", 1.1), ("alpha", "0.5"), ("alpha", float("nan")), ("num_draft", -1)]
+)
+def test_expected_accepted_names_bad_values(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        expected_accepted(**{"alpha": 0.5, "num_draft": 4, field: value})
+
+
+@functools.cache
+def recorded() -> dict[str, list[Trace]]:
+    return select(read_traces(TRACES), ["summarization", "rag"])
+
+
+# The held (odd) questions' own values; a replay is deterministic. Measured elsewhere over all 80 questions of a
+# category (ties unknown): 2.28 and 1.75, with chains of 8 2.55 and 1.84, of 32 2.74 and 1.89. The held half gives 1
+# to 4% less in summarization and 4 to 5% less in rag, as it does for the trie that is updated with the output.
+@needs_traces
+@pytest.mark.parametrize(
+    ("settings", "summarization", "rag"),
+    [
+        ({}, 2.223, 1.671),
+        ({"ties": "earlier"}, 2.261, 1.658),
+        ({"num_draft": 8}, 2.486, 1.763),
+        ({"num_draft": 32}, 2.644, 1.810),
+    ],
+)
+def test_accept_lengths_of_recorded_answers(settings: Any, summarization: float, rag: float) -> None:
+    measured = [
+        np.mean([length for trace in traces for length in replay(NgramPredictor(**settings), trace).accept_lengths])
+        for traces in recorded().values()
+    ]
+    print(f"NgramPredictor {settings}: {measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx([summarization, rag], abs=6e-4)

@@ -1,0 +1,256 @@
+"""N-Grammys: tables against brute force on tiny models, drafters by hand, identity with plain greedy decoding."""
+
+from __future__ import annotations
+
+import functools
+import json
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tables import SMALL
+from support.tiny import VOCABULARY, tiny_target
+
+from ngram_trie.baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafters import NoDraft
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace
+from ngram_trie.files import fingerprint
+from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+from scripts.build_ngram_tables import build_tables, leading_bos, main, unigram_rankings
+
+STOP = Stop(max_new_tokens=24)
+
+
+@functools.cache
+def tables_of(family: str, bos: int | None = 1, k: int = 4, w: int = 3) -> NgramTables:
+    return build_tables(tiny_target(family).model, "", k, w, bos, rows=30)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    tables_of("llama").write(tmp_path / "tables")
+    return tmp_path / "tables"
+
+
+# 4 tokens, 2 successors, rows of 3: 0 -> 1 2 3 | 2 3 0, 1 -> 2 0 0 | 3 1 1, 2 -> 3 1 2 | 0 0 0, 3 -> 0 3 3 | 1 2 2
+
+
+def rows_of(drafter: TableDrafter, text: list[int]) -> list[list[int]]:
+    return drafter.rows(np.array(text, np.int64)).tolist()
+
+
+def test_rows_by_hand(tmp_path: Path) -> None:
+    SMALL.write(tmp_path)
+    where = str(tmp_path)
+    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[2], [0], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3, ranking="code"), [0, 1]) == [[1], [2], [3]]
+    assert rows_of(ModelBigram(tables=where, k=2), [0, 1]) == [[2], [3]]
+    assert rows_of(ModelBigram(tables=where, k=2, w=3), [0, 1]) == [[2, 0, 0], [3, 1, 1]]
+    assert rows_of(ModelBigram(tables=where, k=1, w=2), [3]) == [[0, 3]]
+    # 2's best successor is 3, 3's is 0, 0's is 1: a chain of bests, as long as one likes
+    assert rows_of(ModelBigram(tables=where, k=2, w=5, extend="bigram"), [0, 1]) == [[2, 3, 0, 1, 2], [3, 0, 1, 2, 3]]
+
+
+def test_mixed_rows_come_from_the_context_first(tmp_path: Path) -> None:
+    SMALL.write(tmp_path)
+    mixed = functools.partial(MixedNgrams, tables=str(tmp_path), w=2)
+    text = [1, 0, 3, 1, 0, 3, 1, 2, 2, 1]  # 1 was followed by 0 3 twice and by 2 2 once
+    assert rows_of(mixed(k=1), text) == [[0, 3]]
+    assert rows_of(mixed(k=2), text) == [[0, 3], [2, 2]]
+    assert rows_of(mixed(k=2), [1, 2, 2, 1]) == [[2, 2], [2, 0]]
+    assert rows_of(mixed(k=2), [0, 1]) == [[2, 0], [3, 1]]
+    drafter = mixed(k=2)
+    drafter.start(Prompt(np.array([1, 2, 2, 1])))
+    assert drafter.propose(99).tokens.tolist() == [1, 2, 2, 0]  # the rows 2 2 and 2 0 share a node
+
+
+def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:
+    SMALL.write(tmp_path)
+    with pytest.raises(ValueError, match=r"k=3: .* holds 2 successors"):
+        ModelBigram(tables=str(tmp_path), k=3).open()
+    with pytest.raises(ValueError, match=r"w=4: .* rows of 3 tokens; extend=bigram"):
+        ModelBigram(tables=str(tmp_path), k=2, w=4).open()
+    with pytest.raises(ValueError, match=r"k=5: .* ranks 4 tokens"):
+        ModelUnigram(tables=str(tmp_path), k=5).open()
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+@pytest.mark.parametrize("bos", [None, 1])
+def test_tables_equal_a_pass_token_by_token(family: str, bos: int | None) -> None:
+    model, tables = tiny_target(family).model, tables_of(family, bos)
+    before = [] if bos is None else [bos]
+
+    def logits(ids: list[int]) -> torch.Tensor:
+        with torch.inference_mode():
+            return model(input_ids=torch.tensor([[*before, *ids]]), use_cache=False).logits[0, -1]
+
+    for token in range(VOCABULARY):
+        best = logits([token]).topk(4).indices.tolist()
+        assert tables.bigram[token].tolist() == best
+        for row, first in enumerate(best):
+            text = [token, first]
+            for _ in range(2):
+                text.append(int(logits(text).argmax()))
+            assert tables.extended[token, row].tolist() == text[2:]
+
+
+def test_the_unigram_ranks_as_the_text_and_as_the_code_say() -> None:
+    model = tiny_target("llama").model
+    inputs = model.get_input_embeddings().weight.detach().double().numpy()
+    outputs = model.get_output_embeddings().weight.detach().double().numpy()
+    mean = outputs.mean(0)
+    # ||u||_V by its definition: the sum over all tokens of the squared inner products with their input embeddings
+    distances = [np.sqrt(sum(((u - mean) @ v) ** 2 for v in inputs)) for u in outputs]
+    products = [sum((mean @ v) * (u @ v) for v in inputs) for u in outputs]
+    assert unigram_rankings(model).tolist() == [np.argsort(distances).tolist(), np.argsort(products).tolist()]
+    for ranking in tables_of("llama").unigram:
+        assert sorted(ranking.tolist()) == list(range(VOCABULARY))
+
+
+def test_tables_survive_writing_and_reading(tmp_path: Path) -> None:
+    tables = tables_of("llama")
+    tables.write(tmp_path / "t")
+    opened = NgramTables.open(tmp_path / "t")
+    for name in ("unigram", "bigram", "extended"):
+        assert (getattr(opened, name) == getattr(tables, name)).all()
+    assert (opened.model, opened.bos, opened.k, opened.w) == ("", True, 4, 3)
+    one = build_tables(tiny_target("llama").model, "", 2, 1, None)
+    one.write(tmp_path / "t")  # replaces; a bigram without extension
+    assert NgramTables.open(tmp_path / "t").extended.shape == (VOCABULARY, 2, 0)
+    assert opened.bigram[0].tolist() == tables.bigram[0].tolist()  # what was mapped before stays readable
+
+
+def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
+    drafter = ModelBigram(tables=str(tmp_path / "none"))
+    kept, missing = split_missing({"bigram": drafter, "vanilla": NoDraft()})
+    assert list(kept) == ["vanilla"] and "make build-ngram-tables" in missing["bigram"]
+    with pytest.raises(FileNotFoundError, match="no n-gram tables there; build them: make build-ngram-tables"):
+        drafter.start(Prompt(np.array([1])))
+    SMALL.write(tmp_path / "t")
+    assert part_hashes({"bigram": ModelBigram(tables=str(tmp_path / "t"))})["bigram"]
+    (tmp_path / "t" / "bigram.bin").write_bytes(b"1234")
+    with pytest.raises(ValueError, match="damaged or of another format"):
+        NgramTables.open(tmp_path / "t")
+    for name, token in (("unigram", -1), ("bigram", len(SMALL.bigram)), ("extended", -1)):
+        wrong = getattr(SMALL, name).copy()
+        wrong.flat[1] = token
+        with pytest.raises(ValueError, match=f"{name}: a token that is not in the vocabulary"):
+            replace(SMALL, **{name: wrong})
+        SMALL.write(tmp_path / "t")
+        (tmp_path / "t" / f"{name}.bin").write_bytes(wrong.astype("<i4").tobytes())
+        with pytest.raises(ValueError, match="damaged or of another format; build them anew"):
+            NgramTables.open(tmp_path / "t")
+    SMALL.write(tmp_path / "t")
+    (tmp_path / "t" / "header.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(ValueError, match="damaged or of another format"):
+        NgramTables.open(tmp_path / "t")
+
+
+def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tiny_target("llama")
+    target.model.save_pretrained(tmp_path / "model")
+    monkeypatch.setattr(target.model, "name_or_path", str(tmp_path / "model"))
+    build_tables(target.model, fingerprint(str(tmp_path / "model")), 2, 1).write(tmp_path / "fits")
+    ModelBigram(tables=str(tmp_path / "fits"), k=2).bind(target)
+    build_tables(target.model, "another", 2, 1).write(tmp_path / "other")
+    with pytest.raises(ValueError, match=r"made with another model than .*; give its own or build them"):
+        ModelBigram(tables=str(tmp_path / "other"), k=2).bind(target)
+    SMALL.write(tmp_path / "small")
+    with pytest.raises(ValueError, match="made with another model"):
+        ModelBigram(tables=str(tmp_path / "small"), k=2).bind(target)
+    monkeypatch.setattr(target.model, "name_or_path", "someone/some-model")
+    build_tables(target.model, "someone/some-model@v1", 2, 1).write(tmp_path / "hub")
+    ModelBigram(tables=str(tmp_path / "hub"), k=2).bind(target)
+
+
+def test_another_process_opens_the_tables_itself(folder: Path) -> None:
+    drafter = ModelBigram(tables=str(folder), k=2)
+    assert drafter.open().k == 4
+    assert pickle.loads(pickle.dumps(drafter))._opened is None
+
+
+@pytest.mark.parametrize(
+    ("make", "field", "value"),
+    [
+        (ModelUnigram, "k", 0),
+        (ModelUnigram, "ranking", "best"),
+        (ModelBigram, "w", 0),
+        (ModelBigram, "extend", "trigram"),
+        (ModelBigram, "num_draft", 0),
+        (MixedNgrams, "q", 0),
+        (MixedNgrams, "k", "10"),
+    ],
+)
+def test_bad_values_are_named(make: Any, field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        make(**{"tables": "somewhere", field: value})
+    with pytest.raises(ValueError, match="tables='': must be the path of a folder"):
+        make(tables="")
+
+
+DRAFTERS = {
+    "unigram": (ModelUnigram, {"k": 6}),
+    "bigram": (ModelBigram, {"k": 4}),
+    "extended": (ModelBigram, {"k": 3, "w": 3}),
+    "chained": (ModelBigram, {"k": 3, "w": 5, "extend": "bigram"}),
+    "mixed": (MixedNgrams, {"k": 4, "w": 3}),
+}
+
+
+@given(ids=st.lists(st.integers(3, VOCABULARY - 1), min_size=1, max_size=20), name=st.sampled_from(sorted(DRAFTERS)))
+def test_the_answer_is_plain_greedy_live_and_replayed(tmp_path_factory, ids, name) -> None:
+    where = tmp_path_factory.getbasetemp() / "greedy_tables"
+    if not where.exists():
+        tables_of("llama").write(where)
+    make, settings = DRAFTERS[name]
+    prompt = Prompt(np.array(ids, np.int64))
+    target = tiny_target("llama")
+    plain = SpeculativeDecoder(target, NoDraft()).generate(prompt, STOP)
+    result = SpeculativeDecoder(target, make(tables=str(where), **settings)).generate(prompt, STOP)
+    assert result.output_ids == plain.output_ids
+    trace = Trace("tiny", prompt, plain.output_ids, STOP.max_new_tokens, plain.stop_reason)
+    replayed = replay(make(tables=str(where), **settings), trace)
+    assert replayed.accept_lengths == result.accept_lengths
+    assert replayed.tree_sizes == result.tree_sizes
+
+
+def test_the_budget_cuts_the_last_rows(folder: Path) -> None:
+    drafter = ModelBigram(tables=str(folder), k=4, w=3)
+    drafter.start(Prompt(np.array([5])))
+    whole = drafter.propose(99)
+    assert whole.num_draft <= 12
+    cut = drafter.propose(4)
+    assert cut.tokens.tolist() == whole.tokens[:5].tolist()
+    assert drafter.propose(0).num_draft == 0
+    assert isinstance(cut, DraftTree)
+
+
+def test_the_script_builds_what_the_drafter_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match=r"MODEL=embeded: did you mean embedded"):
+        main(["embeded"])
+    with pytest.raises(SystemExit, match="k=0: must be an integer of at least 1"):
+        main(["embedded", "--k", "0"])
+    main(["embedded", "--k", "2", "--w", "2", "--rows", "512", "--output", str(tmp_path / "t")])
+    assert "2 rows of 2, with BOS" in capsys.readouterr().out
+    tables = NgramTables.open(tmp_path / "t")
+    assert tables.bigram.shape == (3072, 2)
+
+
+def test_bos_is_asked_of_the_chat_template() -> None:
+    from ngram_trie.targets.load import load_tokenizer
+
+    tokenizer = load_tokenizer("data/embedded/model")
+    assert leading_bos(tokenizer) == tokenizer.bos_token_id
+    tokenizer.chat_template = "{{ messages[0]['content'] }}"
+    assert leading_bos(tokenizer) is None

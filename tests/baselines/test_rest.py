@@ -1,0 +1,144 @@
+import pickle
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.recorded import TRACES, datastores_of_other_answers
+
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.baselines.rest import REST
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+DOCUMENTS = st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=1, max_size=4).filter(any)
+
+
+def drafted(folder: Path, text: list[int], budget: int = 99, **values: Any) -> DraftTree:
+    drafter = REST(datastore=str(folder), **values)
+    drafter.start(Prompt(np.array(text, np.int64)))
+    tree = drafter.propose(budget)
+    assert tree.tokens[0] == text[-1]
+    return tree
+
+
+def paths(tree: DraftTree) -> list[list[int]]:
+    return [tree.tokens[tree.path_to(node)[1:]].tolist() for node in range(1, len(tree))]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    # A token beyond 16 bits, and documents whose ends must not run into the next one's start.
+    build_datastore([[1, 2, 3, 4], [9, 1, 2, 3, 5, 100_000, 7], [], [2, 8], [6, 1, 2]], tmp_path / "store")
+    return tmp_path / "store"
+
+
+def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
+    assert paths(drafted(store, [0, 1, 2])) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
+    assert paths(drafted(store, [0, 1, 2], num_tokens=2)) == [[3], [3, 4], [3, 5]]
+    assert paths(drafted(store, [0, 1, 2], num_draft=1)) == paths(drafted(store, [0, 1, 2], budget=1)) == [[3]]
+    assert paths(drafted(store, [0, 1, 2], max_hits=2)) == [[3], [3, 4]]  # "1 2" at an end comes first
+    assert drafted(store, [0, 1, 2], budget=0).num_draft == 0
+
+
+def test_the_longest_span_that_hits_is_taken(store: Path) -> None:
+    assert paths(drafted(store, [9, 1, 2]))[:2] == [[3], [3, 5]]
+    assert paths(drafted(store, [9, 1, 2], max_span=2))[1] == [3, 4]
+    assert drafted(store, [0, 2]).num_draft == 0
+    assert paths(drafted(store, [0, 2], min_span=1))[:2] == [[3], [8]]
+    assert drafted(store, [2]).num_draft == 0
+    assert drafted(store, [4, 9]).num_draft == 0  # the end of one document, the start of the next
+
+
+def test_the_output_is_looked_up_and_a_new_prompt_starts_afresh(store: Path) -> None:
+    drafter = REST(datastore=str(store))
+    assert drafter.state == "preloaded"
+    drafter.start(Prompt(np.array([0])))
+    drafter.observe([1, 2])
+    assert drafter.propose(1).tokens.tolist() == [2, 3]
+    drafter.start(Prompt(np.array([2])))
+    assert drafter.propose(9).num_draft == 0
+    drafter = pickle.loads(pickle.dumps(drafter))  # as a worker process gets it: the files are opened anew
+    drafter.start(Prompt(np.array([1, 2])))
+    assert drafter.propose(1).num_draft == 1
+
+
+def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:
+    missing = REST(datastore="nowhere")
+    with pytest.raises(
+        FileNotFoundError, match=r"datastore=nowhere: .* scripts.build_datastore SOURCE --output nowhere"
+    ):
+        missing.start(Prompt(np.array([1])))
+    there, not_there = split_missing({"rest": missing, "other": REST(datastore=str(store))})
+    assert list(there) == ["other"] and "`make build-datastore`" in not_there["rest"]
+    before = part_hashes(there)["other"]
+    build_datastore([[1, 2, 3]], store)
+    assert part_hashes(there)["other"] != before
+    build_datastore([[1, 2, 4]], store)  # as many tokens
+    assert part_hashes(there)["other"] != before
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("datastore", ""),
+        ("max_span", 17),
+        ("min_span", 0),
+        ("min_span", 17),
+        ("num_tokens", 0),
+        ("num_draft", True),
+        ("max_hits", 0),
+    ],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        REST(**({"datastore": "store"} | {field: value}))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(DOCUMENTS, st.lists(st.integers(0, 2), min_size=1, max_size=6), st.integers(1, 4), st.integers(1, 9))
+def test_drafts_are_the_most_frequent_prefixes_of_brute_force(
+    tmp_path: Path, documents: list[list[int]], text: list[int], num_tokens: int, num_draft: int
+) -> None:
+    build_datastore(documents, tmp_path)
+    counts: Counter[tuple[int, ...]] = Counter()
+    for length in range(min(16, len(text)), 1, -1):
+        span = text[len(text) - length :]
+        ends = [
+            (document, start + length)
+            for document in documents
+            for start in range(len(document))
+            if document[start : start + length] == span
+        ]
+        for document, end in ends:
+            follow = document[end : end + num_tokens]
+            counts.update(tuple(follow[:size]) for size in range(1, len(follow) + 1))
+        if ends:
+            break
+    tree = drafted(tmp_path, text, num_tokens=num_tokens, num_draft=num_draft)
+    kept = [tuple(path) for path in paths(tree)]
+    assert len(set(kept)) == len(kept) == min(num_draft, len(counts))
+    assert sorted((counts[path] for path in kept), reverse=True) == sorted(counts.values(), reverse=True)[: len(kept)]
+
+
+# A question's datastore are the answers to other questions of all categories: of ten parts by question, the nine that
+# it is not in, about 41,000 tokens. ../shared/drafting.md has 1.28 on summarization and 1.33 on rag at 64 nodes, 0.22
+# and 0.21 more, over all questions and from a larger store whose spans it does not name. That much is out of reach
+# here: after a bigram, any continuation in this store is the right token in 7% and 13% of the cases.
+@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+def test_accept_lengths_of_recorded_answers(tmp_path: Path) -> None:
+    steps: dict[str, list[int]] = {"summarization": [], "rag": []}
+    for datastore, traces in datastores_of_other_answers(read_traces(TRACES), tmp_path):
+        drafter = REST(datastore=str(datastore))
+        for trace in traces:
+            if trace.prompt.dataset in steps:
+                steps[trace.prompt.dataset] += replay(drafter, trace).accept_lengths
+    measured = [float(np.mean(lengths)) for lengths in steps.values()]
+    print(f"{measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx((1.061, 1.120), abs=6e-4)

@@ -1,0 +1,267 @@
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.recorded import TRACES, datastores_of_other_answers
+
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.baselines.sam import SAMDecoding, SuffixAutomaton
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
+
+# BOS, a template, a context 10..15 within the user's turn 20 10..15 21, the template's end.
+PROMPT = Prompt(np.array([1, 5, 20, 10, 11, 12, 13, 14, 15, 21, 6]), {"user": (2, 10), "context": (3, 9)})
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
+
+
+def drafted(text: list[int], output: list[int] | None = None, budget: int = 99, **settings: Any) -> list[int]:
+    drafter = SAMDecoding(**settings)
+    drafter.start(Prompt(np.array(text, np.int64)))
+    drafter.observe(output or [])
+    tree = drafter.propose(budget)
+    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == (output or text)[-1]
+    return tree.tokens[1:].tolist()
+
+
+def brute_force_match(text: list[int], followers: int = 1) -> tuple[int, int]:
+    """The longest suffix whose first occurrence has enough tokens after it, and that occurrence's end."""
+    for length in range(len(text) - 1, 0, -1):
+        suffix = text[len(text) - length :]
+        end = next(end for end in range(length, len(text) + 1) if text[end - length : end] == suffix)
+        if end < len(text) and len(text) - end >= followers:
+            return length, end
+    return 0, 0
+
+
+def test_follows_the_longest_match_from_its_earliest_occurrence() -> None:
+    assert drafted([1, 2, 3, 9, 2, 4, 1, 2]) == [3, 9, 2, 4, 1, 2]  # "1 2", not the later "2"
+    assert drafted([1, 2, 3, 1, 2, 4, 1, 2], num_draft=1) == [3]  # "1 2" twice: the first
+    assert drafted([5, 2, 3, 1, 2, 4, 1, 2], num_draft=1) == [4]  # the longer match, though later
+    assert drafted([1, 2, 3]) == []
+    assert drafted([1]) == []
+
+
+def test_the_match_may_overlap_the_end() -> None:
+    assert drafted([7, 7, 7]) == [7]  # "7 7" first ended one token ago
+    assert drafted([3] * 8000) == [3]
+
+
+def test_the_output_is_followed_token_by_token() -> None:
+    assert drafted([1, 2], [3, 4, 3]) == [4, 3]
+    assert drafted([1, 2, 8], [1, 2]) == [8, 1, 2]
+    drafter = SAMDecoding()
+    drafter.start(Prompt(np.array([1, 2, 8])))
+    for token in (1, 2):
+        drafter.observe([token])
+    assert drafter.propose(9).tokens.tolist() == [2, 8, 1, 2]
+
+
+def test_lengths() -> None:
+    text = [*range(50), 10, 11]
+    assert drafted(text) == [*range(12, 50), 10, 11]
+    assert drafted([*range(60), 10]) == list(range(11, 51))  # 40 tokens
+    assert drafted(text, num_draft=3) == drafted(text, budget=3) == [12, 13, 14]
+    assert drafted(text, budget=0) == []
+    assert drafted(text, alpha=1.5) == [12, 13, 14]
+    assert drafted(text, alpha=0.4) == []
+    assert drafted(text, min_match=2, num_draft=1) == [12]
+    assert drafted(text, min_match=3) == []
+
+
+def test_require_full_takes_a_shorter_match_that_goes_on() -> None:
+    text = [2, 7, 8, 9, 1, 2, 5, 1, 2]
+    assert drafted(text, num_draft=4) == [5, 1, 2]
+    assert drafted(text, num_draft=4, require_full=True) == [7, 8, 9, 1]
+    assert drafted([1, 2, 5, 1, 2], num_draft=4, require_full=True) == []
+
+
+def test_context_names_the_part_that_is_indexed() -> None:
+    def after(context: str, output: list[int]) -> list[int]:
+        drafter = SAMDecoding(context=context)
+        drafter.start(PROMPT)
+        drafter.observe(output)
+        return drafter.propose(99).tokens[1:].tolist()
+
+    assert after("prompt", [14]) == [15, 21, 6, 14]
+    assert after("user", [14]) == [15, 21]
+    assert after("context", [14]) == [15]
+    # No copy runs from the context into the output, nor does a match.
+    assert after("context", [60, 61, 15]) == []
+    assert after("context", [60, 61, 60]) == [61, 60]
+    with pytest.raises(ValueError, match="parts prompt, user, context"):
+        after("article", [14])
+
+
+def test_a_new_prompt_starts_afresh() -> None:
+    drafter = SAMDecoding()
+    drafter.start(Prompt(np.array([1, 2, 3, 1])))
+    assert drafter.propose(9).num_draft == 3
+    drafter.start(Prompt(np.array([4, 1])))
+    assert drafter.propose(9).tokens.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_draft", 0),
+        ("num_draft", 2.5),
+        ("min_match", 0),
+        ("alpha", 0),
+        ("alpha", "4"),
+        ("alpha", float("nan")),
+        ("alpha", True),
+        ("require_full", 1),
+        ("context", ""),
+        ("datastore", ""),
+        ("datastore", 5),
+        ("static_bias", -1),
+    ],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        SAMDecoding(**{field: value})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    build_datastore([[1, 2, 3, 4, 5, 6, 7], [2, 3], [8, 2, 3, 9, 5, 100_000]], tmp_path)
+    return str(tmp_path)
+
+
+def test_other_texts_are_followed_where_they_match_longer(store: str) -> None:
+    assert drafted([60, 2, 3], datastore=store) == []  # not longer than nothing by more than 5
+    assert drafted([60, 2, 3], datastore=store, static_bias=0) == [4, 5, 6, 7]
+    assert drafted([60, 2, 3], datastore=store, static_bias=1) == [4, 5, 6, 7]
+    assert drafted([60, 2, 3], datastore=store, static_bias=2) == []
+    assert drafted([60, 8, 2, 3], datastore=store, static_bias=2) == [9, 5, 100_000]  # the longer match, though later
+    assert drafted([1, 2, 3, 4, 5, 6], datastore=store) == [7]
+    assert drafted([60, 2, 3], [9, 5], datastore=store, static_bias=0, num_draft=1) == [100_000]
+    assert drafted([60, 2, 3], datastore=store, static_bias=0, alpha=1.5) == [4, 5, 6]
+
+
+def test_the_text_itself_is_preferred_to_other_texts(store: str) -> None:
+    text = [3, 60, 1, 2, 3]  # "3" here, "1 2 3" there
+    assert drafted(text, datastore=store, static_bias=1, num_draft=1) == [4]
+    assert drafted(text, datastore=store, static_bias=2, num_draft=1) == [60]
+    assert drafted(text, datastore=store, static_bias=1, num_draft=1, min_match=2) == [4]
+    assert drafted(text, datastore=store, static_bias=1, num_draft=1, min_match=3) == []
+
+
+def test_an_occurrence_that_ends_a_document_is_passed_over(tmp_path: Path) -> None:
+    build_datastore([[5, 1, 2], [1, 2, 3], [2, 4]], tmp_path)
+    values: Any = {"datastore": str(tmp_path), "static_bias": 0}
+    assert drafted([60, 1, 2], **values) == [3]
+    assert drafted([60, 5, 1, 2], **values) == [3]  # "5 1 2" only ends one
+    assert drafted([60, 3], **values) == []  # nothing follows 3, and no draft crosses into the next document
+
+
+def test_a_datastore_is_a_part_and_makes_the_state_preloaded(store: str) -> None:
+    drafter = SAMDecoding(datastore=store)
+    assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]
+    assert SAMDecoding().state == "cold" and not SAMDecoding().parts()
+    drafter = pickle.loads(pickle.dumps(drafter))  # as a worker process gets it
+    for _ in range(2):  # a new prompt starts afresh
+        drafter.start(Prompt(np.array([1, 2, 3])))
+        drafter.observe([4, 5, 6])
+        assert drafter.propose(9).tokens.tolist() == [6, 7]
+    build_datastore([[1, 2, 3, 4, 5, 6, 8]], Path(store))  # another one at the same place
+    assert drafted([1, 2, 3, 4, 5, 6], datastore=store) == [8]
+    with pytest.raises(FileNotFoundError, match="datastore=nowhere: no datastore there"):
+        drafted([1], datastore="nowhere")
+
+
+def brute_force_static(documents: list[list[int]], text: list[int]) -> tuple[int, list[int]]:
+    """The longest suffix that a document goes on after, and all that follows its first such occurrence."""
+    for length in range(len(text), 0, -1):
+        for document in documents:
+            for end in range(length, len(document)):
+                if document[end - length : end] == text[len(text) - length :]:
+                    return length, document[end:]
+    return 0, []
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, TEXTS, st.integers(0, 3))
+def test_the_static_match_is_what_brute_force_finds(
+    tmp_path: Path, documents: list[list[int]], prompt: list[int], output: list[int], static_bias: int
+) -> None:
+    build_datastore(documents, tmp_path)
+    text = prompt + output
+    length, follow = brute_force_static(documents, text)
+    own, end = brute_force_match(text)
+    expected = follow[:40] if length - static_bias > own else text[end : end + 40] if own else []
+    assert drafted(prompt, output, datastore=str(tmp_path), static_bias=static_bias) == expected
+
+
+@given(TEXTS, st.integers(0, 60), st.integers(1, 4))
+def test_the_match_is_what_brute_force_finds(text: list[int], cut: int, followers: int) -> None:
+    automaton = SuffixAutomaton(text[:cut])
+    for end, token in enumerate(text[cut:], cut + 1):
+        automaton.extend([token])
+        assert automaton.match(followers) == brute_force_match(text[:end], followers)
+
+
+@given(TEXTS, st.integers(1, 8), st.integers(0, 8))
+def test_drafts_follow_an_occurrence_of_the_match(text: list[int], num_draft: int, budget: int) -> None:
+    draft = drafted(text, num_draft=num_draft, budget=budget)
+    length, end = brute_force_match(text)
+    assert draft == (text[end : end + min(num_draft, budget)] if length else [])
+
+
+def test_growth_keeps_what_was_there() -> None:
+    text = np.random.default_rng(0).integers(0, 40, 3000).tolist()
+    grown = SuffixAutomaton(text[:10])
+    for token in text[10:]:
+        grown.extend([token])
+    assert grown.match() == SuffixAutomaton(text).match() == brute_force_match(text)
+
+
+# The recorded (odd) questions' own values, micro means to three decimals. ../shared/drafting.md has 2.59 / 2.72 / 2.72
+# on summarization and 1.70 / 1.68 / 1.66 on rag at 8 / 32 / 64 nodes over all questions. It falls with the budget on
+# rag, as it does here with `require_full`, so that is probably what was measured there; the two are at most 0.08 and
+# 0.02 apart. Taking the earliest occurrence whatever follows it is the better choice on these questions.
+@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+@pytest.mark.parametrize(
+    ("values", "summarization", "rag"),
+    [
+        ({"num_draft": 8}, 2.574, 1.693),
+        ({"num_draft": 32}, 2.801, 1.747),
+        ({}, 2.810, 1.747),
+        ({"num_draft": 64}, 2.820, 1.750),
+        ({"alpha": 4.0}, 2.610, 1.706),
+        ({"num_draft": 8, "require_full": True}, 2.574, 1.691),
+        ({"num_draft": 32, "require_full": True}, 2.797, 1.698),
+        ({"num_draft": 64, "require_full": True}, 2.799, 1.675),
+    ],
+)
+def test_accept_lengths_of_recorded_answers(values: dict[str, Any], summarization: float, rag: float) -> None:
+    drafter = SAMDecoding(**values)
+    traces = read_traces(TRACES)
+    measured = []
+    for category in ("summarization", "rag"):
+        turns = [trace for trace in traces if trace.prompt.dataset == category]
+        measured.append(np.mean([length for turn in turns for length in replay(drafter, turn).accept_lengths]))
+    print(f"{values}: {measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx((summarization, rag), abs=6e-4)
+
+
+# With the answers to other questions (about 41,000 tokens, see tests/test_rest.py) in the static automaton. The paper's
+# bias of 5 lets it speak so rarely that nothing changes; without a bias rag gains 0.09 and summarization nothing. Over
+# all categories: 1.793 without other answers, 1.803 with the bias, 1.898 without.
+@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+def test_accept_lengths_with_other_answers(tmp_path: Path) -> None:
+    steps: dict[tuple[int, str], list[int]] = {(bias, name): [] for bias in (5, 0) for name in ("summarization", "rag")}
+    for datastore, traces in datastores_of_other_answers(read_traces(TRACES), tmp_path):
+        for bias, name in steps:
+            drafter = SAMDecoding(datastore=str(datastore), static_bias=bias)
+            for trace in traces:
+                if trace.prompt.dataset == name:
+                    steps[bias, name] += replay(drafter, trace).accept_lengths
+    measured = [float(np.mean(lengths)) for lengths in steps.values()]
+    print(" ".join(f"{value:.3f}" for value in measured))
+    assert measured == pytest.approx((2.810, 1.755, 2.809, 1.840), abs=6e-4)

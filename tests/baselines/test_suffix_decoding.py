@@ -1,0 +1,207 @@
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.recorded import TRACES
+
+from ngram_trie.baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+# BOS, a template, a context 10..15 within the user's turn 20 10..15 21, the template's end.
+PROMPT = Prompt(np.array([1, 5, 20, 10, 11, 12, 13, 14, 15, 21, 6]), {"user": (2, 10), "context": (3, 9)})
+TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
+
+
+def drafted(text: list[int], budget: int = 99, **settings: Any) -> DraftTree:
+    drafter = SuffixDecoding(**settings)
+    drafter.start(Prompt(np.array(text, np.int64)))
+    tree = drafter.propose(budget)
+    assert tree.tokens[0] == text[-1]
+    return tree
+
+
+def paths(tree: DraftTree) -> list[tuple[int, ...]]:
+    """The tokens from the root to each node, the root left out, in the order of the nodes."""
+    return [tuple(tree.tokens[tree.path_to(node)[1:]].tolist()) for node in range(1, len(tree))]
+
+
+def occurrences(text: list[int], path: tuple[int, ...]) -> int:
+    return sum(text[at : at + len(path)] == list(path) for at in range(len(text) - len(path) + 1))
+
+
+def first_start(text: list[int], path: tuple[int, ...]) -> int:
+    return next(at for at in range(len(text)) if tuple(text[at : at + len(path)]) == path)
+
+
+def brute_force_tree(
+    text: list[int], matched: int, num_draft: int, max_depth: int, totals: str, ties: str
+) -> list[tuple[float, tuple[int, ...]]]:
+    """(probability, path) of the likeliest continuations of the last `matched` tokens, the likeliest first."""
+    suffix = tuple(text[len(text) - matched :])
+    order = 1 if ties == "shallow" else -1
+    frontier: list[tuple[float, tuple[int, ...]]] = [(1.0, ())]
+    nodes: list[tuple[float, tuple[int, ...]]] = []
+    while frontier and len(nodes) <= num_draft:
+        frontier.sort(key=lambda node: (-node[0], order * len(node[1]), first_start(text, suffix + node[1])))
+        prob, path = frontier.pop(0)
+        nodes.append((prob, path))
+        if matched + len(path) == max_depth:
+            continue
+        counts = {token: occurrences(text, (*suffix, *path, token)) for token in set(text)}
+        total = sum(counts.values()) if totals == "followers" else occurrences(text, suffix + path)
+        frontier += [(prob * (count / total), (*path, token)) for token, count in counts.items() if count]
+    return nodes[1:]
+
+
+def test_the_likeliest_continuations_by_hand() -> None:
+    # "1" was followed by 2 twice and by 3 once; "1 2" by 4 and by 5.
+    text = [1, 2, 4, 1, 2, 5, 1, 3, 6, 1]
+    # (3,) and all below (2,) have a third: the shallower or the deeper first, and 4, which came before 5.
+    assert paths(drafted(text, num_draft=4, alpha=None)) == [(2,), (3,), (2, 4), (2, 5)]
+    assert paths(drafted(text, num_draft=4, alpha=None, ties="deep")) == [(2,), (2, 4), (2, 4, 1), (2, 4, 1, 2)]
+    assert paths(drafted(text, num_draft=1)) == [(2,)]
+    assert set(paths(drafted(text, num_draft=30, alpha=None, max_depth=2))) == {(2,), (3,)}
+
+
+def test_nothing_to_match() -> None:
+    for text in ([1], [1, 2, 3]):
+        assert drafted(text).num_draft == 0
+
+
+def test_alpha_and_budget_limit_the_nodes() -> None:
+    text = [*range(50), 10, 11]
+    assert paths(drafted(text, num_draft=99, alpha=2))[-1] == (12, 13, 14, 15)
+    assert drafted(text, num_draft=99, alpha=None).num_draft == 40
+    assert drafted(text, num_draft=99, alpha=None, max_depth=9).num_draft == 8  # of "11" alone
+    assert drafted(text, num_draft=3).num_draft == drafted(text, budget=3).num_draft == 3
+    assert drafted(text, budget=0).num_draft == 0
+    assert drafted(text, alpha=0.3).num_draft == 0
+
+
+def test_min_prob_leaves_out_what_is_unlikely() -> None:
+    text = [1, 2, 4, 1, 2, 5, 1, 3, 6, 1]
+    assert (3,) in paths(drafted(text, num_draft=50, alpha=None))
+    assert (3,) not in paths(drafted(text, num_draft=50, alpha=None, min_prob=0.4))
+
+
+def test_context_names_the_part_that_is_indexed() -> None:
+    def after(context: str, output: list[int]) -> list[int]:
+        drafter = SuffixDecoding(context=context)
+        drafter.start(PROMPT)
+        drafter.observe(output)
+        return drafter.propose(99).tokens[1:].tolist()
+
+    assert after("prompt", [14]) == [15, 21, 6, 14]
+    assert after("user", [14]) == [15, 21]
+    assert after("context", [14]) == [15]
+    assert after("context", [60, 61, 15]) == []
+    assert after("context", [60, 61, 60]) == [61, 60]
+
+
+def test_a_new_prompt_starts_afresh_unless_outputs_are_remembered() -> None:
+    fresh, warm = SuffixDecoding(), SuffixDecoding(remember_outputs=True)
+    assert (fresh.state, warm.state) == ("cold", "warm")
+    for drafter, expected in ((fresh, []), (warm, [33, 34])):
+        drafter.start(Prompt(np.array([1, 2])))
+        drafter.observe([31, 32])
+        drafter.observe([33, 34])
+        drafter.start(Prompt(np.array([8, 9])))
+        drafter.observe([32])
+        # Prompts are not remembered, and no draft runs over an answer's end.
+        assert drafter.propose(99).tokens[1:].tolist() == expected
+        drafter.start(Prompt(np.array([8, 1])))
+        assert drafter.propose(99).num_draft == 0
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_draft", 0),
+        ("alpha", 0),
+        ("alpha", "4"),
+        ("max_depth", 1),
+        ("min_prob", 1.5),
+        ("min_prob", None),
+        ("totals", "all"),
+        ("ties", "random"),
+        ("context", ""),
+        ("remember_outputs", 1),
+    ],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        SuffixDecoding(**{field: value})
+
+
+@settings(max_examples=40, deadline=None)
+@given(TEXTS, st.integers(0, 40), st.integers(2, 5))
+def test_counts_are_what_brute_force_counts(text: list[int], cut: int, max_depth: int) -> None:
+    automaton = CountedAutomaton(text[:cut], max_depth=max_depth)
+    for token in text[cut:]:
+        automaton.extend([token])
+    expected = Counter(
+        tuple(text[start:end])
+        for start in range(len(text))
+        for end in range(start + 1, min(start + max_depth, len(text)) + 1)
+    )
+    assert {path: automaton.count(path) for path in expected} == expected
+    assert automaton.count([9]) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    TEXTS,
+    st.integers(1, 9),
+    st.sampled_from([None, 1.5]),
+    st.integers(3, 9),
+    st.sampled_from(["followers", "occurrences"]),
+    st.sampled_from(["shallow", "deep"]),
+)
+def test_the_tree_is_the_best_of_all_matches(
+    text: list[int], num_draft: int, alpha: float | None, max_depth: int, totals: Any, ties: Any
+) -> None:
+    best: list[tuple[float, tuple[int, ...]]] = []
+    for matched in range(1, min(len(text), max_depth)):
+        if occurrences(text, tuple(text[len(text) - matched :])) < 2:
+            break
+        limit = num_draft if alpha is None else min(num_draft, int(alpha * matched))
+        nodes = brute_force_tree(text, matched, limit, max_depth, totals, ties)
+        if sum(prob for prob, _ in nodes) >= sum(prob for prob, _ in best) - 1e-9:
+            best = nodes
+    tree = drafted(text, num_draft=num_draft, alpha=alpha, max_depth=max_depth, totals=totals, ties=ties)
+    assert paths(tree) == [path for _, path in best]
+
+
+# The recorded (odd) questions' own values, micro means to three decimals. ../shared/drafting.md has, over all questions
+# and without the length limit, 2.83 / 3.31 / 3.44 on summarization and 1.93 / 2.06 / 2.09 on rag at 8 / 32 / 64 nodes:
+# these are 0.09 to 0.15 lower on both. The held half is harder in summarization by about that much, but easier in rag,
+# so its rule for ties, of which nothing is known, was probably a better one. What a tie costs: 3.18 against 2.92. At
+# most as long as the match it has 2.31 and 1.68, here 0.08 and 0.06 less.
+@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+@pytest.mark.parametrize(
+    ("values", "summarization", "rag"),
+    [
+        ({}, 2.750, 1.835),
+        ({"alpha": 1.0}, 2.234, 1.624),
+        ({"alpha": None, "num_draft": 8}, 2.739, 1.847),
+        ({"alpha": None}, 3.176, 1.962),
+        ({"alpha": None, "num_draft": 64}, 3.286, 1.996),
+        ({"alpha": None, "totals": "occurrences"}, 3.177, 1.963),
+        ({"alpha": None, "ties": "deep"}, 2.918, 1.869),
+    ],
+)
+def test_accept_lengths_of_recorded_answers(values: dict[str, Any], summarization: float, rag: float) -> None:
+    drafter = SuffixDecoding(**values)
+    traces = read_traces(TRACES)
+    measured = []
+    for category in ("summarization", "rag"):
+        turns = [trace for trace in traces if trace.prompt.dataset == category]
+        measured.append(np.mean([length for turn in turns for length in replay(drafter, turn).accept_lengths]))
+    print(f"{values}: {measured[0]:.3f} {measured[1]:.3f}")
+    assert measured == pytest.approx((summarization, rag), abs=6e-4)

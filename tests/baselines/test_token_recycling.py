@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.fake_target import FakeTarget, answer, jumbled
+from support.tiny import plain_greedy, tiny_model
+
+from ngram_trie import Speculator
+from ngram_trie.baselines.token_recycling import TokenRecycling, template
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+def shape(num_draft: int, k: int = 8) -> list[tuple[int, ...]]:
+    """Each node's ranks from the root on."""
+    parents, ranks = template(num_draft, k)
+    paths: list[tuple[int, ...]] = [()]
+    for parent, rank in zip(parents[1:], ranks[1:], strict=True):
+        paths.append((*paths[parent], int(rank)))
+    return paths[1:]
+
+
+def test_the_template_is_the_published_one() -> None:
+    paths = shape(80)
+    assert [sum(len(path) == depth for path in paths) for depth in range(1, 8)] == [8, 21, 25, 15, 8, 3, 0]
+    assert paths == sorted(paths, key=lambda path: (len(path), path))
+    # Its two lowest levels, and the ends of those above, as the release spells them.
+    assert paths[-3:] == [(0, 0, 0, 0, 0, 0), (0, 0, 0, 0, 0, 1), (0, 0, 0, 1, 0, 0)]
+    assert paths[-11:-3] == [
+        (0, 0, 0, 0, 0),
+        (0, 0, 0, 0, 1),
+        (0, 0, 0, 0, 2),
+        (0, 0, 0, 1, 0),
+        (0, 0, 0, 2, 0),
+        (0, 0, 1, 0, 0),
+        (0, 1, 0, 0, 0),
+        (1, 0, 0, 0, 0),
+    ]
+    assert {(7, 0), (5, 0, 0), (1, 1, 0), (3, 0, 0, 0), (0, 0, 4, 0)} <= set(paths)
+    assert not {(7, 1), (6, 0, 0), (1, 2, 0), (4, 0, 0, 0), (0, 0, 5, 0)} & set(paths)
+
+
+@pytest.mark.parametrize("num_draft", range(1, 80))
+def test_a_smaller_template_is_part_of_the_larger(num_draft: int) -> None:
+    paths = shape(num_draft)
+    assert len(paths) == num_draft
+    assert set(paths) < set(shape(num_draft + 1))
+    assert all(path[:-1] in paths for path in paths if len(path) > 1)
+
+
+def test_few_nodes_go_deep_and_few_successors_narrow() -> None:
+    assert shape(8) == [(0,), (1,), (2,), (3,), (0, 0), (0, 1), (0, 0, 0), (0, 0, 0, 0)]
+    assert shape(80, k=1) == [(0,) * depth for depth in range(1, 7)]
+    assert max(max(path) for path in shape(80, k=3)) == 2
+
+
+def ranked(vocabulary: int, rule: Any) -> Any:
+    """Logits whose runners-up are the tokens behind the choice, in circles."""
+    return lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float()
+
+
+def ranked_target(vocabulary: int = 50, **options: Any) -> FakeTarget:
+    rule = jumbled(vocabulary)
+    return FakeTarget(rule, vocabulary, runners_up=ranked(vocabulary, rule), **options)
+
+
+def test_the_first_steps_by_hand() -> None:
+    def rule(text: list[int]) -> int:
+        return 10 * text[-1] % 90
+
+    target = FakeTarget(rule, 90, runners_up=ranked(90, rule))
+    answer(target, TokenRecycling(num_draft=8), [3, 5], 12)
+    first, second = target.trees[:2]
+    # 5 has been seen, followed by 50 to 57; the root, 50, has not: eight times token 0, and 0 below it.
+    assert first.tokens.tolist() == [50, 0, 0, 0, 0, 0, 0, 0, 0]
+    # 500 = 50 in 90: 50 is followed by 50, 51, 52, 53. 51, 52, 53 have not been seen.
+    assert second.tokens.tolist() == [50, 50, 51, 52, 53, 50, 51, 50, 50]
+    assert second.parents.tolist() == [-1, 0, 0, 0, 0, 1, 1, 5, 7]
+
+
+@pytest.mark.parametrize(("vocabulary", "budget", "k"), [(50, 99, 8), (9, 99, 8), (20, 30, 8), (12, 8, 4), (9, 3, 1)])
+def test_drafts_are_the_template_filled_from_the_matrix(vocabulary: int, budget: int, k: int) -> None:
+    """A reference that keeps a dict of rows and walks every path of the template by itself."""
+    target = ranked_target(vocabulary, max_draft=budget)
+    prompt, length = [1, 2, 3, 4], 60
+    result = answer(target, TokenRecycling(k=k), prompt, length)
+    rows: dict[int, list[int]] = {}
+    done = 1
+    for before, forward, emitted in zip(target.forwards, target.forwards[1:], result.accept_lengths, strict=False):
+        tokens = prompt[-1:] if before.tree is None else before.tree.tokens.tolist()
+        for token, logits in zip(tokens, before.logits.tolist(), strict=True):
+            rows[token] = sorted(range(vocabulary), key=lambda successor: -logits[successor])[:k]
+        assert forward.tree is not None
+        room = length - done - 1
+        paths = [path for path in shape(min(budget, 80), k) if len(path) <= room]
+        drafted = []
+        for path in paths:
+            token = int(forward.tree.tokens[0])
+            for rank in path:
+                token = rows.get(token, [0] * k)[rank]
+            drafted.append(token)
+        assert forward.tree.tokens[1:].tolist() == drafted
+        done += emitted
+    assert done == length
+    assert max(result.accept_lengths) > 1
+
+
+def test_of_one_token_at_several_nodes_the_last_counts() -> None:
+    drafter = TokenRecycling(num_draft=8, k=2)
+    target = ranked_target()
+    drafter.bind(target)
+    prompt = Prompt(np.array([1, 2, 3]))
+    target.prefill(prompt.ids)
+    drafter.start(prompt)
+    target.verify(DraftTree.chain(4, [7, 7, 7]))
+    target.commit(3, [0])
+    drafter.observe([7])
+    successors = drafter.propose(99).tokens[1:3].tolist()
+    after_last = target.rule([1, 2, 3, 4, 7, 7, 7])
+    assert successors == [after_last, (after_last + 1) % 50]
+    assert after_last not in {target.rule([1, 2, 3, 4, 7]), target.rule([1, 2, 3, 4, 7, 7])}
+
+
+def test_what_was_learnt_stays_only_if_asked() -> None:
+    def rule(text: list[int]) -> int:
+        return 5 * text[-1] % 97  # 96 tokens before one comes again
+
+    lengths = {}
+    for keep in (False, True):
+        target = FakeTarget(rule, 97, runners_up=ranked(97, rule))
+        drafter = TokenRecycling(keep_between_prompts=keep)
+        assert drafter.state == ("warm" if keep else "cold")
+        decoder = SpeculativeDecoder(target, drafter)
+        results = [decoder.generate(Prompt(np.array([1, 2, 3, 4])), Stop(60)) for _ in range(2)]
+        assert results[0].output_ids == results[1].output_ids == target.greedy([1, 2, 3, 4], 60)
+        lengths[keep] = [len(result.accept_lengths) for result in results]
+    assert lengths[False][0] == lengths[False][1] == lengths[True][0]
+    assert lengths[True][1] == 9 < lengths[True][0]  # 59 tokens, six of them drafted and one more in each step
+    assert TokenRecycling.state == "cold"
+
+
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("budget", [0, 1, 3, 8, 64, 80])
+def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int, keep: bool) -> None:
+    if budget > target.max_draft:
+        target = TargetModel(target.model, max_draft=budget)
+    monkeypatch.setattr(target, "max_draft", budget)
+    decoder = SpeculativeDecoder(target, TokenRecycling(keep_between_prompts=keep))
+    steps = tokens = 0
+    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3), (9,)]:
+        for length in (1, 2, 5, 40):
+            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
+            assert max(result.tree_sizes, default=0) <= budget
+            steps, tokens = steps + len(result.accept_lengths), tokens + length - 1
+    assert steps < tokens or budget == 0  # some drafts are accepted
+
+
+def test_a_growing_cache_forgets_nothing(target: TargetModel) -> None:
+    drafter = TokenRecycling(keep_between_prompts=True)
+    speculator = Speculator(target.model, drafter)
+    speculator([3, 4, 5], max_new_tokens=5)
+    matrix = drafter._matrix
+    speculator([3, 4, 5], max_new_tokens=60)
+    assert drafter._matrix is matrix is not None
+    drafter.bind(TargetModel(tiny_model("llama")))  # another model
+    assert drafter._matrix is None
+
+
+def test_cannot_be_replayed() -> None:
+    with pytest.raises(ValueError, match="logits"):
+        check_replayable({"token_recycling": TokenRecycling()})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("num_draft", 0), ("num_draft", 81), ("num_draft", "8"), ("k", 0), ("k", 9), ("keep_between_prompts", 1)],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        TokenRecycling(**{field: value})

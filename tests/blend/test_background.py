@@ -1,0 +1,282 @@
+"""What the blend falls back to: tables and stores by hand and by brute force, and the drafters over them."""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plain import PROMPTS, decode, greedy
+from support.text import TEXTS, by_path, next_token
+from support.tiny import tiny_target
+
+from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.blend.budget import StepPrices
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.variants import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace
+from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.prompt import Prompt
+
+ANSWERS = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), max_size=6)
+
+
+def store_of(answers: list[list[int]], max_tokens: int = 4096, max_occurrences: int = 500) -> AnswerStore:
+    store = AnswerStore(max_tokens, max_occurrences)
+    for answer in answers:
+        store.add(answer)
+    return store
+
+
+def shares_elsewhere(answers: list[list[int]], context: list[int], escape: int) -> tuple[dict[int, Fraction], Fraction]:
+    """What follows `context` in the answers, by the formula of `ngram_trie.blend.ppm`, and what is left."""
+    prob: dict[int, Fraction] = {}
+    left = Fraction(1)
+    for order in range(1, min(8, len(context)) + 1):
+        suffix = context[-order:]
+        counts = Counter(
+            answer[end]
+            for answer in answers
+            for end in range(order, len(answer))
+            if answer[end - order : end] == suffix
+        )
+        if not counts:
+            break
+        total, escaped = counts.total(), Fraction(escape * len(counts))
+        prob = {t: (counts[t] + escaped * prob.get(t, 0)) / (total + escaped) for t in {*counts, *prob}}
+        left *= escaped / (total + escaped)
+    return prob, left
+
+
+def blended(text: list[int], path: list[int], answers: list[list[int]], escape: int) -> dict[int, Fraction]:
+    """The whole formula of `ngram_trie.blend.context_index`, over answers."""
+    context = text + path
+    kinds, places = len(set(text)), len(text)
+    elsewhere = Counter(token for answer in answers for token in answer)
+    zero = {t: Fraction(c, places + kinds) for t, c in Counter(text).items()}
+    for token, count in elsewhere.items():
+        zero[token] = zero.get(token, Fraction(0)) + Fraction(kinds * count, (places + kinds) * elsewhere.total())
+    more, left = shares_elsewhere(answers, context, escape)
+    below = {t: more.get(t, Fraction(0)) + left * zero.get(t, Fraction(0)) for t in {*zero, *more}}
+    # `next_token` falls back to the text's own order 0; take that out and put what is below in its place.
+    whole = next_token(text, path, escape)
+    own = {token: Fraction(count, places + kinds) for token, count in Counter(text).items()}
+    rest = left_of_text(text, context, escape)
+    tokens = {*whole, *below}
+    return {t: whole.get(t, Fraction(0)) + rest * (below.get(t, Fraction(0)) - own.get(t, Fraction(0))) for t in tokens}
+
+
+def left_of_text(text: list[int], context: list[int], escape: int) -> Fraction:
+    """The share that the orders of `text` leave to what is below."""
+    left = Fraction(1)
+    for order in range(1, min(8, len(context)) + 1):
+        suffix = context[-order:]
+        ends = [end for end in range(order, len(text)) if text[end - order : end] == suffix]
+        counts = Counter(text[end] for end in ends)
+        if not counts:
+            break
+        left *= Fraction(escape * len(counts), len(ends) + escape * len(counts))
+    return left
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_of_answers_by_hand() -> None:
+    # 1 is followed by 2 twice and by 3 and 5 once each, 2 by 1 twice; the last token of an answer by nothing.
+    table = SuccessorTable.of_answers([[1, 2, 1, 3], [1, 2, 1, 5]], k=2, escape=2.0)
+    assert table.successors.tolist() == [[-1, -1], [2, 3], [1, -1], [-1, -1], [-1, -1], [-1, -1]]
+    assert table.shares[1].tolist() == [2 / 10, 1 / 10] and table.shares[2].tolist() == [2 / 4, 0]
+    background = table.background()
+    assert background.counts.tolist() == [0, 4, 2, 1, 0, 1] and background.common.tolist() == [1, 2, 3, 5]
+    assert SuccessorTable.of_answers([], k=2, escape=1.0).background().total == 0
+
+
+def test_a_draft_over_a_table_by_hand() -> None:
+    table = SuccessorTable.of_answers([[3, 9], [3, 9], [3, 8]], k=5, escape=1.0)
+    # Nothing follows 3 in the text, so order 1 says nothing; the table gives 9 2/5, 8 1/5 and leaves 2/5 to order 0:
+    # three places and three kinds, of the tokens elsewhere half are 3, a third 9, a sixth 8.
+    tree, probs = BlendIndex([1, 2, 3], background=table.background()).draft(StepPrices.free(30))
+    found = {path[0]: prob for path, prob in by_path(tree, probs.tolist()).items() if len(path) == 1}
+    assert found == pytest.approx(
+        {9: 2 / 5 + 2 / 5 / 6, 8: 1 / 5 + 2 / 5 / 12, 3: 2 / 5 * (1 / 6 + 1 / 4), 1: 2 / 5 / 6, 2: 2 / 5 / 6}
+    )
+
+
+def test_a_model_says_its_probabilities() -> None:
+    tables = NgramTables(
+        "",
+        True,
+        np.array([[0, 1], [1, 0]], np.int32),
+        np.array([[1, 0], [0, 1]], np.int32),
+        np.empty((2, 2, 0), np.int32),
+        np.array([[0.5, 0.25], [0.75, 0.125]], np.float32),
+    )
+    table = SuccessorTable.of_model(tables, k=1, escape=1.0)
+    assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
+    with pytest.raises(ValueError, match="k=3: the tables hold 2 successors"):
+        SuccessorTable.of_model(tables, k=3, escape=1.0)
+
+
+# ---- stores ----------------------------------------------------------------------------------------------------------
+
+
+@given(TEXTS, ANSWERS, st.sampled_from([1, 4]), st.integers(1, 30))
+def test_every_node_over_a_store_has_the_probability_that_brute_force_gives(
+    text: list[int], answers: list[list[int]], escape: int, num_draft: int
+) -> None:
+    background = store_of(answers).background()
+    index = BlendIndex(text, escape=float(escape), max_occurrences=500, background=background)
+    tree, probs = index.draft(StepPrices.free(num_draft))
+    nodes = by_path(tree, probs.tolist())
+    assert probs.tolist() == sorted(probs, reverse=True)
+    for path, prob in nodes.items():
+        shares = blended(text, list(path), answers, escape)
+        assert sum(shares.values()) <= 1
+        for token, share in shares.items():
+            if (*path, token) in nodes:
+                assert nodes[*path, token] == pytest.approx(prob * float(share))
+            else:  # nothing likelier than the last node was left out
+                assert len(nodes) <= num_draft or prob * float(share) <= probs[-1] * (1 + 1e-9)
+
+
+@given(ANSWERS, st.integers(8, 40))
+def test_a_store_is_that_of_the_latest_answers(answers: list[list[int]], max_tokens: int) -> None:
+    store = AnswerStore(max_tokens)
+    for answer in answers:
+        store.add(answer)
+        assert len(store) <= max_tokens
+    kept = [kept.tolist() for kept in store._answers.values()]
+    most = max_tokens * 3 // 4 - 1
+    assert kept == [answer[-most:] for answer in answers[len(answers) - len(kept) :]]
+    if answers:
+        assert kept  # the latest is always there
+    background = store.background()
+    counts = Counter(token for answer in kept for token in answer)
+    assert {t: c for t, c in enumerate(background.counts.tolist()) if c} == counts
+    # Built at once it is the same store.
+    other = store_of(kept, max_tokens).background()
+    for name in ("text", "counts", "common"):
+        assert getattr(background, name).tolist() == getattr(other, name).tolist()
+    size = len(background.text)
+    assert background.before_pair[:size].tolist() == other.before_pair[:size].tolist()
+
+
+def test_a_question_does_not_see_its_own_answers() -> None:
+    store = AnswerStore()
+    store.add([1, 2, 3], "qa", "a", 0)
+    store.add([1, 7, 7, 7], "qa", "b", 0)
+    store.add([1, 8], "qa", "b", 1)
+    store.add([1, 4], "other", "b", 0)
+    store.add([1, 2, 3], "qa", "a", 0)  # is there already
+    assert store.order == [("qa", "a"), ("qa", "b"), ("qa", "b"), ("other", "b")]
+
+    def drafted(background: Background) -> set[int]:
+        tree, _ = BlendIndex([1], background=background).draft(StepPrices.free(200))
+        return set(tree.tokens[1:].tolist())
+
+    assert drafted(store.background()) == {1, 2, 3, 4, 7, 8}
+    assert drafted(store.background("qa", "b")) == {1, 2, 3, 4}
+    assert drafted(store.background("qa", "new")) == {1, 2, 3, 4, 7, 8}
+
+
+def test_a_store_is_written_and_read(tmp_path: Path) -> None:
+    store = AnswerStore()
+    store.add([1, 2, 3], "qa", "a")
+    store.add([4, 5])
+    store.add([6])
+    store.save(tmp_path / "new" / "answers.jsonl")
+    again = AnswerStore.load(tmp_path / "new" / "answers.jsonl")
+    assert again.order == store.order and again.background().text.tolist() == store.background().text.tolist()
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["answers.jsonl"]
+    with pytest.raises(FileNotFoundError, match="no such file of answers"):
+        read_answers(tmp_path / "absent")
+    (tmp_path / "gaps").write_text('{"output_token_ids": [1], "text": "a\u2028b"}\n\n', encoding="utf-8")
+    assert len(read_answers(tmp_path / "gaps")) == 1
+    (tmp_path / "bad").write_text('{"output_token_ids": [1]}\n{"output_token_ids": [-1]}\n')
+    with pytest.raises(ValueError, match="bad:2: no answer"):
+        read_answers(tmp_path / "bad")
+    with pytest.raises(ValueError, match="max_tokens=3"):
+        AnswerStore(3)
+
+
+# ---- drafters --------------------------------------------------------------------------------------------------------
+
+
+def trace(question: str, output: list[int]) -> Trace:
+    return Trace("toy", Prompt(np.array([1, 2, 3]), {}, "qa", question), output)
+
+
+def record(path: Path, traces: list[Trace]) -> str:
+    path.write_text("".join(one.to_json() + "\n" for one in traces))
+    return str(path)
+
+
+def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> None:
+    traces = [trace(str(number), [100 + number, 50, 200 + number]) for number in range(FOLDS + 1)]
+    drafter = BlendBigramDrafter(answers=record(tmp_path / "traces.jsonl", traces), num_draft=200)
+    for asked, hidden in (("0", {0, 10}), ("3", {3}), ("unknown", set())):
+        drafter.start(Prompt(np.array([50]), {}, "qa", asked))
+        tokens = set(drafter.propose(200).tokens.tolist())
+        # what was recorded for its own part, the first and the eleventh question, is not known
+        assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
+    assert len(pickle.dumps(drafter)) < 9000  # another process reads the file itself
+    assert split_missing({"m": drafter})[1] == {} and len(part_hashes({"m": drafter})["m"]) == 16
+    gone = BlendBigramDrafter(answers=str(tmp_path / "gone.jsonl"))
+    assert "gone.jsonl" in split_missing({"m": gone})[1]["m"]
+
+
+def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> None:
+    drafter = BlendWarmDrafter(num_draft=8)
+    first, second = trace("a", [3, 4, 5, 6, 7]), trace("b", [3, 4, 5, 6, 7])
+    assert replay(drafter, first).accept_lengths == replay(BlendDrafter(num_draft=8), first).accept_lengths
+    assert (
+        len(replay(drafter, second).accept_lengths) == 2 < len(replay(BlendDrafter(num_draft=8), second).accept_lengths)
+    )
+    drafter.remember()
+    assert drafter.store.order == [("qa", "a"), ("qa", "b")]
+    drafter.store.save(tmp_path / "answers.jsonl")
+    loaded = BlendWarmDrafter(num_draft=8, answers=str(tmp_path / "answers.jsonl"))
+    assert len(replay(loaded, trace("c", [3, 4, 5, 6, 7])).accept_lengths) == 1
+    # an answer to the question itself is no help
+    alone = record(tmp_path / "alone.jsonl", [first])
+    assert replay(BlendWarmDrafter(answers=alone), first).accept_lengths == replay(BlendDrafter(), first).accept_lengths
+
+
+@given(PROMPTS, st.sampled_from(["bigram", "warm"]), st.integers(0, 29))
+def test_they_are_lossless(prompt: list[int], kind: str, known: int) -> None:
+    """With part of the answer in store, in another question's name, so that much of it is drafted."""
+    target = tiny_target("llama")
+    plain = greedy(target.model, prompt, 30)
+    with TemporaryDirectory() as folder:
+        answers = record(Path(folder) / "answers.jsonl", [trace("other", plain[known:])])
+        drafter: Drafter
+        if kind == "bigram":
+            drafter = BlendBigramDrafter(answers=answers, num_draft=9)
+        else:
+            drafter = BlendWarmDrafter(answers=answers, num_draft=9)
+        assert decode(target, drafter, prompt, 30).output_ids == plain
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BlendBigramDrafter(), "needs tables, a folder, or answers"),
+        (lambda: BlendBigramDrafter(answers="a", k=0), "k=0: must be an integer of at least 1"),
+        (lambda: BlendWarmDrafter(max_tokens=2), "max_tokens=2"),
+        (lambda: BlendWarmDrafter(max_earlier=0), "max_earlier=0"),
+        (lambda: BlendWarmDrafter(caution=0), "caution=0: must be a number above 0"),
+    ],
+)
+def test_values_that_are_not_allowed(make: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make()  # type: ignore[operator]

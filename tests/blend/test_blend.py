@@ -1,0 +1,246 @@
+"""The blend of all orders against a reference in plain Python, by hand, and as a drafter."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from hypothesis import given
+from hypothesis import strategies as st
+from support.plain import PROMPTS, decode, greedy
+from support.recorded import TRACES
+from support.text import TEXTS, by_path, next_token
+from support.tiny import tiny_target
+
+from ngram_trie import config as configuration
+from ngram_trie.blend.budget import StepPrices
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.cost import assumed_curve
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+EMBEDDED = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+
+
+def drafted(text: list[int], num_draft: int = 200, **settings: Any) -> tuple[DraftTree, list[float]]:
+    tree, probs = BlendIndex(text, **settings).draft(StepPrices.free(num_draft))
+    return tree, probs.tolist()
+
+
+# ---- probabilities ---------------------------------------------------------------------------------------------------
+
+
+def test_probabilities_by_hand() -> None:
+    text = [1, 2, 3, 4, 2, 3, 5, 2, 4, 1, 2]
+    # After "2": 3 twice, 4 once, so e_1 = 2 / 5; after "1 2": 3 once, so e_2 = 1 / 2; nothing after "4 1 2".
+    # Order 0, five tokens in 11 places: 1 twice, 2 four times, 3 twice, 4 twice, 5 once.
+    order1 = {
+        3: Fraction(2, 5) + Fraction(2, 5) * Fraction(2, 16),
+        4: Fraction(1, 5) + Fraction(2, 5) * Fraction(2, 16),
+        2: Fraction(2, 5) * Fraction(4, 16),
+        1: Fraction(2, 5) * Fraction(2, 16),
+        5: Fraction(2, 5) * Fraction(1, 16),
+    }
+    order2 = {token: prob / 2 + (Fraction(1, 2) if token == 3 else 0) for token, prob in order1.items()}
+    assert next_token(text, []) == order2 and sum(order2.values()) < 1
+    tree, probs = drafted(text, escape=1.0)
+    found = {path[0]: prob for path, prob in by_path(tree, probs).items() if len(path) == 1}
+    assert found == pytest.approx({token: float(prob) for token, prob in order2.items()})
+    # Alone, 3 and 4 are drafted of the rest, as they follow a 2.
+    tree, probs = drafted(text, escape=1.0, num_frequent=0)
+    found = {path[0]: prob for path, prob in by_path(tree, probs).items() if len(path) == 1}
+    assert found == pytest.approx({token: float(order2[token]) for token in (3, 4)})
+
+
+@given(TEXTS, st.sampled_from([0.5, 1, 4]), st.integers(1, 9), st.sampled_from([1, 3, 256]), st.integers(1, 40))
+def test_every_node_has_the_probability_that_brute_force_gives(
+    text: list[int], escape: float, max_order: int, max_occurrences: int, num_draft: int
+) -> None:
+    settings = {"escape": escape, "max_order": max_order, "max_occurrences": max_occurrences}
+    tree, probs = drafted(text, num_draft, **settings)
+    nodes = by_path(tree, probs)
+    assert tree.num_draft == num_draft and probs == sorted(probs, reverse=True)
+    for path, prob in nodes.items():
+        if path:
+            expected = nodes[path[:-1]] * float(next_token(text, list(path[:-1]), **settings)[path[-1]])
+            assert prob == pytest.approx(expected)
+    # Nothing likelier than the last node was left out, and siblings share one probability.
+    for path, prob in nodes.items():
+        shares = next_token(text, list(path), **settings)
+        assert sum(shares.values()) < 1
+        for token, share in shares.items():
+            assert (*path, token) in nodes or prob * float(share) <= probs[-1] * (1 + 1e-9)
+
+
+@given(TEXTS, st.integers(0, 40), st.integers(0, 5), st.integers(0, 20))
+def test_a_text_may_come_in_parts(text: list[int], cut: int, num_frequent: int, num_draft: int) -> None:
+    whole = BlendIndex(text, num_frequent=num_frequent)
+    parts = BlendIndex(text[:cut], num_frequent=num_frequent)
+    for token in text[cut:]:
+        if len(parts):
+            parts.draft(StepPrices.free(7))  # leaves nothing behind
+        parts.extend([token])
+    one, other = (index.draft(StepPrices.free(num_draft)) for index in (whole, parts))
+    assert one[0].tokens.tolist() == other[0].tokens.tolist() and one[0].parents.tolist() == other[0].parents.tolist()
+    assert one[1].tolist() == other[1].tolist()
+
+
+def test_all_ids_and_long_texts() -> None:
+    text = [2**31 - 1, 0, 7, *range(1000, 4000), 2**31 - 1, 0]
+    index = BlendIndex(text[:1])
+    index.extend(text[1:])
+    assert index.draft(StepPrices.free(2))[0].tokens.tolist() == [0, 7, 1000]
+    # As often as they can be told apart, contexts are numbered; then again from the start.
+    index._context = 2**31 - 5
+    assert index.draft(StepPrices.free(4))[0].tokens.tolist()[:3] == [0, 7, 1000] and index._context == 5
+
+
+def test_nodes_that_do_not_pay_are_left_out() -> None:
+    text = [1, 2, 3, 4, 2, 3, 5, 2, 4, 1, 2]
+    tree, probs = BlendIndex(text).draft(StepPrices.free(30))
+    costs = 1 + 0.02 * np.arange(31)
+    fewer, same = BlendIndex(text).draft(StepPrices.of(costs))
+    best = int((probs.cumsum() / costs**1.25).argmax())
+    assert 0 < fewer.num_draft == best < 30 and same.tolist() == probs[: best + 1].tolist()
+    assert fewer.tokens.tolist() == tree.tokens[: best + 1].tolist()
+    assert BlendIndex(text).draft(StepPrices.of(1.0 + np.arange(31)))[0].num_draft == 0
+
+
+def test_work_and_memory_are_bounded() -> None:
+    """A token that is everywhere: what is looked at, and kept, does not grow with its occurrences."""
+    index = BlendIndex([7] * 8000, max_occurrences=16)
+    assert index.draft(StepPrices.free(32))[0].tokens.tolist() == [7] * 33
+    index.extend([8, 7] * 8 + [7])
+    # Of the 7s only the last 16 count, of which 8 are followed by 8.
+    tree, probs = index.draft(StepPrices.free(20))
+    assert by_path(tree, probs.tolist())[8,] == pytest.approx(
+        float(next_token([7] * 8000 + [8, 7] * 8 + [7], [], 3.5, max_occurrences=16)[8])
+    )
+    for size in (1000, 8000):
+        index = BlendIndex(np.arange(size))
+        arrays = [value for value in vars(index).values() if isinstance(value, np.ndarray)]
+        assert sum(array.nbytes for array in arrays) < 150 * size
+
+
+# ---- the drafter -----------------------------------------------------------------------------------------------------
+
+
+@given(st.sampled_from(["llama", "qwen2"]), PROMPTS, st.sampled_from([1, 7, 32, "auto"]))
+def test_it_is_lossless(family: str, prompt: list[int], num_draft: Any) -> None:
+    target = tiny_target(family)
+    drafter = BlendDrafter(num_draft=num_draft, cost=assumed_curve(q0=4, price=0.02), max_draft=40)
+    assert decode(target, drafter, prompt, 30).output_ids == greedy(target.model, prompt, 30)
+
+
+def test_budgets() -> None:
+    drafter = BlendDrafter(num_draft=9)
+    drafter.start(Prompt(np.array([1, 2, 3, 1, 2, 3, 1])))
+    drafter.observe([2])
+    assert [drafter.propose(budget).num_draft for budget in (-1, 0, 1, 8, 9, 99)] == [0, 0, 1, 8, 9, 9]
+    assert len(drafter.probs) == 10 and drafter.probs[0] == 1
+
+
+def test_a_new_prompt_starts_afresh() -> None:
+    drafter = BlendDrafter(num_draft=5, cost=assumed_curve())
+    assert (drafter.state, drafter.reads) == ("cold", "tokens")
+    prompt = Prompt(np.array([1, 2, 3, 1]))
+    drafter.start(prompt)
+    first = drafter.propose(99)
+    drafter.observe([9, 9, 9])
+    drafter.propose(99)
+    drafter.start(prompt)
+    again = drafter.propose(99)
+    assert first.tokens.tolist() == again.tokens.tolist() and 9 not in again.tokens
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_draft", 0),
+        ("num_draft", "all"),
+        ("num_draft", None),
+        ("escape", 0),
+        ("escape", "4"),
+        ("escape", True),
+        ("max_order", 0),
+        ("num_frequent", -1),
+        ("max_occurrences", 0),
+        ("max_draft", 0),
+    ],
+)
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        BlendDrafter(**{field: value})
+
+
+def test_auto_needs_a_cost() -> None:
+    with pytest.raises(ValueError, match="num_draft='auto': needs cost"):
+        BlendDrafter(num_draft="auto")
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        config = compose("config", ["method=blend", "method.num_draft=auto", "cost.q0=48"])
+        grid = compose("config", ["method=blend", "grid={num_draft: [8, auto]}"])
+    drafter = configuration.build(config.method, "method blend")
+    assert drafter.cost.nodes[1] == 48
+    built = configuration.build_all(grid, "method")
+    assert [built[f"blend[num_draft={value}]"].num_draft for value in (8, "auto")] == [8, "auto"]
+
+
+# ---- how many nodes --------------------------------------------------------------------------------------------------
+
+
+def test_prices_by_hand() -> None:
+    # Three nodes are free, each further one costs a quarter; then all the rest comes with one.
+    prices = StepPrices.of(np.array([1, 1, 1, 1, 1.25, 1.5, 1.5, 1.5]))
+    fourth, fifth = 1.25**1.25, 1.5**1.25
+    assert prices.costs.tolist() == [1, 1, 1, 1, fourth, fifth, fifth, fifth]
+    assert prices.least == pytest.approx([0, 0, 0, (fifth - 1) / 4, (fifth - fourth) / 3, 0, 0])
+    assert len(prices) == 7 and len(prices.up_to(3)) == len(prices.up_to(3).costs) - 1 == 3
+    assert len(prices.up_to(-1)) == 0 and len(StepPrices.free(4)) == 4
+    with pytest.raises(ValueError, match="must be positive, not 0"):
+        StepPrices.of(np.array([1.0, 0.0]))
+
+
+@given(TEXTS, st.lists(st.floats(0, 2), max_size=12))
+def test_ending_early_loses_nothing(text: list[int], increments: list[float]) -> None:
+    """The draft is the best prefix of all, although it is not grown to the end."""
+    prices = StepPrices.of(np.cumsum([1, *increments]))
+    probs = BlendIndex(text).draft(StepPrices.free(len(increments)))[1]
+    kept = BlendIndex(text).draft(prices)[0].num_draft
+    rates = probs.cumsum() / prices.costs[: len(probs)]
+    assert rates[kept] >= rates.max() * (1 - 1e-9)
+
+
+# ---- recorded answers ------------------------------------------------------------------------------------------------
+
+
+def accept_length(traces: list[Trace], **values: Any) -> float:
+    drafter = BlendDrafter(**values)
+    return float(np.mean([length for trace in traces for length in replay(drafter, trace).accept_lengths]))
+
+
+def test_accept_length_on_the_embedded_model() -> None:
+    traces = read_traces(EMBEDDED)[::4]
+    plain = accept_length(traces, escape=1.0, num_frequent=0)
+    assert accept_length(traces) > 1.1 * plain and accept_length(traces, num_draft=8) > 2
+
+
+@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
+@pytest.mark.parametrize(
+    ("values", "summarization", "rag", "every"),
+    [({}, 3.439, 2.276, 2.306), ({"escape": 1.0, "num_frequent": 0}, 3.153, 1.969, 1.983)],
+)
+def test_accept_lengths_of_recorded_answers(
+    values: dict[str, Any], summarization: float, rag: float, every: float
+) -> None:
+    traces = [trace for trace in read_traces(TRACES) if trace.output_ids]
+    parts = [[trace for trace in traces if trace.prompt.dataset == task] for task in ("summarization", "rag")]
+    measured = [accept_length(part, **values) for part in (*parts, traces)]
+    print(values, *(f"{value:.3f}" for value in measured))
+    assert measured == pytest.approx((summarization, rag, every), abs=6e-4)

@@ -1,0 +1,185 @@
+"""Every command of README, CONTRIBUTING and docs/ is executed, or composed and parsed, or listed with a reason."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.doc_commands import Command, commands, lines_of
+
+from ngram_trie.cli import doctor, shell
+from ngram_trie.files import PROJECT
+from scripts import reproduce_paper
+
+COMMANDS = commands()
+SCRIPTS = sorted(path.stem for path in (PROJECT / "scripts").glob("[a-z]*.py"))
+TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+
+
+def of_class(name: str) -> list[pytest.param]:
+    """The commands of a class; tests/test_docs_pages.py has those that need the files of their page."""
+    return [pytest.param(c, id=f"{c.page}:{c.text}") for c in COMMANDS if c.classify() == name and not c.is_example]
+
+
+class Reached(Exception):
+    """A command got as far as it should."""
+
+
+@contextlib.contextmanager
+def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Command lines end behind their checks: argparse's once everything is parsed, Hydra's where Hydra would start."""
+    parse = argparse.ArgumentParser.parse_known_args
+
+    def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> object:
+        options, unknown = parse(self, *args, **kwargs)
+        if "overrides" not in vars(options) and not unknown and self.add_help:
+            raise Reached
+        return options, unknown
+
+    def reached(*_: object, **__: object) -> object:
+        raise Reached
+
+    with monkeypatch.context() as patch:
+        patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
+        patch.setattr(shell.hydra, "main", reached)
+        patch.setattr(reproduce_paper, "describe", reached)  # of a plan that is made
+        patch.setattr(reproduce_paper, "fetch", reached)
+        yield
+
+
+def call(command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str] | None = None) -> int:
+    """Call a script of the project as the shell would, in this process."""
+    script = importlib.import_module(command.module)
+    monkeypatch.setattr(sys, "argv", [command.module, *(command.arguments if arguments is None else arguments)])
+    entry: Callable[[], object] = getattr(script, "cli", None) or script.main
+    return int(entry() or 0)  # type: ignore[call-overload]
+
+
+def check_python(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module is there, and of the project's own every option, name and field is right."""
+    if command.script:
+        assert (PROJECT / command.script).is_file(), f"{command.text}: no file {command.script}"
+        return
+    assert importlib.util.find_spec(command.module), f"{command.text}: no module {command.module}"
+    if not command.module.startswith("scripts.") or command.has_gap:
+        return
+    with cut_off(monkeypatch), pytest.raises(Reached):
+        call(command, monkeypatch)
+
+
+@pytest.fixture(autouse=True)
+def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A few recorded answers where a page says FILE or TRACES; what is written goes to a folder of the test."""
+    (tmp_path / "traces.jsonl").write_text("".join(TRACES.read_text(encoding="utf-8").splitlines(True)[:2]))
+    monkeypatch.setattr(doctor, "unreachable", lambda *_: "not asked")
+    return tmp_path
+
+
+def make(*arguments: str) -> str:
+    """What make would do, with a virtual environment that is there."""
+    done = subprocess.run(
+        ["make", "--dry-run", "--no-print-directory", "-o", "setup", *arguments],
+        cwd=PROJECT, env=os.environ | {"MAKEFLAGS": ""}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, f"make {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def test_every_command_falls_into_a_class() -> None:
+    lost = [f"{command.page}: {command.text}" for command in COMMANDS if not command.classify()]
+    assert not lost, "no class for these; run them, list them with a reason, or label the block ```text:\n" + "\n".join(
+        lost
+    )
+    assert len(COMMANDS) > 60
+
+
+@pytest.mark.parametrize("command", of_class("composed"))
+def test_a_command_is_right_up_to_where_it_would_start(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    if command.words[0] != "make":
+        check_python(command, monkeypatch)
+    elif not command.has_gap:
+        for line in re.findall(r"python (-m scripts\.\S+.*)", make(*command.words[1:]).replace("\\\n", " ")):
+            check_python(Command("Makefile", f"python {line}"), monkeypatch)
+
+
+@pytest.mark.parametrize("command", of_class("executed"))
+def test_a_quick_command_runs(command: Command, stand_ins: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if command.words == ["make", "help"]:
+        printed = subprocess.run(["make", "help"], cwd=PROJECT, capture_output=True, text=True, check=True).stdout
+        assert "make doctor" in printed
+        return
+    arguments = list(command.arguments)
+    if "engine=replay" in arguments:
+        arguments = [re.sub(r"^engine\.traces=.*", f"engine.traces={stand_ins / 'traces.jsonl'}", a) for a in arguments]
+        arguments += ["engine.num_jobs=1", f"output={stand_ins / 'out'}"]
+    try:
+        status = call(command, monkeypatch, arguments)
+    except SystemExit as end:
+        status = end.code  # type: ignore[assignment]
+    assert not status
+    assert "engine=replay" not in arguments or (stand_ins / "out" / "records.jsonl").exists()
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_has_help_with_examples_that_are_right(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = Command("help", f"python -m scripts.{name} --help")
+    with contextlib.suppress(SystemExit):
+        call(command, monkeypatch)
+    printed = capsys.readouterr().out
+    assert "usage: " in printed and "error:" not in printed
+    # what stands behind two spaces says what the example is for
+    examples = re.findall(rf"^  (python -m scripts\.{name}(?: \S+)*)", printed, re.MULTILINE)
+    assert examples or f"make {name.replace('_', '-')}" in printed
+    for example in examples:
+        check_python(Command("help", example), monkeypatch)
+
+
+def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    for wrong in (
+        "python -m scripts.run method=pdl",
+        "python -m scripts.run method.num_drafts=3",
+        "python -m scripts.build_index corpus=psgs",
+        "python -m scripts.derive",
+        "python -m scripts.time_split TRACES OUTPUT --num-drafts 3",
+        "python -m scripts.reproduce_ngrammys --model vicuna",
+    ):
+        with pytest.raises(SystemExit, match=r"^error: "):
+            check_python(Command("page", wrong), monkeypatch)
+    with pytest.raises(AssertionError, match="no module"):
+        check_python(Command("page", "python -m scripts_run"), monkeypatch)
+    with pytest.raises(AssertionError, match="No rule"):
+        make("reproduce-tabel1")
+    assert Command("page", "curl example.org").classify() == ""
+
+
+def test_commands_are_told_from_output() -> None:
+    assert lines_of("mine/\n  drafter.py\n") == []
+    assert lines_of("# first\nA=1 python -m scripts.run \\\n  dataset=rag\nmake test   # seven minutes\n") == [
+        "A=1 python -m scripts.run    dataset=rag",
+        "make test   # seven minutes",
+    ]
+    assert Command("page", "make test   # seven minutes").words == ["make", "test"]
+
+
+def test_help_lists_every_target() -> None:
+    text = (PROJECT / "Makefile").read_text(encoding="utf-8")
+    phony = set(re.search(r"\.PHONY: (.*?)\n\n", text.replace("\\\n", " "), re.S)[1].split())  # type: ignore[index]
+    listed = set(re.findall(r"[a-z][a-z0-9-]+", " ".join(re.findall(r"^([a-z0-9 -]+):.*?## ", text, re.M))))
+    assert phony - listed == {"figures-run"}
+
+
+def test_the_doctor_speaks_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert call(Command("page", "python -m scripts.doctor --json"), monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["embedded"] is True

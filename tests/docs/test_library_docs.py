@@ -1,0 +1,99 @@
+"""docs/library.md does what it says, and the examples run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.docs_blocks import blocks, run_blocks
+
+from ngram_trie import Answer, speculative_generate
+from ngram_trie.files import PROJECT
+
+PAGE = PROJECT / "docs/library.md"
+EXAMPLES = ["rag_answer", "summary", "chat"]
+
+
+@pytest.mark.parametrize("page", [PAGE, PROJECT / "README.md"], ids=["library", "readme"])
+def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    names = run_blocks(page, monkeypatch)
+    assert isinstance(names["result"], Answer)
+    assert "1941" in capsys.readouterr().out  # what the question of the page asks for
+
+
+def test_every_option_is_documented() -> None:
+    options = set(inspect.signature(speculative_generate).parameters) - {"model", "inputs", "options"}
+    text = PAGE.read_text(encoding="utf-8")
+    assert not [option for option in options if f"| `{option}` |" not in text]
+    listed = re.findall(r"`(\w+)`", text[text.index("## What comes back") : text.index("## Many prompts")])
+    fields = [*Answer.__dataclass_fields__, "accept_length"]
+    assert not [field for field in fields if field not in ("draft_us", *listed)]
+
+
+def test_a_block_s_error_names_the_page_and_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n```\nnot python\n```\n```python\nvalue = 1\n```\n```python\nassert value == 2\n```\n")
+    assert [line for line, _ in blocks(page)] == [7, 10]
+    with pytest.raises(AssertionError) as error:
+        run_blocks(page, monkeypatch)
+    last = error.traceback[-1]
+    assert (last.path, last.lineno + 1) == (page, 10)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_runs(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, f"examples/{name}.py", "--max-new-tokens", "60"],
+        cwd=PROJECT,
+        env=os.environ | {"PYTHONPATH": str(PROJECT)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    measured = re.findall(
+        r"^\[\d+ tokens; accept length (\S+); \S+x plain greedy decoding, the same tokens\]$", done.stdout, re.M
+    )
+    assert len(measured) == (2 if name == "chat" else 1), done.stdout
+    assert max(map(float, measured)) > 1.2
+
+
+def test_an_example_takes_any_drafter_and_says_in_one_line_what_is_wrong(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "examples")
+    common = importlib.import_module("common")
+    parser = common.arguments("An example")
+    model, tokenizer = common.load(parser.parse_args([]))
+    for drafter in ("lookahead", "llma", "vanilla", "ngram_trie"):
+        with_drafts, _ = common.speculators(parser.parse_args(["--drafter", drafter]), model, tokenizer)
+        assert getattr(with_drafts.drafter, "num_draft", 8) == 8
+    for given, message in (
+        (["--num-draft", "0"], "--num-draft=0: must be an integer of at least 1"),
+        (["--drafter", "lookahaed"], "did you mean lookahead"),
+        (["--drafter", "llma", "--num-draft", "3"], "method llma: num_draft: "),
+        (["--model", "no/such/folder"], "no/such/folder"),
+    ):
+
+        def main(given: list[str] = given) -> None:
+            args = parser.parse_args(given)
+            common.speculators(args, *common.load(args))
+
+        with pytest.raises(SystemExit) as error:
+            common.run(main)
+        assert str(error.value).startswith("error: ") and message in str(error.value)
+        assert "\n" not in str(error.value)
+
+    answer, _ = with_drafts("Webb", max_new_tokens=3)[1], capsys.readouterr()
+    common.report(answer, dataclasses.replace(answer, output_ids=[1]), model)
+    assert "OTHER TOKENS]" in capsys.readouterr().out
+
+
+def test_all_examples_are_here() -> None:
+    assert sorted(path.stem for path in (PROJECT / "examples").glob("*.py")) == sorted(["common", *EXAMPLES])

@@ -1,0 +1,275 @@
+"""Real forwards with recorded tokens, random weights, and which backend a configuration comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from support.forced import TINY, traces
+from support.tiny import tiny_target
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ngram_trie.baselines.sps import SpS
+from ngram_trie.config import ConfigError, build, check_values
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.engines import forced
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import read_traces
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import RecordWriter, read_records
+from ngram_trie.targets import choose
+from ngram_trie.targets.compact import refusal
+from ngram_trie.targets.load import load_model, random_model
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import StaticTarget
+from scripts.run import measure
+
+ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
+
+
+LONGER = {"max_position_embeddings": 500}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY))
+    (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
+    return tmp_path / "tiny", tmp_path / "traces.jsonl"
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.mark.parametrize("backend", ["stock", "static"])
+def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
+    files: tuple[Path, Path], tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture, path = files
+    config = composed(
+        "engine=forced", f"engine.traces={path}", f"engine.backend={backend}", "model.weights=random",
+        f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
+        "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
+    )  # fmt: skip
+    folder = measure(config)
+    records = list(read_records(folder / "records.jsonl"))
+    assert len(records) == 3 * 2 * 2
+    for record in records:
+        trace = traces()[int(record.question_id)]
+        if record.question_id == "2":
+            assert record.failure and record.failure.kind == "prompt_too_long"
+            continue
+        assert record.output_ids == trace.output_ids and record.lossless is None
+        assert record.seconds and record.seconds.verify > 0 and record.seconds.prefill > 0
+        drafter = NoDraft() if record.method == "vanilla" else NgramTrieDrafter(n=13, prefix_len=3, num_draft=8)
+        assert record.accept_lengths == replay(drafter, trace, 16).accept_lengths
+        assert (max(record.accept_lengths) > 1) == (record.method != "vanilla")
+    name = "tiny (random weights), tokens forced from traces.jsonl"
+    assert {record.model for record in records} == {name}
+    shown = capsys.readouterr().out
+    assert f"{name}, corrected protocol" in shown and "ngram_trie not compared" in shown
+    frame = pd.read_csv(folder / "table.csv")
+    corrected = frame[(frame.protocol == "corrected") & (frame.dataset == "rag")]
+    assert corrected.speedup.notna().all()
+    before = (folder / "records.jsonl").read_bytes()
+    measure(config)  # finished
+    assert (folder / "records.jsonl").read_bytes() == before
+
+
+def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Path) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    methods = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8)}
+    asked = iter([False, True])
+    for deadline, expected in ((lambda: next(asked), 2), (lambda: False, 6)):
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            forced.measure("run", "m", methods, {"rag": traces()}, target, writer, deadline=deadline)
+            assert len(writer.records) == expected
+
+
+class Remembers(NoDraft):
+    """Tells which prompts it was started on."""
+
+    def __init__(self, warm: bool) -> None:
+        super().__init__()
+        self.started: list[str] = []
+        self.answers: list[int] = []
+        self.state = "warm" if warm else "cold"  # type: ignore[misc]
+
+    def start(self, prompt: Prompt) -> None:
+        self.started.append(prompt.question_id)
+        super().start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.answers += new_ids
+        super().observe(new_ids)
+
+
+def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_interruption(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    first, second, too_long = traces()
+    empty = dataclasses.replace(first, prompt=dataclasses.replace(first.prompt, question_id="none"), output_ids=[])
+    ordered = [too_long, empty, first, second]  # the first two cannot be answered
+    asked = iter([False, False, False, True])
+    told = []
+    for deadline in (lambda: next(asked), lambda: False):
+        drafters = {"vanilla": Remembers(warm=False), "warm": Remembers(warm=True)}
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            forced.measure("run", "m", drafters, {"rag": ordered}, target, writer, deadline=deadline)
+        told.append([drafter.started for drafter in drafters.values()])
+    assert told == [[["0", "0"], ["0"]], [["0", "1"], ["0", "1"]]]
+    assert drafters["warm"].answers == [*first.output_ids, *second.output_ids]
+
+
+def test_a_token_that_the_model_has_not_and_a_drafter_with_a_model_are_one_line(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wide = dataclasses.replace(traces()[0], output_ids=[3, 250, 4])
+    files[1].write_text(wide.to_json() + "\n")
+    overrides = [
+        "engine=forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
+        "model.name=tiny", "model.device=cpu", f"output={tmp_path / 'run'}",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"traces\.jsonl: holds token 250, but the model's vocabulary has 200: take"):
+        measure(composed(*overrides))
+    with pytest.raises(ValueError, match="method sps runs a model of its own, which cannot be forced; use engine=live"):
+        measure(composed(*overrides, "method=sps"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:
+    said: list[str] = []
+
+    class Watched(TargetModel):
+        def begin_prefill(self, prompt_ids: np.ndarray) -> None:
+            said.append("begin")
+            super().begin_prefill(prompt_ids)
+
+        def end_prefill(self) -> int:
+            said.append("end")
+            return super().end_prefill()
+
+    class Tells(NoDraft):
+        def start(self, prompt: Prompt) -> None:
+            said.append("start")
+            super().start(prompt)
+
+    class ReadsLogits(Tells):
+        reads = "logits"
+
+    class RunsAModel(Tells):
+        uses_device = True
+
+    target = Watched(tiny_target("llama").model)
+    prompt, answers = Prompt(np.array([5, 6, 7])), []
+    for drafter in (Tells(), ReadsLogits(), RunsAModel()):
+        answers.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(5)).output_ids)
+    assert said == ["begin", "start", "end", *2 * ["begin", "end", "start"]]
+    assert answers[0] == answers[1] == answers[2]
+    assert SpS.uses_device
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> None:
+    config = AutoConfig.from_pretrained(PROJECT / "data" / "architectures" / name)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    settings = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
+    assert sum(2 * weight.numel() for weight in model.parameters()) / 1e9 == pytest.approx(
+        settings["download_gb"], abs=0.06
+    )
+    assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
+
+
+def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Path, Path]) -> None:
+    first, second = (random_model(str(files[0]), "bfloat16", "cpu", **changes) for changes in ({}, LONGER))
+    assert torch.equal(first.lm_head.weight, second.lm_head.weight) and first.dtype == torch.bfloat16
+    assert (first.config.max_position_embeddings, second.config.max_position_embeddings) == (300, 500)
+    assert not first.training
+    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+        random_model(str(files[1].parent / "nowhere"))
+
+
+def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
+    config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
+    assert config.engine.backend == choose.settled(config) == "stock"
+    config.engine.backend = "auto"
+    assert choose.settled(config) == "stock"
+    config.model.device = "cuda"
+    assert choose.settled(config) == "static"
+    (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
+    assert choose.settled(config) == "stock"
+    config.engine.backend = "static"
+    assert choose.settled(config) == "static"
+    with pytest.raises(ValueError, match="hidden_act=gelu"):
+        choose.make_target(random_model(str(files[0]), device="cpu"), config.engine)
+    config.engine.verify = "rows"
+    with pytest.raises(ConfigError, match="verifies trees"):
+        check_values(config)
+    config.engine.backend = "auto"
+    check_values(config)
+    assert choose.settled(config) == "stock"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_static_backend_that_computes_something_else_here_is_refused(
+    files: tuple[Path, Path], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed("engine.backend=static", "engine.max_draft=16")
+    model = random_model(str(files[0]), dtype, "cpu", initializer_range=0.3)
+    assert isinstance(choose.make_target(model, config.engine), StaticTarget)
+
+    def broken(self: StaticTarget) -> None:
+        self.network.sin = -self.network.sin
+
+    monkeypatch.setattr(StaticTarget, "capture", broken)
+    with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
+        choose.make_target(model, config.engine)
+
+
+def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
+    for overrides, message in (
+        (["engine=forced"], "engine.traces: give a file"),
+        (["engine.backend=fast"], "must be one of auto, stock, static"),
+        (["model.weights=zeros"], "must be one of pretrained, random"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_values(composed(*overrides))
+
+
+@functools.cache
+def embedded() -> list[TargetModel]:
+    """The model that ships with the project, on either backend."""
+    model = load_model(str(PROJECT / "data" / "embedded" / "model"), device="cpu")
+    return [TargetModel(model), StaticTarget(model)]
+
+
+DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
+
+
+@pytest.mark.parametrize("method", DRAFTERS)
+def test_real_drafters_answer_alike_over_either_backend(method: str) -> None:
+    """On the embedded model; also those that read hidden states and logits."""
+    prompt = read_traces(PROJECT / "results" / "embedded" / "table1" / "traces.jsonl")[0].prompt
+    results = []
+    for target in embedded():
+        drafter = build(composed(f"method={method}", "model.device=cpu").method, f"method {method}")
+        results.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(24)))
+    assert results[0].output_ids == results[1].output_ids
+    assert results[0].accept_lengths == results[1].accept_lengths
+    assert max(results[0].accept_lengths) > 1

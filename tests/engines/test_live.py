@@ -1,0 +1,259 @@
+"""Runs over a tiny model: interleaved, resumable, honest about failures and differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.tiny import tiny_target
+
+from ngram_trie import metrics
+from ngram_trie.baselines.hf_generate import HFGenerate
+from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.engines import live
+from ngram_trie.files import content_hash
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import RecordWriter, RunManifest, read_records
+from ngram_trie.targets.model import TargetModel
+
+METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
+
+
+def prompt(question: str, length: int = 20) -> Prompt:
+    return Prompt(np.resize(np.arange(3, 9), length).astype(np.int64), {}, "toy", question)
+
+
+def load_tiny(path: str, revision: str | None) -> TargetModel:
+    return tiny_target(path)
+
+
+def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> live.Run:
+    decoders = live.bind_methods(methods, tiny_target("llama"), load_tiny)
+    prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
+    return live.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
+
+
+def measured(run: live.Run, folder: Path) -> list:
+    with RecordWriter(folder / "records.jsonl", run.id) as writer:
+        live.measure(run, tiny_target("llama"), writer)
+    return list(read_records(folder / "records.jsonl"))
+
+
+def test_every_answer_is_recorded_once_and_methods_are_interleaved(tmp_path: Path) -> None:
+    records = measured(make_run(), tmp_path)
+    assert len(records) == len({r.key for r in records}) == 3 * 2 * 3
+    assert [r.question_id for r in records] == sorted(r.question_id for r in records)
+    for start in range(0, len(records), 3):
+        assert {r.method for r in records[start : start + 3]} == set(METHODS)
+    first = [records[start].method for start in range(0, len(records), 3)]
+    assert first[0] == "vanilla" and len(set(first)) > 1
+    assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
+    assert not any("warmup" in r.question_id for r in records)
+
+
+def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) -> None:
+    full = measured(make_run(), tmp_path)
+    path = tmp_path / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:7]) + lines[7][:30])  # killed in the middle of the eighth record
+    resumed = measured(make_run(), tmp_path)
+    assert [r.key for r in resumed] == [r.key for r in full]
+    assert [r.output_ids for r in resumed] == [r.output_ids for r in full]
+    assert path.read_text().splitlines(keepends=True)[:7] == lines[:7]
+    assert [r.key for r in measured(make_run(), tmp_path)] == [r.key for r in full]  # nothing left to do
+
+
+def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
+    def manifest(**config: int) -> RunManifest:
+        return live.device_manifest(config, "model", "prompts", tiny_target("llama").device)
+
+    live.open_run(tmp_path, manifest(n=1))
+    live.open_run(tmp_path, manifest(n=1))
+    with pytest.raises(FileExistsError, match="force=true"):
+        live.open_run(tmp_path, manifest(n=2))
+    for other in ({"commit": "other code"}, {"device": "other machine"}):
+        with pytest.raises(FileExistsError, match="other"):
+            live.open_run(tmp_path, dataclasses.replace(manifest(n=1), **other))
+    live.open_run(tmp_path, manifest(n=2), force=True)
+    assert RunManifest.read(tmp_path / "manifest.json").config == {"n": 2}
+
+
+def test_the_run_is_what_its_manifest_hashes() -> None:
+    device = tiny_target("llama").device
+    one = live.device_manifest({"n": 1}, "model", "prompts", device)
+    assert one.run == content_hash({"config": {"n": 1}, "model": "model", "prompts": "prompts"})
+    assert live.device_manifest({"n": 1}, "model", "others", device).run != one.run
+    assert live.device_manifest({"n": 1}, "retrained", "prompts", device).run != one.run
+
+
+class Lying(SpeculativeDecoder):
+    """Changes one token: what a bug would do."""
+
+    def generate(self, prompt: Prompt, stop: Stop):
+        result = super().generate(prompt, stop)
+        result.output_ids[5] += 1
+        return result
+
+
+def test_a_method_that_changes_the_output_ends_the_run_with_an_error(tmp_path: Path) -> None:
+    run = make_run()
+    run.methods["ngram_trie"] = Lying(tiny_target("llama"), NoDraft())  # type: ignore[index]
+    records = measured(run, tmp_path)
+    assert len(records) == 18
+    with pytest.raises(live.LosslessError, match="ngram_trie on q0 from token 5"):
+        live.check_lossless(records)
+    assert metrics.lossless(metrics.to_frame([r for r in records if r.method == "ngram_trie"])) == "0/3, 3 DIFFERENT"
+
+
+def test_a_prompt_that_is_too_long_becomes_a_failure_record(tmp_path: Path) -> None:
+    run = make_run(repeats=1, questions=1)
+    run.prompts["toy"].append(prompt("long", 160))  # type: ignore[attr-defined]
+    records = measured(run, tmp_path)
+    failed = [r for r in records if r.failure]
+    assert {r.question_id for r in failed} == {"long"} and len(failed) == 3
+    assert failed[0].failure.kind == "prompt_too_long"
+
+
+def test_vanilla_is_required() -> None:
+    with pytest.raises(ValueError, match="vanilla"):
+        make_run({"ngram_trie": NgramTrieDrafter()})
+
+
+class Guesser(NoDraft):
+    """Comes with a model of its own, a Qwen2 in place of the run's Llama."""
+
+    own_model = "qwen2"
+
+
+def test_a_method_with_a_model_of_its_own_is_compared_with_that_models_vanilla(tmp_path: Path) -> None:
+    records = measured(make_run({"vanilla": NoDraft(), "own": Guesser()}), tmp_path)
+    assert [r.method for r in records[:3]] == ["vanilla", "own_vanilla", "own"]
+    assert live.decoder_names({"vanilla": NoDraft(), "own": Guesser()}) == ["vanilla", "own_vanilla", "own"]
+    outputs = {r.method: r.output_ids for r in records if r.repeat == 0 and r.question_id == "q0"}
+    assert outputs["own"] == outputs["own_vanilla"] != outputs["vanilla"]
+    assert {r.method: r.baseline for r in records} == {
+        "vanilla": "vanilla",
+        "own_vanilla": "own_vanilla",
+        "own": "own_vanilla",
+    }
+    assert all(r.lossless.verdict == "identical" for r in records if r.method == "own")
+    frame = metrics.to_frame(records)
+    own = frame[frame.method == "own"]
+    base = frame[frame.method == "own_vanilla"]
+    expected = (own.num_tokens.sum() / own.seconds.sum()) / (base.num_tokens.sum() / base.seconds.sum())
+    assert metrics.speedup(frame, "own").ratio == pytest.approx(expected)
+
+
+class Needy(NoDraft):
+    """Lacks a part."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def parts(self) -> dict[Path, str]:
+        return {self.folder: "run `make it`"}
+
+
+def test_a_missing_part_is_named_and_the_other_methods_stay(tmp_path: Path) -> None:
+    methods = {"vanilla": NoDraft(), "needy": Needy(tmp_path / "absent"), "fed": Needy(tmp_path)}
+    there, missing = live.split_missing(methods)
+    assert list(there) == ["vanilla", "fed"]
+    assert missing == {"needy": f"{tmp_path / 'absent'}: not there; run `make it`"}
+    (tmp_path / "config.json").write_text("1")
+    before = live.part_hashes(there)
+    (tmp_path / "config.json").write_text("2")
+    assert before.keys() == {"fed"} and before != live.part_hashes(there)
+
+
+def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
+    with pytest.raises(TypeError, match="neither"):
+        live.bind_methods({"vanilla": object()}, tiny_target("llama"), load_tiny)
+
+
+@pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])
+@pytest.mark.parametrize("limit", [1, 2, 24])
+def test_hf_generate_agrees_and_accounts_for_its_steps(options: dict[str, int], limit: int) -> None:
+    target = tiny_target("llama")
+    decoder: Decoder = HFGenerate(**options)
+    decoder.bind(target)
+    reference = SpeculativeDecoder(target, NoDraft()).generate(prompt("q", 30), Stop(limit))
+    result = decoder.generate(prompt("q", 30), Stop(limit))
+    assert result.output_ids == reference.output_ids
+    assert sum(result.accept_lengths) + 1 == len(result.output_ids)
+    if not options:
+        assert result.accept_lengths == [1] * (limit - 1)
+        assert result.tree_sizes == [0] * (limit - 1)
+    assert 0 < result.seconds.prefill <= result.seconds.total
+
+
+def test_hf_generate_stops_at_eos_and_stop_strings() -> None:
+    target = tiny_target("llama")
+    decoder = HFGenerate(prompt_lookup_num_tokens=5)
+    decoder.bind(target)
+    vanilla = SpeculativeDecoder(target, NoDraft())
+    truth = vanilla.generate(prompt("q", 30), Stop(24)).output_ids
+    decode = lambda ids: "".join(f"<{i}>" for i in ids)  # noqa: E731
+    for stop in (
+        Stop(24, frozenset({truth[9], 1000})),
+        Stop(24, stop_strings=(decode(truth[4:6]),), decode=decode),
+    ):
+        expected = vanilla.generate(prompt("q", 30), stop)
+        result = decoder.generate(prompt("q", 30), stop)
+        assert (result.output_ids, result.stop_reason) == (expected.output_ids, expected.stop_reason)
+
+
+def test_verdicts_in_half_precision() -> None:
+    """A difference is excused only where both tokens tie, and never when one answer just ends early."""
+    config = tiny_target("llama").model.config
+    torch.manual_seed(0)
+    model = type(tiny_target("llama").model)(config).to(torch.bfloat16)
+    with torch.no_grad():  # tokens 0 and 1 share their logits, and so do 2 and 3, with the opposite sign
+        model.lm_head.weight.zero_()
+        model.lm_head.weight[:2] = 10 * torch.linspace(0.1, 1, config.hidden_size)
+        model.lm_head.weight[2:4] = -model.lm_head.weight[:2]
+    target = TargetModel(model, max_draft=4)
+    text = prompt("q")
+    truth = SpeculativeDecoder(target, NoDraft()).generate(text, Stop(6))
+    top = truth.output_ids[2]
+    rival = {0: 1, 1: 0, 2: 3, 3: 2}[top]
+    other = (top + 2) % 4
+
+    def verdict(*output: int) -> str:
+        result = dataclasses.replace(truth, output_ids=list(output))
+        return live.compare(result, truth.output_ids, text, target).verdict
+
+    before, after = truth.output_ids[:2], truth.output_ids[3:]
+    assert verdict(*truth.output_ids) == "identical"
+    assert verdict(*before, other, *after) == "different"
+    assert verdict(*before) == "different"
+    assert verdict(*before, rival, *after) == "tie"
+
+
+def test_later_turns_follow_vanillas_answers_and_resume(tmp_path: Path) -> None:
+    def build(answers: list[list[int]]) -> Prompt:
+        ids = np.concatenate([np.resize(np.arange(3, 9), 20), *answers]).astype(np.int64)
+        return Prompt(ids, {}, "toy", "q", len(answers))
+
+    later = live.LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
+    run = dataclasses.replace(make_run(), prompts={"toy": [build([]), later]})
+    records = measured(run, tmp_path)
+    answer = next(r for r in records if r.method == "vanilla" and r.turn == 0).output_ids
+    hashes = {r.prompt_hash for r in records if r.turn == 1}
+    assert hashes == {content_hash(build([answer]).ids.tolist())}
+    assert len([r for r in records if r.turn == 1]) == 2 * len(METHODS) and not any(r.failure for r in records)
+    path = tmp_path / "records.jsonl"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))  # killed within the second turn
+    assert [r.output_ids for r in measured(run, tmp_path)] == [r.output_ids for r in records]
+
+
+def test_a_turn_after_a_failed_one_is_a_failure(tmp_path: Path) -> None:
+    later = live.LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
+    run = dataclasses.replace(make_run(), prompts={"toy": [prompt("long", 400), later]})
+    records = measured(run, tmp_path)
+    kinds = {(r.turn, r.failure.kind) for r in records if r.failure}
+    assert kinds == {(0, "prompt_too_long"), (1, "earlier_turn_failed")}
+    assert len(records) == 2 * 2 * len(METHODS)

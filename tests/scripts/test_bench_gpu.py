@@ -1,0 +1,163 @@
+"""The GPU measurement, run on a CPU over a tiny network through the same code: what it writes, not how fast it was."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from support.forced import TINY, traces
+from support.tiny import tiny_target
+
+from ngram_trie.cost import CostCurve
+from ngram_trie.engines.step_costs import Steps, copy_bandwidth, step_bytes
+from ngram_trie.engines.traces import Trace
+from ngram_trie.files import PROJECT
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import RunManifest, read_records
+from ngram_trie.report import derive
+from ngram_trie.targets.check import differences
+from ngram_trie.targets.static import StaticTarget
+from scripts.bench_gpu import Bench, by_method, main, measure, parse, round_robin, targets
+
+
+@pytest.fixture
+def arguments(tmp_path: Path) -> list[str]:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY | {"initializer_range": 0.2}))
+    (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
+    text = "--device cpu --dtype float32 --contexts 20 40 --sizes 8 16 --nodes 8 --rounds 2 --copy-mb 1 --budget 6000"
+    named = {"architecture": "tiny", "traces": "traces.jsonl", "output": "out"}
+    return [*text.split(), *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
+
+
+def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> None:
+    found = measure(parse(arguments))
+    assert found["failed"] == {} and found["left out"] == {}
+    tokens = found["tokens in fp32"]
+    assert tokens["tokens"] == 64 and tokens["distinct"] > 8 and list(tokens.values()).count("identical") == 6
+    assert found["against the stock backend"]["equal_choices"] == 1
+    assert found["against the stock backend"]["tree_logits"] < 1e-4
+    assert set(found["variants"]["forward_seconds"]) == {"whole", "split"}
+    assert np.shape(found["steps"]["wall"]) == (3, 2) and np.isfinite(found["steps"]["device"]).all()
+    assert np.allclose(found["steps"]["relative"][0], 1)
+    assert len(found["stock modules over StaticCache"]["seconds"]) == 2
+    trie = found["forced"]["methods"]["ngram_trie"]
+    assert trie["prompts"] == 3 and trie["accept_length"] > 1 and trie["speedup_over_stock_vanilla"] > 0
+    assert (
+        "random weights" in found["forced"]["title"] and "tokens forced from traces.jsonl" in found["forced"]["title"]
+    )
+    assert "the trie's speedup over its accept length" in found["targets"]
+
+    folder = tmp_path / "out"
+    assert json.loads((folder / "bench.json").read_text())["variants"]["best"] == found["variants"]["best"]
+    assert list(CostCurve.read(folder / "calibration").nodes) == [0, 7, 15]
+    assert RunManifest.read(folder / "manifest.json").config["model"]["weights"] == "random"
+    records = list(read_records(folder / "forced" / "records.jsonl"))
+    assert {record.method for record in records} == {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
+    assert len(list(path for path in folder.rglob("*") if path.is_file())) <= 8
+    assert found["forced"]["title"] in derive.write(folder / "forced")  # anywhere, later
+
+
+def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:
+    run = Bench(tmp_path, 90.0, torch.device("cpu"))
+
+    def breaks() -> None:
+        raise RuntimeError("no such kernel\nand more")
+
+    def says_nothing() -> None:
+        raise AssertionError
+
+    assert run.part("first", breaks) is None
+    assert run.part("silent", says_nothing) is None
+    assert run.part("second", lambda: 3, needs=100.0) is None
+    assert run.part("third", lambda: np.array([1.5])) == [1.5]
+    written = json.loads((tmp_path / "bench.json").read_text())
+    assert written["failed"] == {"first": "RuntimeError: no such kernel", "silent": "AssertionError: AssertionError"}
+    assert "it needs about 100 s" in written["left out"]["second"] and written["third"] == [1.5]
+
+
+def test_targets_by_hand() -> None:
+    wall = np.array([[1.0, 2.0], [1.2, 2.1], [1.3, 2.4]]) * 1e-3
+    steps = Steps([1, 32, 64], [512, 1000], wall, wall - 5e-5, np.zeros(2))
+    trie = {"draft_us_per_step": 30.0, "loop_us_per_step": 10.0, "speedup": 1.9, "speedup_decoding_alone": 1.7,
+            "accept_length": 2.0}  # fmt: skip
+    found = {"steps": {"share_of_bandwidth": [0.9, 0.79]}, "forced": {"methods": {"ngram_trie": trie}}, "nodes": 32}
+    rows = targets(found, steps, 1)
+    assert [(round(row["found"], 3), row["met"]) for row in rows.values()] == [
+        (0.79, False),
+        (1.05, True),
+        (1.2, False),
+        (round(1 - 2.05 / 2.14, 3), True),
+        (0.95, True),
+        (0.85, False),
+    ]
+
+
+def test_bytes_of_a_step_by_hand() -> None:
+    target = StaticTarget(tiny_target("llama").model)
+    # two layers of q, k, v, o, gate, up, down and two norms; the last norm; the head. And keys and values of 2 x 8.
+    layer = 32 * 32 * 2 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
+    assert step_bytes(target, 0) == 4 * (2 * layer + 32 + 61 * 32)
+    assert step_bytes(target, 10) - step_bytes(target, 0) == 4 * 10 * 2 * 2 * 2 * 8
+    assert copy_bandwidth(torch.device("cpu"), 1 << 16, 3) > 0
+
+
+def test_differences_are_seen() -> None:
+    stock = tiny_target("llama")
+    wrong = StaticTarget(stock.model, max_draft=64)
+    wrong.network.sin = -wrong.network.sin
+    assert differences(StaticTarget(stock.model, max_draft=64), stock, 20, 32)["tree_logits"] < 1e-4
+    assert differences(wrong, stock, 20, 32)["tree_logits"] > 0.1
+
+
+def test_methods_are_compared_on_prompts_that_all_answered(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    captured: list[list[int]] = []
+    monkeypatch.setattr(StaticTarget, "capture", lambda self, sizes, longest: captured.append(list(sizes)))
+    for old in ("forced", "calibration"):
+        (tmp_path / "out" / old).mkdir(parents=True)
+        (tmp_path / "out" / old / "old.jsonl").touch()
+    measure(parse([*arguments, "--limit-prompts", "2", "--nodes", "5"]))
+    assert captured == [[1, 8]]  # what trees of five nodes are padded to
+    assert not list((tmp_path / "out").rglob("old.jsonl"))
+    path = tmp_path / "out" / "forced" / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    assert len(lines) == 10
+    path.write_text("".join(lines[:7]))  # cut in the second prompt
+    rows = by_method(path, None)
+    assert {row["prompts"] for row in rows.values()} == {1} and rows["vanilla"]["speedup"] == 1
+
+
+def test_all_categories_have_their_share() -> None:
+    made = traces()
+    assert [t.prompt.question_id for t in round_robin({"a": made[:2], "b": made[2:]})] == ["0", "2", "1"]
+
+
+def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
+    wide = Trace("another model", Prompt(np.array([3, 250, 4]), {}, "rag", "0"), [7])
+    (tmp_path / "wide.jsonl").write_text(wide.to_json() + "\n")
+    for more, message in (
+        (["--categories", "rag", "raga"], "--categories=raga:"),
+        (["--traces", str(tmp_path / "wide.jsonl")], "wide.jsonl: holds token 250, but the model's vocabulary has 200"),
+        (["--nodes", "99"], "--nodes=99"),
+        (["--traces", "nowhere.jsonl"], "no such file"),
+        (["--architecture", "nowhere"], "there is no config.json"),
+    ):
+        with pytest.raises(SystemExit) as error:
+            main([*arguments, *more])
+        assert str(error.value).startswith("error:") and message in str(error.value)
+        assert "\n" not in str(error.value)
+
+
+def test_it_needs_nothing_that_a_bare_machine_lacks() -> None:
+    """Hydra, OmegaConf, joblib and plotting need not be there."""
+    absent = ["hydra", "omegaconf", "joblib", "matplotlib", "torchmetrics", "faiss"]
+    code = f"import sys\nfor name in {absent}: sys.modules[name] = None\nimport scripts.bench_gpu"
+    done = subprocess.run([sys.executable, "-c", code], cwd=PROJECT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

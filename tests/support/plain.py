@@ -1,0 +1,37 @@
+"""Plain greedy decoding without any code of ours, as the reference of every method that reads a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from transformers import PreTrainedModel
+
+from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from support.tiny import VOCABULARY
+
+PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=24)
+
+
+@torch.inference_mode()
+def greedy(model: PreTrainedModel, ids: list[int], length: int) -> list[int]:
+    """The `length` tokens after `ids`, one uncached forward each."""
+    ids = list(ids)
+    for _ in range(length):
+        ids.append(int(model(torch.tensor([ids], device=model.device)).logits[0, -1].argmax()))
+    return ids[len(ids) - length :]
+
+
+def decode(target: TargetModel, drafter: Drafter, prompt: list[int], length: int) -> GenerationResult:
+    return SpeculativeDecoder(target, drafter).generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+
+
+def save_tensors(tensors: dict[str, torch.Tensor], file: Path) -> Path:
+    """Write `tensors` the way PyTorch does; returns the folder."""
+    torch.save(tensors, file)
+    return file.parent
