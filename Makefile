@@ -38,7 +38,7 @@ endif
 	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
 	reproduce-all figures-run calibrate \
 	notebooks report explore derive bench-drafting bench-gpu suffix-package build-datastore build-index retrieve bench-index \
-	build-ngram-tables train-embedded train-draft-model train-heads train-space train-general prompts doctor test lint \
+	build-ngram-tables train-embedded train-draft-model train-heads train-space train-general prompts doctor test test-fast lint \
 	format clean
 
 help: ## Show this list
@@ -173,13 +173,17 @@ prompts: setup ## Write the bundled test prompts again
 doctor: setup ## What this machine can run: GPU, packages, cached models and data, disk; and what to do about the rest
 	@$(RUN) -m scripts.doctor $(ARGS)
 
-test: lint ## Lint, then run the tests
-	$(RUN) -m pytest
+test: lint ## Lint, then run the tests on all cores
+	$(RUN) -m pytest -n auto
 
-lint: setup ## ruff and mypy
+test-fast: lint ## Lint, then the tests that take no more than moments
+	$(RUN) -m pytest -n auto -m "not slow"
+
+lint: setup ## ruff, mypy, and which room may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
 
 format: setup ## Format the code
 	$(VENV)/bin/ruff check --fix .

@@ -73,11 +73,8 @@ class Scripted(Drafter):
 def adversarial_tree(draw: st.DrawFn) -> object:
     """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, or nothing."""
     true_depths = draw(st.lists(st.integers(0, 16), max_size=3))
-    wrong_tails = draw(
-        st.lists(
-            st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4), min_size=len(true_depths), max_size=3
-        )
-    )
+    wrong_tail = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=4)
+    wrong_tails = draw(st.lists(wrong_tail, min_size=len(true_depths), max_size=3))
     duplicate = draw(st.booleans())
 
     def tree(truth: list[int], done: int, root: int) -> DraftTree:
