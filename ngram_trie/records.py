@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.files import content_hash, drop_torn_line, write_atomically
 from ngram_trie.prompt import Prompt
 
@@ -100,33 +100,18 @@ class PromptRecord:
             )
 
     @classmethod
-    def about(
-        cls,
-        prompt: Prompt,
-        *,
-        run: str,
-        method: str,
-        model: str,
-        repeat: int,
-        state: str,
-        kind: str,
-        baseline: str = "vanilla",
-    ) -> dict[str, Any]:
-        """The fields that say which answer it is."""
-        return {
-            "run": run,
-            "method": method,
-            "model": model,
-            "dataset": prompt.dataset,
-            "question_id": prompt.question_id,
-            "turn": prompt.turn,
-            "repeat": repeat,
-            "prompt_hash": content_hash(prompt.ids.tolist()),
-            "num_prompt_tokens": len(prompt.ids),
-            "state": state,
-            "kind": kind,
-            "baseline": baseline,
-        }
+    def of(cls, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
+        """The record of one result; `fields` are those that follow neither from the prompt nor from the result."""
+        outcome = {"failure": result} if isinstance(result, Failure) else vars(result)
+        return cls(
+            dataset=prompt.dataset,
+            question_id=prompt.question_id,
+            turn=prompt.turn,
+            prompt_hash=content_hash(prompt.ids.tolist()),
+            num_prompt_tokens=len(prompt.ids),
+            **outcome,
+            **fields,
+        )
 
     @property
     def key(self) -> RecordKey:
