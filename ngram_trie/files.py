@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,24 @@ def fingerprint(path: str, revision: str | None = None) -> str:
                 content.seek(-(1 << 20), 2)
                 digest.update(content.read())
     return digest.hexdigest()[:16] if files else f"{path}@{revision or 'main'}"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write under. When the block ends without an error, the file replaces `path`: a kill leaves the old file
+    or the new one, never half of one.
+    """
+    unfinished = path.with_name(f"{path.name}.tmp")
+    yield unfinished
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write text (UTF-8) or bytes to `path` by `replacing`."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def drop_torn_line(path: Path) -> None:

@@ -42,6 +42,23 @@ def make_manifest(
     )
 
 
+def device_manifest(
+    config: Mapping[str, Any],
+    model: str,
+    prompts: str,
+    device: str,
+    environment: Mapping[str, str] | None = None,
+) -> RunManifest:
+    """The manifest of a run on `device` ("cpu", "cuda:1") that starts now."""
+    import torch  # takes seconds; the processor alone is named without
+
+    threads, environment = torch.get_num_threads(), dict(environment or {})
+    if not device.startswith("cuda"):
+        return make_manifest(config, model, prompts, f"{cpu_name()}, {threads} threads", threads, environment)
+    environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
+    return make_manifest(config, model, prompts, torch.cuda.get_device_name(device), threads, environment)
+
+
 def _version(package: str) -> str:
     """Its version; "not installed" where a measurement does without it."""
     try:
