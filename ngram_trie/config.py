@@ -14,10 +14,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.files import CONFIGS, PROJECT, relative
+from ngram_trie.files import CONFIGS, PROJECT, place, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
-OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
 
 
 T = TypeVar("T")

@@ -94,9 +94,7 @@ class Engine(ABC):
         """The answers to be replayed elsewhere, where they are the model's own."""
         return []
 
-    def record(
-        self, key: RecordKey, prompt: Prompt, result: GenerationResult | Failure, **fields: Any
-    ) -> PromptRecord:
+    def record(self, key: RecordKey, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
         """The record of one result; `fields` as in `PromptRecord.of`."""
         fields = {"model": self.model, "kind": "drafter", **fields}
         return PromptRecord.of(prompt, result, run=self.manifest.run, method=key[0], repeat=key[4], **fields)
