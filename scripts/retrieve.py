@@ -29,7 +29,7 @@ from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker, order
-from ngram_trie.engines.live import device_manifest
+from ngram_trie.engines.provenance import device_manifest
 from ngram_trie.files import content_hash, drop_torn_line, replacing
 from ngram_trie.records import RunManifest
 from scripts.build_index import folder_of, parts_of

@@ -55,7 +55,7 @@ def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
 
 def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
     """The decoders that `bind_methods` makes, by name, each with the one that it is compared with."""
-    found = {}
+    found: dict[str, str] = {}
     for name, method in methods.items():
         own = isinstance(method, Drafter) and method.own_model
         baseline = f"{name}_{BASELINE}" if own else getattr(method, "baseline", BASELINE)
@@ -193,7 +193,7 @@ class Live(Interleaved):
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
         method, item, repeat = key[0], key[1:4], key[4]
         decoder, prompt = self.decoders[method], self.prompt(item, known)
-        about = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
+        about: dict[str, Any] = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
         if not len(prompt.ids):
             failure = Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn")
             return self.record(key, prompt, failure, **about)

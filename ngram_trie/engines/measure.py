@@ -68,6 +68,7 @@ class Engine(ABC):
         shift = (place + repeat) % len(self.names)
         return self.names[shift:] + self.names[:shift]
 
+    @property
     def keys(self) -> list[RecordKey]:
         """The records of the complete run, in the order in which they are measured."""
         return [
@@ -76,9 +77,6 @@ class Engine(ABC):
             for repeat in range(self.repeats)
             for method in self.order(place, repeat)
         ]
-
-    def warm_up(self) -> None:
-        """Load the weights and pay for compilation and caches. Called only if there is something to measure."""
 
     @abstractmethod
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
@@ -104,11 +102,16 @@ class Interleaved(Engine):
     """An engine that answers one prompt after the other, all methods in turn."""
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        self.warm_up()
         for key in keys:
             if key not in known:
                 yield self.answer(key, known)
             elif not known[key].failure:
                 self.remind(key, known)
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Load the weights, and pay for compilation and caches."""
 
     @abstractmethod
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
@@ -121,13 +124,12 @@ class Interleaved(Engine):
 
 def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
     """Measure what `writer` has no record of. After each record, `is_over` says whether to stop early."""
-    keys = engine.keys()
+    keys = engine.keys
     left = sum(key not in writer for key in keys)
     if not left:
         return
     with tqdm(total=len(keys), initial=len(keys) - left, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
         progress.set_description("warming up")
-        engine.warm_up()
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
                 writer.write(record)
@@ -165,7 +167,7 @@ def open_run(folder: Path, engine: Engine, force: bool = False) -> RecordWriter:
     if found.run != manifest.run:
         raise other
     writer = RecordWriter(records, manifest.run)
-    if any(key not in writer for key in engine.keys()):
+    if any(key not in writer for key in engine.keys):
         if changed:
             raise other
         if manifest.dirty and not found.dirty:  # what is measured from here on is not the commit's

@@ -46,17 +46,17 @@ def device_manifest(
     config: Mapping[str, Any],
     model: str,
     prompts: str,
-    device: str,
+    device: object,
     environment: Mapping[str, str] | None = None,
 ) -> RunManifest:
-    """The manifest of a run on `device` ("cpu", "cuda:1") that starts now."""
+    """The manifest of a run that starts now on `device`, a torch device or its name."""
     import torch  # takes seconds; the processor alone is named without
 
     threads, environment = torch.get_num_threads(), dict(environment or {})
-    if not device.startswith("cuda"):
+    if not str(device).startswith("cuda"):
         return make_manifest(config, model, prompts, f"{cpu_name()}, {threads} threads", threads, environment)
     environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
-    return make_manifest(config, model, prompts, torch.cuda.get_device_name(device), threads, environment)
+    return make_manifest(config, model, prompts, torch.cuda.get_device_name(str(device)), threads, environment)
 
 
 def _version(package: str) -> str:
