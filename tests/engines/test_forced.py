@@ -251,8 +251,8 @@ def test_a_static_backend_that_computes_something_else_here_is_refused(
 def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
     for overrides, message in (
         (["engine=forced"], "engine.traces: give a file"),
-        (["engine.backend=fast"], "must be one of auto, stock, static"),
-        (["model.weights=zeros"], "must be one of pretrained, random"),
+        (["engine.backend=fast"], "must be 'auto', 'stock' or 'static'"),
+        (["model.weights=zeros"], "must be 'pretrained' or 'random'"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_values(composed(*overrides))
