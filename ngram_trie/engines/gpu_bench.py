@@ -59,7 +59,7 @@ class Settings:
     output: Path
     name: str | None = None
     traces: Path | None = None
-    categories: Sequence[str] | None = None
+    categories: list[str] | None = None
     limit_prompts: int | None = None
     budget: float = 480.0
     device: str = "auto"
@@ -201,7 +201,7 @@ def variants(model: PreTrainedModel, options: Settings, run: Bench) -> dict[str,
     nodes = min(size for size in options.sizes if size >= options.nodes)
     sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
     rows: dict[str, Any] = {}
-    ways = [(attention, compiled) for compiled in {False, options.compile} for attention in options.attention]
+    ways = [(attention, compiled) for compiled in {False, bool(options.compile)} for attention in options.attention]
     for attention, compiled in sorted(ways, key=lambda way: way[1]):
         name = f"{attention}{', compiled' if compiled else ''}"
         if rows and run.left() < options.budget / 2:
