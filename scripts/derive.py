@@ -1,33 +1,32 @@
-"""Derive tables and figures again from records (make derive).
-
-  python -m scripts.derive results/local/table1
-
-FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own (what
-the jobs of `python -m scripts.run -m ... hydra/launcher=joblib` leave): they are gathered into one table.
-"""
+"""Derive tables and figures again from records, and fill the tables of README and docs (make derive)."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
-from ngram_trie.cli.shell import Parser, one_line_errors
-from ngram_trie.report import derive as report
+import typer
 
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a run, or of a sweep's runs")
-    return parser.parse_args(arguments)
+from ngram_trie.cli.app import run
+from ngram_trie.report import derive, embed
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    folder = parse(arguments).folder
-    with one_line_errors("the records are as they were"):
-        print(report.write(folder) if (folder / "records.jsonl").exists() else report.gather(folder))
+def main(
+    folder: Annotated[Path | None, typer.Argument(help="of a run or of a sweep's runs")] = None,
+) -> None:
+    """Derive the tables and figures of FOLDER again from its records, then write the tables of README.md and docs/ anew
+    from results/.
+
+    FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own,
+    such as the jobs of `python -m scripts.run -m ... hydra/launcher=joblib`: they are gathered into one table.
+
+        python -m scripts.derive results/local/table1
+    """
+    if folder:
+        print(derive.write(folder) if (folder / "records.jsonl").exists() else derive.gather(folder))
+    for page in embed.fill_pages():
+        print(f"tables filled: {page.name}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main, interrupted="the records are as they were")

@@ -1,27 +1,22 @@
-"""Everything under results/ as one page that stands alone: make report
-
-  python -m scripts.report [--results FOLDER] [--local] [--output FILE]
-
-Writes results/report.html. With --local the user's own runs below results/local are on it as well, and it goes to
-results/local/report.html. (Tables and figures of one run, from its records: python -m scripts.derive.)
-"""
+"""Everything under results/ as one page that stands alone (make report)."""
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from ngram_trie.cli.shell import Parser, one_line_errors
+import typer
+
+from ngram_trie.cli.app import run
+from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, replayable
 from ngram_trie.engines.traces import read_traces
 from ngram_trie.files import PROJECT
 from ngram_trie.site.explorer import explore
 from ngram_trie.site.gathered import LOCAL, Results
 from ngram_trie.site.render import report_page
 from ngram_trie.site.sections import page
-from scripts.case_study import EMBEDDED, choose
-from scripts.explore import DEFAULT, decoder, drafters
+from scripts.explore import DEFAULT
 
 
 def explorer_data(results: Results) -> Mapping[str, Any] | None:
@@ -30,14 +25,14 @@ def explorer_data(results: Results) -> Mapping[str, Any] | None:
         path = folder.path / "traces.jsonl"
         traces = [t for t in read_traces(path) if t.model == "embedded" and t.output_ids]
         if traces:
-            chosen = drafters(DEFAULT, path)
-            trace = choose(traces, next(iter(chosen.values())), None, None)
+            chosen = {name: replayable(name, path) for name in DEFAULT}
+            trace = choose(traces, chosen[DEFAULT[0]], None, None)
             return explore(trace, chosen, decoder(str(EMBEDDED)))
     return None
 
 
 def write(results: Results, output: Path) -> str:
-    """Write the page; returns a line that says what is on it."""
+    """Write the page; returns a line on what it holds."""
     context = page(results, explorer_data(results))
     text = report_page(context)
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -46,21 +41,19 @@ def write(results: Results, output: Path) -> str:
     return f"written: {output} ({len(text.encode()) / 1e6:.1f} MB): {len(results.folders)} folders; claims: {counts}"
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    parser.add_argument("--results", type=Path, metavar="FOLDER", default=PROJECT / "results", help="what to gather")
-    parser.add_argument("--local", action="store_true", help="also what lies in its folder local/")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page; report.html there, or in local/")
-    return parser.parse_args(arguments)
+def main(
+    results: Annotated[Path, typer.Option(help="folder to gather")] = PROJECT / "results",
+    local: Annotated[bool, typer.Option("--local", help="also its folder local/, the user's own runs")] = False,
+    output: Annotated[Path | None, typer.Option(help="the page; report.html there, or in local/")] = None,
+) -> None:
+    """Write results/report.html: every table and figure under results/, on one page that needs nothing else.
 
+    With --local the page goes to results/local/report.html. `python -m scripts.derive` derives one run's tables.
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
-    output = options.output or options.results / (LOCAL if options.local else "") / "report.html"
-    with one_line_errors("the page is as it was"):
-        print(write(Results(options.results, options.local), output))
+        python -m scripts.report --local
+    """
+    print(write(Results(results, local), output or results / (LOCAL if local else "") / "report.html"))
 
 
 if __name__ == "__main__":
-    main()
+    run(main, interrupted="the page is as it was")

@@ -34,8 +34,8 @@ from ngram_trie.engines.trace_noise import with_noise
 from ngram_trie.engines.traces import Trace, TraceWriter, read_traces, select
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
-from ngram_trie.records import read_records
 from ngram_trie.report import derive
+from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.targets import choose
 from ngram_trie.targets.load import choose_device, context_limit
 from ngram_trie.targets.model import TargetModel
@@ -129,11 +129,12 @@ def measure_live(config: DictConfig) -> Path:
                 repeats=config.measure.repeats,
             )
             live.measure(run, target, writer, traces)
+    measured = RunFolder(folder)
     if not config.grid:  # a sweep shows no quality
         questions = [question for dataset in datasets.values() for question in dataset.questions]
-        derive.write_quality(folder, {(q.dataset, q.question_id, q.turn): q for q in questions}, answer_text)
-    print(derive.write(folder, names, list(datasets)))
-    live.check_lossless(read_records(folder / "records.jsonl"))
+        measured.score({(q.dataset, q.question_id, q.turn): q for q in questions}, answer_text)
+    print(derive.write(measured, names, list(datasets)))
+    live.check_lossless(measured.records)
     return folder
 
 

@@ -10,27 +10,30 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ngram_trie.config import grid_cells
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import PAPER
 from ngram_trie.records import Failure, PromptRecord, RecordWriter, RunManifest
 from ngram_trie.report import derive, sweeps
-from ngram_trie.report.markup import Block, markdown
+from ngram_trie.report.blocks import Block, Tables
+from ngram_trie.report.markup import markdown
+from ngram_trie.report.run_folder import RunFolder
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
 
 def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
-    assert sweeps.grid_cells("ngram_trie", {"n": [8, 9], "prefix_len": [2, 3]}) == {
+    assert grid_cells("ngram_trie", {"n": [8, 9], "prefix_len": [2, 3]}) == {
         "ngram_trie[n=8,prefix_len=2]": {"n": 8, "prefix_len": 2},
         "ngram_trie[n=8,prefix_len=3]": {"n": 8, "prefix_len": 3},
         "ngram_trie[n=9,prefix_len=2]": {"n": 9, "prefix_len": 2},
         "ngram_trie[n=9,prefix_len=3]": {"n": 9, "prefix_len": 3},
     }
-    names = list(sweeps.grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
+    names = list(grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
     assert names == ["x[n=9,prefix_len=3]", "x[n=9,prefix_len=2]", "x[n=8,prefix_len=3]", "x[n=8,prefix_len=2]"]
-    assert sweeps.grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
-    assert list(sweeps.grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
+    assert grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
+    assert list(grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +49,7 @@ def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
 )
 def test_fields_without_values_or_with_one_twice_are_refused(values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sweeps.grid_cells("ngram_trie", {"prefix_len": [2], "n": values})
+        grid_cells("ngram_trie", {"prefix_len": [2], "n": values})
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
@@ -176,7 +179,7 @@ def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -
     assert marks(qa) == {"9": [0, 1], "8": [2, 1]} and marks(rag) == {"9": [1, 2], "8": [0, 0]}
     cell = qa.rows["8"][0]
     assert (cell.low, cell.high, cell.accept_length) == pytest.approx((1.5, 1.7, 3.2))
-    text = markdown([qa, rag])
+    text = markdown(Tables([qa, rag]))
     assert "| n \\ L_p | 2 | 3 |" in text
     assert "| 8 | *1.60x* [1.50, 1.70] (3.20) | **1.70x** [1.60, 1.80] (3.40) |" in text
     assert "| 8 | - | - |" in text
@@ -197,7 +200,7 @@ def test_one_field_makes_one_block_with_the_datasets_across() -> None:
     assert (block.title, block.corner, block.columns, block.unit) == ("accept length", "num_draft", ["qa", "rag"], "")
     assert shown(block) == {"4": [1, 2], "8": [3, 4]} and marks(block) == {"4": [0, 0], "8": [0, 0]}
     # The value itself is not put in brackets behind itself.
-    assert "| 4 | 1.00 | 2.00 |" in markdown([block])
+    assert "| 4 | 1.00 | 2.00 |" in markdown(Tables([block]))
 
 
 def test_more_fields_all_go_down_but_the_last() -> None:
@@ -224,7 +227,7 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     values = [c for c in printed.columns if c not in ("model", "dataset", *fields)]
     cells = [cell for block in blocks for row in block.rows.values() for cell in row]
     assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
-    text = markdown([], blocks)
+    text = markdown(Tables([], published=blocks))
     for row in printed.to_dict("records"):
         if len(fields) == 1:  # the data sets are the columns
             assert any(
@@ -284,7 +287,7 @@ def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> N
 def make_folder(folder: Path, engine: str, grid: dict[str, list[Any]], paper_tables: list[int]) -> Path:
     """Records of a run over `grid`: the larger a cell's fields, the faster."""
     folder.mkdir(parents=True)
-    names = list(sweeps.grid_cells("ngram_trie", grid))
+    names = list(grid_cells("ngram_trie", grid))
     config: dict[str, Any] = {
         "engine": {"name": engine, "traces": "toy.jsonl"}, "grid": grid, "paper_tables": paper_tables,
         "method": {"name": "ngram_trie"},
@@ -386,6 +389,6 @@ def test_a_grid_over_nothing_keeps_its_rows(tmp_path: Path) -> None:
 
 def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
-    assert derive.curve_for(RunManifest.read(folder / "manifest.json")) == assumed_curve(q0=4)
+    assert RunFolder(folder).curve == assumed_curve(q0=4)
     live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
-    assert derive.curve_for(RunManifest.read(live / "manifest.json")) is None  # nobody measured this model
+    assert RunFolder(live).curve is None  # nobody measured this model
