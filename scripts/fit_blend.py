@@ -44,8 +44,8 @@ from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.derive import save_csv
 from ngram_trie.report.figures import calibration_figure, save_figure
+from ngram_trie.report.run_folder import save_csv
 from ngram_trie.tree import DraftTree
 
 ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]
