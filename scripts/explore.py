@@ -31,7 +31,7 @@ def main(
     ] = None,
     output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
 ) -> None:
-    """Write one page that steps through a recorded answer. Up to three drafters that read tokens only stand side by side.
+    """Write one page that steps through a recorded answer, with up to three drafters side by side.
 
     Unless a question is named, the one whose accept length under the first drafter is the median of its data set is
     shown.

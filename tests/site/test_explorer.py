@@ -126,18 +126,18 @@ def test_texts_of_tokens() -> None:
 )
 def test_wrong_methods_are_named(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        script.drafters([words], TRACES)
+        replayable(" ".join(words), TRACES)
 
 
 def test_at_most_three_side_by_side() -> None:
     with pytest.raises(ConfigError, match="at most 3"):
-        script.drafters([["pld"]] * 4, TRACES)
+        script.main(TRACES, ["pld"] * 4)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arctic_suffix, "is_installed", lambda: False)
     with pytest.raises(ConfigError, match="method suffix_arctic: arctic_inference: not there; make suffix-package"):
-        script.drafters([["suffix_arctic"]], TRACES)
+        replayable("suffix_arctic", TRACES)
 
 
 def test_a_table_of_answers_is_that_of_the_recording(tmp_path: Path) -> None:
