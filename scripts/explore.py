@@ -11,7 +11,7 @@ from ngram_trie.cli.app import run
 from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
 from ngram_trie.config import ConfigError
 from ngram_trie.engines.traces import read_traces
-from ngram_trie.files import PROJECT
+from ngram_trie.files import place
 from ngram_trie.site.explorer import explore
 from ngram_trie.site.render import explorer_page
 
@@ -29,7 +29,7 @@ def main(
     tokenizer: Annotated[
         str | None, typer.Option(help="folder or hub id; the embedded model's for its answers, else ids are shown")
     ] = None,
-    output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
+    output: Annotated[Path, typer.Option(help="the page")] = place("results/local/explorer.html"),
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 

@@ -11,7 +11,7 @@ import typer
 from ngram_trie.cli.app import run
 from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, replayable
 from ngram_trie.engines.traces import read_traces
-from ngram_trie.files import PROJECT
+from ngram_trie.files import place
 from ngram_trie.site.explorer import explore
 from ngram_trie.site.gathered import LOCAL, Results
 from ngram_trie.site.render import report_page
@@ -42,7 +42,7 @@ def write(results: Results, output: Path) -> str:
 
 
 def main(
-    results: Annotated[Path, typer.Option(help="folder to gather")] = PROJECT / "results",
+    results: Annotated[Path, typer.Option(help="folder to gather")] = place("results"),
     local: Annotated[bool, typer.Option("--local", help="also its folder local/, the user's own runs")] = False,
     output: Annotated[Path | None, typer.Option(help="the page; report.html there, or in local/")] = None,
 ) -> None:

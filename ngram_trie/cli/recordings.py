@@ -14,10 +14,10 @@ from ngram_trie.drafter import Drafter
 from ngram_trie.engines.live import split_missing
 from ngram_trie.engines.replay import check_replayable, replay
 from ngram_trie.engines.traces import Trace
-from ngram_trie.files import PROJECT
+from ngram_trie.files import place
 from ngram_trie.targets.load import load_tokenizer
 
-EMBEDDED = PROJECT / "data" / "embedded" / "model"
+EMBEDDED = place("data/embedded/model")
 
 
 def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:

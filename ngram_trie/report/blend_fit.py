@@ -24,7 +24,7 @@ from ngram_trie.drafter import Drafter
 from ngram_trie.engines.provenance import cpu_name, make_manifest
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace, answers, file_hash
-from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.files import CONFIGS, place
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.figures import calibration_figure, save_figure
@@ -172,7 +172,7 @@ def speed(frame: pd.DataFrame, curve: CostCurve) -> float:
 def curves() -> dict[str, CostCurve]:
     """What steps cost: as on GPUs, and as measured for the embedded model."""
     named = {f"q0={q0}, price 0.01": assumed_curve(q0=q0) for q0 in (16, 32, 64)}
-    return named | {"embedded model, measured": CostCurve.read(PROJECT / "results" / "embedded" / "calibration")}
+    return named | {"embedded model, measured": CostCurve.read(place("results/embedded/calibration"))}
 
 
 def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:

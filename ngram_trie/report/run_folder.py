@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ngram_trie import cost, metrics, quality
+from ngram_trie import cost, metrics
 from ngram_trie.cost import CostCurve
-from ngram_trie.files import PROJECT
+from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 
 #: Folders with curves of this machine: what the user measured, then what the project ships.
-CALIBRATIONS = (PROJECT / "results" / "local" / "calibration", PROJECT / "results" / "embedded" / "calibration")
+CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
 
 
 class RunFolder:
-    """A folder with records.jsonl and manifest.json."""
+    """A folder with records.jsonl and manifest.json.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        records: those in records.jsonl, where they are at hand.
+    """
+
+    def __init__(self, path: Path, records: list[PromptRecord] | None = None) -> None:
         self.path = path
+        if records is not None:
+            self.records = records
 
     @cached_property
     def manifest(self) -> RunManifest:
@@ -66,25 +72,19 @@ class RunFolder:
         if "cost" in self.config:
             # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
             given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}
-            return CostCurve.read(PROJECT / given["folder"]) if "folder" in given else cost.assumed_curve(**given)
+            return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
         return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, self.manifest)), None)
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
-        """The quality of the answers, rows of `quality.score`: those of `score`, else quality.csv's, None without."""
+        """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
         path = self.path / "quality.csv"
         return pd.read_csv(path, dtype={"question_id": str}) if path.exists() else None
 
-    def score(
-        self, references: Mapping[tuple[str, str, int], quality.Reference], decode: Callable[[list[int]], str]
-    ) -> None:
-        """Score the answers and write quality.csv; see `quality.score`.
-
-        Raises:
-            KeyError: an answer to a question that is not among the references.
-        """
-        self.scores = quality.score(self.records, references, decode)
-        save_csv(self.scores, self.path / "quality.csv")
+    def keep_scores(self, scores: pd.DataFrame) -> None:
+        """Take the scores of this run's answers, and write them to quality.csv."""
+        self.scores = scores
+        save_csv(scores, self.path / "quality.csv")
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
