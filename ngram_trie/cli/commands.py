@@ -24,7 +24,7 @@ from ngram_trie.engines.traces import read_traces, write_traces
 from ngram_trie.files import IS_CHECKOUT, PROJECT
 from ngram_trie.report import derive as derived
 from ngram_trie.report import embed
-from ngram_trie.report.run_folder import RunFolder, save_csv
+from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.site import explorer
 from ngram_trie.site.gathered import LOCAL, Results
 from ngram_trie.site.render import explorer_page, report_page
@@ -67,10 +67,11 @@ def measure(config: DictConfig) -> Path:
             ) from None
     if traces := engine.traces(writer.records):
         write_traces(folder / "traces.jsonl", traces)
-    if (scores := engine.scores(writer.records.values())) is not None:
-        save_csv(scores, folder / "quality.csv")
-    print(derived.write(RunFolder(folder), engine.names, list(engine.datasets)))
-    check_lossless(writer.records.values())
+    measured = RunFolder(folder, list(writer.records.values()))
+    if (scores := engine.scores(measured.records)) is not None:
+        measured.keep_scores(scores)
+    print(derived.write(measured, engine.names, list(engine.datasets)))
+    check_lossless(measured.records)
     return folder
 
 

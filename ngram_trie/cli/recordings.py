@@ -63,9 +63,8 @@ def replayable(method: str, traces: Path) -> Drafter:
         ValueError: a drafter that cannot be replayed.
     """
     name, *fields = method.split()
-    config = composed(
-        [f"method={name}", *(f"method.{field}" for field in fields), "engine=replay", "engine.traces=FILE"]
-    )
+    changed = [f"method.{field}" for field in fields]
+    config = composed([f"method={name}", *changed, "engine=replay", "engine.traces=FILE"])
     config.engine.traces = str(traces)  # as it is: an override would have to be quoted
     drafter: Drafter = build(config.method, f"method {name}")
     check_replayable({name: drafter})

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ngram_trie import cost, metrics, quality
+from ngram_trie import cost, metrics
 from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
@@ -19,10 +19,16 @@ CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/cali
 
 
 class RunFolder:
-    """A folder with records.jsonl and manifest.json."""
+    """A folder with records.jsonl and manifest.json.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        records: those in records.jsonl, where they are at hand.
+    """
+
+    def __init__(self, path: Path, records: list[PromptRecord] | None = None) -> None:
         self.path = path
+        if records is not None:
+            self.records = records
 
     @cached_property
     def manifest(self) -> RunManifest:
@@ -71,20 +77,14 @@ class RunFolder:
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
-        """The quality of the answers, rows of `quality.score`: those of `score`, else quality.csv's, None without."""
+        """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
         path = self.path / "quality.csv"
         return pd.read_csv(path, dtype={"question_id": str}) if path.exists() else None
 
-    def score(
-        self, references: Mapping[tuple[str, str, int], quality.Reference], decode: Callable[[list[int]], str]
-    ) -> None:
-        """Score the answers and write quality.csv; see `quality.score`.
-
-        Raises:
-            KeyError: an answer to a question that is not among the references.
-        """
-        self.scores = quality.score(self.records, references, decode)
-        save_csv(self.scores, self.path / "quality.csv")
+    def keep_scores(self, scores: pd.DataFrame) -> None:
+        """Take the scores of this run's answers, and write them to quality.csv."""
+        self.scores = scores
+        save_csv(scores, self.path / "quality.csv")
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""

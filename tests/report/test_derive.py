@@ -60,7 +60,7 @@ def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     assert "quality" not in derive.write(folder)
     asked = {("rag", "1", 0): Asked(answers=("Paris",)), ("rag", "2", 0): Asked(answers=("Rome",))}
     run = RunFolder(folder)
-    run.score(asked, lambda ids: "Paris it is.")
+    run.keep_scores(quality.score(run.records, asked, lambda ids: "Paris it is."))
     assert pd.read_csv(folder / "quality.csv").contains.tolist() == [1, 1, 0, 0]
     text = derive.write(run)
     assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")

@@ -200,7 +200,7 @@ def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> Non
     assert "| fast | 50.00% | 75.00% |" in text
     assert "is measured here: outside_loop, fast, slow." in text and "differ" not in text
     assert "Exact match" not in text and "ROUGE-L: F-measure" in text
-    assert r"50.00\%" in markup.latex([block])
+    assert r"50.00\%" in markup.latex(Tables([block]))
 
 
 def test_a_method_whose_answers_are_worse_is_named_with_how_much() -> None:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.files import PROJECT
 from ngram_trie.metrics import Agreement
@@ -21,7 +22,6 @@ from ngram_trie.report.blocks import Block, Cell, Tables, save
 from ngram_trie.site import audit, checks, claims, sections
 from ngram_trie.site.gathered import LOCAL, Entry, Results, block_table, frame_table
 from ngram_trie.site.render import note, report_page
-from ngram_trie.cli import commands
 
 RESULTS = PROJECT / "results"
 HTML = "{http://www.w3.org/1999/xhtml}"

@@ -12,7 +12,7 @@ import pytest
 from ngram_trie.cli.app import invoke
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
-from ngram_trie.report import expected_accept
+from ngram_trie.report import expected_accept as room
 from scripts import expected_accept as script
 
 
@@ -24,7 +24,7 @@ def test_steps_by_hand() -> None:
     # After 1 the predictor drafts 2 3 4 5. The answer says 2 3 9: the third draft was offered and not accepted, the
     # fourth not offered. 9 is new, so nothing is drafted behind it. 8 is new, too.
     answer = trace([1, 2, 3, 4, 5, 6], [1, 2, 3, 9, 8, 7])
-    assert list(expected_accept.steps(answer, expected_accept.Recorder())) == [
+    assert list(room.steps(answer, room.Recorder())) == [
         ("d", 4, 3, 2),
         ("d", 0, 0, 0),
         ("d", 0, 0, 0),
@@ -32,16 +32,14 @@ def test_steps_by_hand() -> None:
 
 
 def test_what_lies_behind_the_answers_end_is_not_offered() -> None:
-    drafter = expected_accept.Recorder()
-    assert list(expected_accept.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 3]), drafter)) == [("d", 4, 2, 2)]
-    assert list(expected_accept.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 9]), drafter)) == [("d", 4, 2, 1)]
+    drafter = room.Recorder()
+    assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 3]), drafter)) == [("d", 4, 2, 2)]
+    assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 9]), drafter)) == [("d", 4, 2, 1)]
 
 
 def test_tables_by_hand() -> None:
-    frame = pd.DataFrame(
-        [("a", 4, 3, 2), ("a", 0, 0, 0), ("a", 4, 4, 4), ("b", 4, 1, 0)], columns=expected_accept.Step._fields
-    )
-    table = expected_accept.acceptance_table(frame, 4).set_index("dataset")
+    frame = pd.DataFrame([("a", 4, 3, 2), ("a", 0, 0, 0), ("a", 4, 4, 4), ("b", 4, 1, 0)], columns=room.Step._fields)
+    table = room.acceptance_table(frame, 4).set_index("dataset")
     assert table.loc["a"].to_dict() == pytest.approx(
         {
             "num_steps": 3,
@@ -55,13 +53,13 @@ def test_tables_by_hand() -> None:
     )
     assert table.loc["b", ["alpha", "formula", "accepted", "accept_length"]].tolist() == [0, 0, 0, 1]
     assert table.loc["all", "alpha"] == 6 / 8
-    positions = expected_accept.position_table(frame, 4)
+    positions = room.position_table(frame, 4)
     everything = positions[positions.dataset == "all"]
     assert everything.acceptance.tolist() == [2 / 3, 1, 1 / 2, 1] and everything.offered.tolist() == [3, 2, 2, 1]
 
 
 def test_the_chapters_own_numbers() -> None:
-    table = expected_accept.chapter_table().round(2)
+    table = room.chapter_table().round(2)
     assert table["chapter prints"].tolist() == [0.94, 2.05, 3.28]
     assert table["exact"].tolist() == [0.94, 1.77, 3.10]
     assert table["formula as it stands"].tolist() == [1.06, 2.06, 3.36]
