@@ -1,6 +1,7 @@
 """Everything under results/ as one page (make report)."""
 
+from ngram_trie.cli.commands import report as main
 from ngram_trie.cli.commands import start
 
 if __name__ == "__main__":
-    start("report")
+    start(main)

@@ -6,4 +6,4 @@ from ngram_trie.cli.commands import run as cli
 __all__ = ["cli", "measure"]
 
 if __name__ == "__main__":
-    start("run")
+    start(cli)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -160,38 +161,39 @@ def _write(text: str, path: Path) -> str:
     return f"written: {path} ({len(text.encode()) / 1e6:.1f} MB)"
 
 
-#: Name -> the function, and what an interrupt leaves behind.
-COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
-    "run": (run, app.RESUMES),
-    "derive": (derive, "the records are as they were"),
-    "report": (report, "the page is as it was"),
-    "explore": (explore, "nothing was written"),
-    "doctor": (doctor, "nothing was written"),
+#: The commands, and what an interrupt of each leaves behind.
+COMMANDS: dict[Callable[..., None], str] = {
+    run: app.RESUMES,
+    derive: "the records are as they were",
+    report: "the page is as it was",
+    explore: "nothing was written",
+    doctor: "nothing was written",
 }
 
 
 def main() -> None:
     """The console command: `ngram-trie NAME ARGUMENTS`."""
+    known = {command.__name__: command for command in COMMANDS}
     name = sys.argv.pop(1) if sys.argv[1:] else "--help"
     if name in ("-h", "--help"):
-        print("usage: ngram-trie COMMAND ... (ngram-trie COMMAND --help tells its options)\n")
-        for command, (function, _) in COMMANDS.items():
-            print(f"  {command:8} {(function.__doc__ or '').partition('.')[0].partition(';')[0]}.")
-    elif name not in COMMANDS:
-        sys.exit(f"error: {name}: {near(name, list(COMMANDS))}")
+        print("usage: ngram-trie COMMAND ...     (ngram-trie COMMAND --help shows its options)\n")
+        for command, function in known.items():
+            first = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+            print(f"  {command:8} {re.split(r'[.:;,]', first)[0]}")
+    elif name in known:
+        start(known[name])
     else:
-        start(name)
+        sys.exit(f"error: {name}: {near(name, list(known))}")
 
 
-def start(name: str) -> None:
+def start(command: Callable[..., None]) -> None:
     """Run one of `COMMANDS` with the command line's arguments."""
-    function, interrupted = COMMANDS[name]
-    if function is run:
+    if command is run:
         run()
     else:
-        app.run(function, interrupted, prog=_prog(name))
+        app.run(command, COMMANDS[command], prog=_prog(command.__name__))
 
 
 def _prog(name: str) -> str:
-    """The command as it was started: of the console, or a script."""
+    """What a command is called: as in the console, else as it was started."""
     return f"ngram-trie {name}" if Path(sys.argv[0]).stem == "ngram-trie" else ""
