@@ -13,8 +13,7 @@ import pandas as pd
 from ngram_trie import metrics, quality
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
-from ngram_trie.records import PromptRecord
-from ngram_trie.report.markup import Block, Cell, ranks
+from ngram_trie.report.blocks import Block, Cell, ranks
 
 COLUMNS = [
     "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
@@ -42,7 +41,7 @@ def is_pooled(datasets: pd.Series) -> pd.Series:
 
 
 def table1(
-    records: Iterable[PromptRecord],
+    frame: pd.DataFrame,
     protocol: str,
     model: str,
     device: str,
@@ -54,7 +53,7 @@ def table1(
     is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
-        records: of one run or more; those of other models are left out.
+        frame: answers of one run or more, see `metrics.to_frame`; those of other models are left out.
         protocol: "corrected" or "released"; see `metrics.under_protocol`.
         model: as in the records.
         device: what it ran on, in words.
@@ -64,7 +63,6 @@ def table1(
     Raises:
         ValueError: no record of this model, or an unknown protocol.
     """
-    frame = metrics.to_frame(records)
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)
@@ -107,6 +105,12 @@ def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] 
         yield block(part, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
 
 
+def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
+    """How each method's answers compare with vanilla's, over all datasets of clean contexts."""
+    rows = frame[(frame.dataset == ALL) & (frame.protocol == "corrected")]
+    return dict(zip(rows.method, rows.lossless, strict=True))
+
+
 OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, not a like-for-like comparison."
 
 
@@ -115,7 +119,7 @@ def _labels(part: pd.DataFrame) -> dict[str, str]:
     labels = {}
     for row in part[is_pooled(part.dataset)].itertuples():
         named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
-        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.startswith('control') else ''}"
+        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.is_control else ''}"
     return labels
 
 
@@ -151,9 +155,9 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
         notes.append(f"Prompts that failed, excluded from the averages: {listed}.")
-    verdicts = everything[everything.lossless != "baseline"]
-    if len(verdicts):
-        listed = "; ".join(f"{row.method} {row.lossless}" for row in verdicts.itertuples())
+    verdicts = [f"{row.method} {row.lossless}" for row in everything.itertuples() if not row.lossless.is_baseline]
+    if verdicts:
+        listed = "; ".join(verdicts)
         notes.append(f"Prompts answered with exactly vanilla's tokens: {listed}.")
     return notes
 
