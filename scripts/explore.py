@@ -17,6 +17,7 @@ from ngram_trie.site.render import explorer_page
 
 DEFAULT = ["ngram_trie num_draft=8", "blend num_draft=8"]
 MOST = 3
+PAGE = place("results/local/explorer.html")
 
 
 def main(
@@ -29,7 +30,7 @@ def main(
     tokenizer: Annotated[
         str | None, typer.Option(help="folder or hub id; the embedded model's for its answers, else ids are shown")
     ] = None,
-    output: Annotated[Path, typer.Option(help="the page")] = place("results/local/explorer.html"),
+    output: Annotated[Path, typer.Option(help="the page")] = PAGE,
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 

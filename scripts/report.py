@@ -18,6 +18,8 @@ from ngram_trie.site.render import report_page
 from ngram_trie.site.sections import page
 from scripts.explore import DEFAULT
 
+RESULTS = place("results")
+
 
 def explorer_data(results: Results) -> Mapping[str, Any] | None:
     """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
@@ -42,7 +44,7 @@ def write(results: Results, output: Path) -> str:
 
 
 def main(
-    results: Annotated[Path, typer.Option(help="folder to gather")] = place("results"),
+    results: Annotated[Path, typer.Option(help="folder to gather")] = RESULTS,
     local: Annotated[bool, typer.Option("--local", help="also its folder local/, the user's own runs")] = False,
     output: Annotated[Path | None, typer.Option(help="the page; report.html there, or in local/")] = None,
 ) -> None:
