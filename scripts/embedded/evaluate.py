@@ -21,6 +21,7 @@ from ngram_trie.files import PROJECT, content_hash, fingerprint
 from ngram_trie.targets.load import load_model, load_tokenizer
 from ngram_trie.targets.model import TargetModel
 
+LOCAL = PROJECT / "results" / "local"
 #: The names of the sets that ship with the project.
 BUNDLED = sorted(file.stem for file in bundled.FOLDER.glob("*.jsonl"))
 
@@ -60,7 +61,7 @@ def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
 
 def main(
     model: Annotated[Path, typer.Argument(help="Folder of the model.")] = PROJECT / "data" / "embedded" / "model",
-    output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = PROJECT / "results" / "local" / "quality",
+    output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = LOCAL / "quality",
     tasks: Annotated[
         list[str], typer.Argument(callback=one_of(BUNDLED), help="Bundled sets; default: the text world's.")
     ] = list(TASKS),  # noqa: B006

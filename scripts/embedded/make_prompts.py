@@ -94,11 +94,9 @@ def write_skills(rng: random.Random) -> None:
 
 
 def write(task: str, questions: list[Question]) -> None:
-    """One line a question; first turns go without the fields that only later ones have."""
-    lines = [
-        {k: v for k, v in vars(q).items() if k != "dataset" and (q.turn or k not in ("turn", "history"))}
-        for q in questions
-    ]
+    """One line a question; first turns are written without the fields that only later ones have."""
+    names = ("question_id", "before", "context", "after", "reference", "key_facts")
+    lines = [{name: getattr(q, name) for name in (*names, *(("turn", "history") if q.turn else ()))} for q in questions]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (bundled.FOLDER / f"{task}.jsonl").write_text(text, encoding="utf-8")
 

@@ -28,9 +28,11 @@ def main(
     name: Annotated[str, typer.Argument(callback=one_of(list(TRAININGS)), help=f"One of {', '.join(TRAININGS)}.")],
     folder: Annotated[Path | None, typer.Argument(help="Default: results/local/trained/NAME.")] = None,
 ) -> None:
-    """Train a bundled model, or the heads of Medusa and Hydra; continue from the last checkpoint if there is one.
+    """Train a bundled model, or the heads of Medusa and Hydra.
 
-      python -m scripts.embedded.train general
+    A checkpoint is written every 200 steps; the same command continues from it.
+
+    python -m scripts.embedded.train general
     """
     folder = folder or PROJECT / "results" / "local" / "trained" / name
     train, shipped = TRAININGS[name]
