@@ -19,7 +19,7 @@ EMBEDDED_TOKENS = 300_000
 
 
 def main(
-    source: Annotated[Path | None, typer.Argument(exists=True, dir_okay=False, help="A file of texts.")] = None,
+    source: Annotated[Path | None, typer.Argument(help="A file of texts.")] = None,
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
@@ -40,6 +40,8 @@ def main(
       python -m scripts.build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --tokenizer NAME
       python -m scripts.build_datastore --dataset HuggingFaceH4/ultrachat_200k --split train_sft --tokenizer NAME
     """
+    if source and not source.is_file():
+        raise ValueError(f"{source}: no such file")
     if source and dataset:
         raise ValueError("give SOURCE or --dataset, not both")
     if dataset and not tokenizer:

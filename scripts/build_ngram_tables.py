@@ -31,8 +31,8 @@ def main(
 
     MODEL is a name in configs/model.
 
-    python -m scripts.build_ngram_tables embedded
-    python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
+      python -m scripts.build_ngram_tables embedded
+      python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
     """
     about: Any = OmegaConf.load(CONFIGS / "model" / f"{model}.yaml")
     folder = output or FOLDER / about.name

@@ -32,7 +32,7 @@ def main(
 
     A checkpoint is written every 200 steps; the same command continues from it.
 
-    python -m scripts.embedded.train general
+      python -m scripts.embedded.train general
     """
     folder = folder or PROJECT / "results" / "local" / "trained" / name
     train, shipped = TRAININGS[name]

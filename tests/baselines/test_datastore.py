@@ -165,7 +165,7 @@ NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data
         ("a.jsonl", json.dumps({"output_token_ids": ["1"]}), ["SOURCE"], "a.jsonl:1: output_token_ids must be a list"),
         ("a.jsonl", "{", ["SOURCE"], "a.jsonl:1: "),
         ("a.txt", TEXT, ["SOURCE"], "a text needs --tokenizer"),
-        ("a.txt", None, ["SOURCE"], "a.txt' does not exist"),
+        ("a.txt", None, ["SOURCE"], "a.txt: no such file"),
         ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
         ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
         ("a.txt", TEXT, ["SOURCE", "--tokenizer", "./nowhere"], "nowhere"),
