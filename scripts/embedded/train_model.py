@@ -22,12 +22,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ngram_trie.data import skills, world
-from ngram_trie.files import PROJECT
+from ngram_trie.data import bundled, skills, world
 from ngram_trie.targets.load import load_tokenizer
 from scripts.embedded import training
 
-MODEL = PROJECT / "data" / "embedded" / "model"
 SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}<|user|>\n{{ message['content'] }}\n"
@@ -370,4 +368,4 @@ def fine_tuning_batches(seed: int, tokens_per_step: int, row_length: int = 1024)
         ModelRecipe(), seed=seed, tokens_per_step=tokens_per_step, row_length=row_length,
         short_steps=0, grow_steps=1, copy_steps=1, prompt_steps=0, alike_steps=0,
     )  # fmt: skip
-    return Batches(recipe, load_tokenizer(str(MODEL)))
+    return Batches(recipe, load_tokenizer(str(bundled.MODEL)))

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.files import replacing
 
 CHECKPOINT, LOG = "checkpoint.pt", "training_log.jsonl"
 RESUMES = "the same command continues from the last checkpoint"
@@ -103,6 +104,6 @@ def train(
             if (step + 1) % checkpoint_every == 0:
                 states = [part.state_dict() for part in stateful]
                 about = {"recipe": asdict(recipe), "step": step + 1, "seconds": seconds, "states": states}
-                torch.save(about, checkpoint.with_suffix(".new"))
-                checkpoint.with_suffix(".new").replace(checkpoint)
+                with replacing(checkpoint) as unfinished:
+                    torch.save(about, unfinished)
     return asdict(recipe) | {"seconds": round(seconds), "device": cpu_name()}
