@@ -51,7 +51,6 @@ def train(
     recipe: Recipe,
     folder: Path,
     vocab_size: int,
-    evaluate: Callable[[], dict[str, Any]] = dict,
     checkpoint_every: int = 200,
 ) -> dict[str, Any]:
     """Train `module` on the sum of the losses; continues from the checkpoint in `folder`, if there is one.
@@ -60,7 +59,6 @@ def train(
         module: its 2-D weights are Muon's, except those with a row for each token, which are AdamW's with the rest.
         losses_at: the losses of a step, by name.
         vocab_size: number of tokens.
-        evaluate: what is logged every 100 steps beside the losses.
 
     Returns:
         The recipe, the seconds that training took, and the processor.
@@ -98,7 +96,6 @@ def train(
             if step % 20 == 0:
                 entry: dict[str, Any] = {"step": step} | {name: round(x.item(), 4) for name, x in losses.items()}
                 entry |= {"grad_norm": round(norm.item(), 2), "seconds": round(seconds)}
-                entry |= evaluate() if step % 100 == 0 else {}
                 print(json.dumps(entry), file=log, flush=True)
                 print(entry, flush=True)
             if (step + 1) % checkpoint_every == 0:
