@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ngram_trie.blend.background import AnswerStore, Background, Key, SuccessorTable, read_answers
+from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.budget import StepCosts, StepPrices
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.ppm import FloatArray
@@ -76,9 +76,9 @@ class BlendDrafter(Drafter):
     def identity(self) -> str:
         return content_hash(vars(self.cost)) if self.num_draft == "auto" else ""
 
-    def background(self, prompt: Prompt) -> Background | None:
+    def background(self, prompt: Prompt) -> Background:
         """What is known besides the prompt."""
-        return None
+        return NOTHING
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
