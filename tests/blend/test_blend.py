@@ -17,7 +17,7 @@ from support.tiny import tiny_target
 
 from ngram_trie import config as configuration
 from ngram_trie.blend.budget import StepPrices
-from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.context_index import CONTEXT, BlendIndex
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.cost import assumed_curve
 from ngram_trie.engines.replay import replay
@@ -98,8 +98,9 @@ def test_all_ids_and_long_texts() -> None:
     index.extend(text[1:])
     assert index.draft(StepPrices.free(2))[0].tokens.tolist() == [0, 7, 1000]
     # As often as they can be told apart, contexts are numbered; then again from the start.
-    index._context = 2**31 - 5
-    assert index.draft(StepPrices.free(4))[0].tokens.tolist()[:3] == [0, 7, 1000] and index._context == 5
+    index._index.sizes[CONTEXT] = 2**31 - 5
+    assert index.draft(StepPrices.free(4))[0].tokens.tolist()[:3] == [0, 7, 1000]
+    assert index._index.sizes[CONTEXT] == 4
 
 
 def test_nodes_that_do_not_pay_are_left_out() -> None:
@@ -125,8 +126,7 @@ def test_work_and_memory_are_bounded() -> None:
     )
     for size in (1000, 8000):
         index = BlendIndex(np.arange(size))
-        arrays = [value for value in vars(index).values() if isinstance(value, np.ndarray)]
-        assert sum(array.nbytes for array in arrays) < 150 * size
+        assert sum(array.nbytes for array in index._index) < 150 * size
 
 
 # ---- the drafter -----------------------------------------------------------------------------------------------------
