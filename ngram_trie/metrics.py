@@ -338,8 +338,11 @@ def lossless(frame: pd.DataFrame) -> Agreement:
     compared = answered(frame).dropna(subset="verdict")
     severity = compared.verdict.map({"identical": 0, "tie": 1, "different": 2})
     worst = severity.groupby([compared[column] for column in PROMPT]).max()
+    identical, ties, different = (int((worst == level).sum()) for level in range(3))
     return Agreement(
-        *(int((worst == level).sum()) for level in range(3)),
+        identical,
+        ties,
+        different,
         not_compared=num_prompts(frame) - len(worst),
         failed=num_failures(frame),
         is_baseline=bool(len(frame) and (frame.method == frame.baseline).all()),

@@ -88,9 +88,8 @@ def test_its_fields_are_checked_as_any_others(mine: Path, monkeypatch: pytest.Mo
             call(f"{command} {wrong}", mine / "out", monkeypatch)
 
 
-def test_the_drafter_of_the_page_is_about_thirty_lines() -> None:
-    text = files_of("adding_a_drafter.md")["mine/successors.py"]
-    assert 25 <= len(text.splitlines()) <= 40
+def test_the_drafter_of_the_page_is_short() -> None:
+    assert len(files_of("adding_a_drafter.md")["mine/successors.py"].splitlines()) <= 24
 
 
 @pytest.mark.parametrize("mine", ["adding_a_dataset.md"], indirect=True)
