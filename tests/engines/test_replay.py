@@ -220,6 +220,7 @@ def test_an_interrupted_replay_goes_on_without_losing_or_repeating(tmp_path: Pat
     assert path.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_several_processes_give_what_one_gives(tmp_path: Path) -> None:
     groups = toy_traces(45)  # three jobs a method
     one, two = measured(tmp_path / "one", groups), measured(tmp_path / "two", groups, num_jobs=2)
@@ -316,6 +317,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield folder
 
 
+@pytest.mark.slow
 def test_a_live_run_writes_a_trace_of_each_prompt(live: Path) -> None:
     records = [r for r in read_records(live / "records.jsonl") if r.method == "vanilla"]
     traces = read_traces(live / "traces.jsonl")
@@ -328,6 +330,7 @@ def test_a_live_run_writes_a_trace_of_each_prompt(live: Path) -> None:
         assert 0 < trace.prompt.spans["user"][0] <= trace.prompt.spans["context"][0] < len(trace.prompt.ids)
 
 
+@pytest.mark.slow
 def test_replay_gives_the_live_steps_of_every_method(live: Path, tmp_path: Path) -> None:
     run.measure(
         configured(
@@ -476,6 +479,7 @@ def test_errors_are_one_clear_line(arguments, message, trace_file, tmp_path, mon
     assert not (tmp_path / "x" / "records.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_malformed_line_exits_1_with_one_line(tmp_path: Path) -> None:
     path = write_malformed(tmp_path)
     command = [sys.executable, "-m", "scripts.run", "engine=replay", f"engine.traces={path}", f"output={tmp_path}/x"]

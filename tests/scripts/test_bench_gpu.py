@@ -37,6 +37,7 @@ def arguments(tmp_path: Path) -> list[str]:
     return [*text.split(), *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
 
 
+@pytest.mark.slow
 def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> None:
     found = measure(Settings(**parse(main, arguments)))
     assert found["failed"] == {} and found["left out"] == {}
@@ -116,6 +117,7 @@ def test_differences_are_seen() -> None:
     assert differences(wrong, stock, 20, 32)["tree_logits"] > 0.1
 
 
+@pytest.mark.slow
 def test_methods_are_compared_on_prompts_that_all_answered(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,6 +158,7 @@ def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.slow
 def test_it_needs_nothing_that_a_bare_machine_lacks() -> None:
     """Hydra, OmegaConf, joblib and plotting need not be there."""
     absent = ["hydra", "omegaconf", "joblib", "matplotlib", "torchmetrics", "faiss"]

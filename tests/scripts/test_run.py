@@ -47,6 +47,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_one_cell_writes_everything(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()}
     assert names >= {"records.jsonl", "manifest.json", "table.csv", "table.md", "table.tex", "phases.csv", "figure.png"}
@@ -63,6 +64,7 @@ def test_one_cell_writes_everything(finished: Path) -> None:
     assert table[table.method == "vanilla"].speedup.eq(1).all()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_not_run_again(finished: Path) -> None:
     before = (finished / "records.jsonl").read_bytes()
     done = run(*SMALL, "method=ngram_trie", f"output={finished}")
@@ -70,12 +72,14 @@ def test_a_finished_run_is_not_run_again(finished: Path) -> None:
     assert (finished / "records.jsonl").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_config_does_not_mix_in(finished: Path) -> None:
     done = run(*SMALL, "method=ngram_trie", "method.n=9", f"output={finished}")
     assert done.returncode == 1
     assert done.stderr.strip().splitlines()[-1].startswith("error:") and "force=true" in done.stderr
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_without_losing_or_repeating_a_record(tmp_path: Path) -> None:
     arguments = [
         "model.device=cpu",
@@ -101,6 +105,7 @@ def test_killed_and_resumed_without_losing_or_repeating_a_record(tmp_path: Path)
     assert len(records) == len({r.key for r in records}) == 48
 
 
+@pytest.mark.slow
 def test_a_sweep_makes_one_folder_a_cell(tmp_path: Path) -> None:
     cells = ["dataset.limit=1", "measure.max_new_tokens=6", "method=ngram_trie", "method.n=8,9"]
     done = run("-m", *SMALL, *cells, f"output='{tmp_path}/${{method.n}}'")
@@ -111,6 +116,7 @@ def test_a_sweep_makes_one_folder_a_cell(tmp_path: Path) -> None:
         assert len(list(read_records(folder / "records.jsonl"))) == 2
 
 
+@pytest.mark.slow
 def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
     cached_model.cache_clear()
     for n in (8, 9):
@@ -156,12 +162,14 @@ def test_errors_are_one_clear_line(
     assert not (tmp_path / "x" / "records.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_an_error_prints_no_traceback() -> None:
     done = run("method=ngram_tri")
     assert done.returncode == 1
     assert done.stderr.strip().startswith("error: method=ngram_tri") and len(done.stderr.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_report_derives_the_same_table_again(finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
     (finished / "table.csv").unlink()
