@@ -14,6 +14,7 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import PROJECT
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 from ngram_trie.report import figures, markup, sweeps, table1
+from ngram_trie.report.blocks import Block, Tables
 
 #: Where curves of this machine are looked for: what the user measured, then what the project ships.
 CALIBRATIONS = (PROJECT / "results" / "local" / "calibration", PROJECT / "results" / "embedded" / "calibration")
@@ -117,7 +118,7 @@ def _write_live(
         scores = pd.read_csv(path, dtype={"question_id": str})
         frame = table1.with_quality(frame, scores)
         measured += table1.quality_blocks(frame, scores)
-    text = markup.write(folder, frame, measured, published, compared=compared)
+    text = markup.write(folder, frame, Tables(measured, compared, published))
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
     figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), folder / "figure.png")
@@ -149,7 +150,8 @@ def _write_replay(
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
     notes = _notes(manifest, curve, records)
-    text = markup.write(folder, frame, sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=notes))
+    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=notes)
+    text = markup.write(folder, frame, Tables(blocks))
     return text + _write_contexts(folder, frame, "predicted_speedup", notes, manifest)
 
 
@@ -174,10 +176,10 @@ def _write_contexts(folder: Path, frame: pd.DataFrame, value: str, notes: Sequen
         figures.save_figure(figures.context_quality_figure(tries), folder / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
-    return "\n" + markup.write(folder / "table4", frame, measured, published)
+    return "\n" + markup.write(folder / "table4", frame, Tables(measured, published=published))
 
 
-def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[markup.Block]:
+def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[Block]:
     """A line for each method and context."""
     lines = frame.assign(**{"method, context": frame.method + ", " + frame.context})
     return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
@@ -260,11 +262,12 @@ def _write_sweep(
         and (best := sweeps.best_cells(parts, fields, "predicted_speedup"))
     ):
         notes.append(f"What the cost curve recommends for this device: {best}")
-    texts = [markup.write(folder, frame, sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes))]
+    own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes)
+    texts = [markup.write(folder, frame, Tables(own))]
     for number in paper_tables:
         if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes)):
-            published = sweeps.paper_blocks(number)
-            texts.append(markup.write(folder / f"table{number}", frame, blocks, published))
+            tables = Tables(blocks, published=sweeps.paper_blocks(number))
+            texts.append(markup.write(folder / f"table{number}", frame, tables))
     for value in values + [value for value in ("trie_ms",) if value in frame]:
         label = _LABELS[value]
         if len(fields) == 2 and all(_is_a_size(parts[field]) for field in fields):

@@ -1,73 +1,26 @@
-"""How tables are printed: blocks of cells as Markdown, as LaTeX (booktabs) and as text for a terminal.
+"""How tables are printed: as Markdown, as LaTeX (booktabs) and as text for a terminal.
 
-Measured numbers stand in blocks of their own; the paper's follow under their own heading and never share a block, or a
-row of the CSV, with measured ones. The one exception stands between the two under a heading of its own: readings of the
-same cell side by side, each column saying which it is.
+Measured numbers come first, then readings side by side, then the paper's own, each group under its own heading.
 """
 
 from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
 
-
-@dataclass(frozen=True)
-class Cell:
-    """A value (mostly a speedup), its 95% interval and the accept length; nan is not printed. A rank is 1 (best), 2
-    (second) or 0.
-    """
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    accept_length: float = math.nan
-    value_rank: int = 0
-    accept_rank: int = 0
+from ngram_trie.report import blocks
+from ngram_trie.report.blocks import MEASURED, PUBLISHED, Block, Cell, Tables
 
 
-@dataclass(frozen=True)
-class Block:
-    """One printed table: a line for each row (a method, an n), a column for each dataset or L_p, notes below.
-
-    Attributes:
-        corner: what the rows are, the header of the first column.
-        unit: what follows a value: "x" for a speedup, "%" for a share.
-        best_of: what the marked cells are the best of.
-    """
-
-    title: str
-    columns: list[str]
-    rows: dict[str, list[Cell]]
-    notes: list[str] = field(default_factory=list)
-    corner: str = "method"
-    unit: str = "x"
-    best_of: str = "a column"
-
-
-def ranks(values: pd.Series) -> list[int]:
-    """1 for the best, 2 for the second best, as printed, so that equal numbers rank equal; 0 where nothing differs."""
-    printed = values.round(2)
-    distinct = sorted(printed.dropna().unique(), reverse=True)
-    if len(distinct) < 2:
-        return [0] * len(values)
-    return [{distinct[0]: 1, distinct[1]: 2}.get(value, 0) for value in printed]
-
-
-COMPARED_HEADING = "Readings side by side"
-PAPER_HEADING = "The paper's own numbers"
-PAPER_WARNING = (
-    "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
-    "models, other hardware (one RTX 4090), not comparable line by line."
-)
-
-
-def _value(cell: Cell, marks: Sequence[str], unit: str) -> str:
-    return marks[cell.value_rank].format(f"{cell.value:.2f}{unit}") if math.isfinite(cell.value) else "-"
+def _value(cell: Cell, marks: Sequence[str], block: Block, unit: str | None = None) -> str:
+    if not math.isfinite(cell.value):
+        return "-"
+    number = str(cell.value) if isinstance(cell.value, int) else f"{cell.value:.{block.decimals}f}"
+    return marks[cell.value_rank].format(f"{number}{block.unit if unit is None else unit}")
 
 
 def _interval(cell: Cell) -> str:
@@ -84,32 +37,45 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
-def markdown(
-    measured: Iterable[Block],
-    published: Iterable[Block] = (),
-    warning: str = PAPER_WARNING,
-    compared: Iterable[Block] = (),
-) -> str:
-    """Blocks in Markdown: what was measured, what is `compared` column by column, and then, below `warning`, what was
-    published. Best bold, then italic.
+_MARKDOWN = ("{}", "**{}**", "*{}*")
+CELLS = ("value", "interval", "accept_length")
+
+
+def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
+    """The rows of a block in Markdown, without title and notes.
+
+    Args:
+        cells: of CELLS, what to print of each.
     """
-    marks = ("{}", "**{}**", "*{}*")
+    lines = [f"| {block.corner} | {' | '.join(block.columns)} |", "|---" * (len(block.columns) + 1) + "|"]
+    for label, row in block.rows.items():
+        shown = [_join(*_parts(cell, block, cells)) for cell in row]
+        lines.append(f"| {label} | {' | '.join(shown)} |")
+    return "\n".join(lines)
+
+
+def _parts(cell: Cell, block: Block, cells: Sequence[str]) -> Iterator[str]:
+    if "value" in cells:
+        yield _value(cell, _MARKDOWN, block)
+    if "interval" in cells:
+        yield _interval(cell)
+    if "accept_length" in cells:
+        yield _accept(cell, _MARKDOWN)
+
+
+def markdown(tables: Tables) -> str:
+    """All blocks in Markdown with their notes; below the heading of published ones, the warning. Best bold, then
+    italic.
+    """
 
     def render(block: Block) -> str:
-        lines = [f"### {block.title}", ""]
-        lines += [f"| {block.corner} | {' | '.join(block.columns)} |", "|---" * (len(block.columns) + 1) + "|"]
-        for label, cells in block.rows.items():
-            shown = [_join(_value(cell, marks, block.unit), _interval(cell), _accept(cell, marks)) for cell in cells]
-            lines.append(f"| {label} | {' | '.join(shown)} |")
-        return "\n".join(
-            [*lines, "", *(f"{note}  " for note in [*block.notes, *_ranking(block, "**bold**", "*italic*")]), ""]
-        )
+        notes = [f"{note}  " for note in [*block.notes, *_ranking(block, "**bold**", "*italic*")]]
+        return "\n".join([f"### {block.title}", "", markdown_table(block), "", *notes, ""])
 
-    text = ["## Measured", "", *map(render, measured)]
-    if shown := [*map(render, compared)]:
-        text += [f"## {COMPARED_HEADING}", "", *shown]
-    if shown := [*map(render, published)]:
-        text += [f"## {PAPER_HEADING}", "", warning, "", *shown]
+    text = []
+    for heading, group in tables.groups():
+        warning = [tables.warning, ""] if heading == PUBLISHED else []
+        text += [f"## {heading}", "", *warning, *map(render, group)]
     return "\n".join(text)
 
 
@@ -128,12 +94,7 @@ _LATEX = str.maketrans({
 })  # fmt: skip
 
 
-def latex(
-    measured: Iterable[Block],
-    published: Iterable[Block] = (),
-    warning: str = PAPER_WARNING,
-    compared: Iterable[Block] = (),
-) -> str:
+def latex(tables: Tables) -> str:
     """The same in LaTeX, to be \\input; needs booktabs and graphicx. Best bold, second best underlined."""
     marks = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
 
@@ -142,7 +103,7 @@ def latex(
         unit = block.unit.translate(_LATEX).replace("x", r"$\times$")
         for label, cells in block.rows.items():
             shown = [
-                _join(_value(cell, marks, unit), rf"{{\scriptsize {_interval(cell)}}}", _accept(cell, marks))
+                _join(_value(cell, marks, block, unit), rf"{{\scriptsize {_interval(cell)}}}", _accept(cell, marks))
                 for cell in cells
             ]
             line = " & ".join([label.translate(_LATEX), *shown]).replace(r" {\scriptsize }", "")
@@ -166,21 +127,16 @@ def latex(
             "",
         ])  # fmt: skip
 
-    text = ["% Measured", *(render(block, "Measured:") for block in measured)]
-    if shown := [render(block, f"{COMPARED_HEADING}:") for block in compared]:
-        text += [f"% {COMPARED_HEADING}", *shown]
-    if shown := [render(block, f"{PAPER_HEADING}. {warning}") for block in published]:
-        text += [f"% {PAPER_HEADING}: not measured here", *shown]
+    text = []
+    for heading, group in tables.groups():
+        published = heading == PUBLISHED
+        caption = f"{heading}. {tables.warning}" if published else f"{heading}:"
+        text += [f"% {heading}{': not measured here' if published else ''}"]
+        text += [render(block, caption) for block in group]
     return "\n".join(text)
 
 
-def plain_text(
-    measured: Iterable[Block],
-    published: Iterable[Block] = (),
-    warning: str = PAPER_WARNING,
-    compared: Iterable[Block] = (),
-    width: int = 120,
-) -> str:
+def plain_text(tables: Tables, width: int = 120) -> str:
     """The same as plain text for a terminal `width` characters wide; columns that do not fit go below."""
     marks = ("{}", "{}*", "{}+")
 
@@ -189,7 +145,7 @@ def plain_text(
         for index, name in enumerate(block.columns):
             cells = [row[index] for row in block.rows.values()]
             shown = [
-                f"{_join(_value(cell, marks, block.unit), _accept(cell, marks))}\n{_interval(cell)}".rstrip()
+                f"{_join(_value(cell, marks, block), _accept(cell, marks))}\n{_interval(cell)}".rstrip()
                 for cell in cells
             ]
             columns.append(["\n".join(textwrap.wrap(name.replace("_", " "), 14)), *shown])
@@ -200,11 +156,10 @@ def plain_text(
     def headed(*lines: str) -> list[str]:
         return ["=" * width, *lines, "=" * width, ""]
 
-    text = [*map(render, measured)]
-    if shown := [*map(render, compared)]:
-        text += [*headed(COMPARED_HEADING), *shown]
-    if shown := [*map(render, published)]:
-        text += [*headed(PAPER_HEADING, *textwrap.wrap(warning, width)), *shown]
+    text = []
+    for heading, group in tables.groups():
+        warning = textwrap.wrap(tables.warning, width) if heading == PUBLISHED else []
+        text += [*(headed(heading, *warning) if heading != MEASURED else []), *map(render, group)]
     return "\n".join(text)
 
 
@@ -229,19 +184,15 @@ def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
         yield from _grid([first, *rest[fitting:]], width)
 
 
-def write(
-    folder: Path,
-    frame: pd.DataFrame,
-    measured: Sequence[Block],
-    published: Sequence[Block] = (),
-    warning: str = PAPER_WARNING,
-    compared: Sequence[Block] = (),
-) -> str:
-    """Write table.csv (measured rows only), table.md, table.tex and table.txt; returns the last one's text."""
+def write(folder: Path, frame: pd.DataFrame, tables: Tables) -> str:
+    """Write table.csv (`frame`, measured rows only), table.json (the blocks), and the blocks as table.md, table.tex and
+    table.txt; returns the last one's text.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "table.csv", index=False, float_format="%.6g", lineterminator="\n")
-    text = plain_text(measured, published, warning, compared)
-    (folder / "table.md").write_text(markdown(measured, published, warning, compared), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(measured, published, warning, compared), encoding="utf-8")
-    (folder / "table.txt").write_text(text, encoding="utf-8")
-    return text
+    blocks.save(tables, folder)
+    writers: dict[str, Callable[[Tables], str]] = {"md": markdown, "tex": latex, "txt": plain_text}
+    texts = {suffix: writer(tables) for suffix, writer in writers.items()}
+    for suffix, text in texts.items():
+        (folder / f"table.{suffix}").write_text(text, encoding="utf-8")
+    return texts["txt"]

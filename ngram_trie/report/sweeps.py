@@ -19,7 +19,7 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
 from ngram_trie.records import PromptRecord
-from ngram_trie.report.markup import Block, Cell, ranks
+from ngram_trie.report.blocks import Block, Cell, ranks
 
 REPLAY_COLUMNS = [
     "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",

@@ -14,7 +14,7 @@ from ngram_trie import metrics, quality
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
 from ngram_trie.records import PromptRecord
-from ngram_trie.report.markup import Block, Cell, ranks
+from ngram_trie.report.blocks import Block, Cell, ranks
 
 COLUMNS = [
     "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",

@@ -1,0 +1,135 @@
+"""Tables as data: blocks of cells, and `table.json`, in which they lie beside the rendered table.md.
+
+Measured numbers and the paper's never share a block. `compared` blocks alone hold both; there each column names its
+source.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+PAPER_WARNING = (
+    "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
+    "models, other hardware (one RTX 4090), not comparable line by line."
+)
+JSON = "table.json"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A value (mostly a speedup), its 95% interval and the accept length; nan is not printed. A rank is 1 (best), 2
+    (second) or 0. An int, such as a count, is printed without decimals.
+    """
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    accept_length: float = math.nan
+    value_rank: int = 0
+    accept_rank: int = 0
+
+
+@dataclass(frozen=True)
+class Block:
+    """One printed table: a line for each row (a method, an n), a column for each dataset or L_p, notes below.
+
+    Attributes:
+        corner: header of the first column: what the rows are.
+        unit: follows a value: "x" for a speedup, "%" for a share.
+        best_of: the cells that a marked cell is the best of.
+        decimals: of values.
+    """
+
+    title: str
+    columns: list[str]
+    rows: dict[str, list[Cell]]
+    notes: list[str] = field(default_factory=list)
+    corner: str = "method"
+    unit: str = "x"
+    best_of: str = "a column"
+    decimals: int = 2
+
+
+@dataclass(frozen=True)
+class Tables:
+    """All blocks of one table.
+
+    Attributes:
+        measured: this project's numbers.
+        compared: readings of the same cell side by side.
+        published: a paper's numbers, below `warning`.
+    """
+
+    measured: Sequence[Block]
+    compared: Sequence[Block] = ()
+    published: Sequence[Block] = ()
+    warning: str = PAPER_WARNING
+
+    def groups(self) -> Iterator[tuple[str, Sequence[Block]]]:
+        """Heading and blocks of each group that has any."""
+        for heading, blocks in zip(HEADINGS, (self.measured, self.compared, self.published), strict=True):
+            if blocks:
+                yield heading, blocks
+
+
+MEASURED, COMPARED, PUBLISHED = HEADINGS = ("Measured", "Readings side by side", "The paper's own numbers")
+
+
+def ranks(values: pd.Series) -> list[int]:
+    """1 for the best, 2 for the second best, as printed, so that equal numbers rank equal; 0 where nothing differs."""
+    printed = values.round(2)
+    distinct = sorted(printed.dropna().unique(), reverse=True)
+    if len(distinct) < 2:
+        return [0] * len(values)
+    return [{distinct[0]: 1, distinct[1]: 2}.get(value, 0) for value in printed]
+
+
+def save(tables: Tables, folder: Path) -> None:
+    """Write table.json: numbers to six significant digits, what is not known left out, one line a row."""
+    parts = []
+    for name in ("measured", "compared", "published"):
+        blocks = ",\n".join(_block_json(block) for block in getattr(tables, name))
+        parts.append(f'"{name}": [\n{blocks}]')
+    parts.append(f'"warning": {json.dumps(tables.warning)}')
+    (folder / JSON).write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
+
+
+def _block_json(block: Block) -> str:
+    head = json.dumps({each.name: getattr(block, each.name) for each in fields(Block) if each.name != "rows"})
+    rows = [
+        f"{json.dumps(label)}: {json.dumps([_cell_json(cell) for cell in row])}" for label, row in block.rows.items()
+    ]
+    return head[:-1] + ', "rows": {\n' + ",\n".join(rows) + "}}"
+
+
+def _cell_json(cell: Cell) -> dict[str, float]:
+    known = {name: value for name, value in vars(cell).items() if math.isfinite(value)}
+    kept = {name: value for name, value in known.items() if value or not name.endswith("_rank")}
+    return {name: value if isinstance(value, int) else float(f"{value:.6g}") for name, value in kept.items()}
+
+
+def read(path: Path) -> Tables:
+    """The tables of a table.json.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ValueError: the file holds something else.
+    """
+
+    def block(about: dict[str, Any]) -> Block:
+        rows = {label: [Cell(**cell) for cell in row] for label, row in about.pop("rows").items()}
+        return Block(**about, rows=rows)
+
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        groups = {name: [block(each) for each in found[name]] for name in ("measured", "compared", "published")}
+        return Tables(**groups, warning=found["warning"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: not the tables of a run ({error!r}); `make derive` writes them") from None
