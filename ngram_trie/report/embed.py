@@ -11,6 +11,7 @@ After the path, each optional, separated by ";":
         first word, the method. "name = text" shows it as the text.
     cells: of value, interval, accept_length; all unless given.
     corner: header of the first column.
+    marks: "none" leaves out what marks the best of the whole table.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ngram_trie.files import PROJECT
 from ngram_trie.report.blocks import read
 from ngram_trie.report.markup import CELLS, markdown_table
 
-OPTIONS = ("block", "rows", "columns", "cells", "corner")
+OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
 _MARKED = re.compile(r"(<!-- table: ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
@@ -75,6 +76,8 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     columns = _chosen(f"table {name}, columns", options.get("columns"), block.columns)
     places = [block.columns.index(column) for column, _ in columns]
     chosen = {shown: [block.rows[label][place] for place in places] for label, shown in rows}
+    if options.get("marks") == "none":
+        chosen = {name: [replace(cell, value_rank=0, accept_rank=0) for cell in row] for name, row in chosen.items()}
     corner = options.get("corner", block.corner)
     return markdown_table(replace(block, columns=[s for _, s in columns], rows=chosen, corner=corner), cells)
 

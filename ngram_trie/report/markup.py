@@ -60,7 +60,8 @@ def _parts(cell: Cell, block: Block, cells: Sequence[str]) -> Iterator[str]:
     if "interval" in cells:
         yield _interval(cell)
     if "accept_length" in cells:
-        yield _accept(cell, _MARKDOWN)
+        accept = _accept(cell, _MARKDOWN)
+        yield accept.strip("()") if list(cells) == ["accept_length"] else accept
 
 
 def markdown(tables: Tables) -> str:

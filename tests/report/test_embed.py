@@ -45,6 +45,11 @@ def test_a_page_is_filled_between_its_markers(root: Path) -> None:
     assert fill(filled, root) == filled
 
 
+def test_marks_are_left_out_and_accept_lengths_alone_have_no_brackets(root: Path) -> None:
+    assert "| 1.50x (2.50) |" in markdown_of("table.json; marks: none; cells: value accept_length", root)
+    assert "| 2.50 |" in markdown_of("table.json; cells: accept_length", root)
+
+
 @pytest.mark.parametrize(
     ("marker", "message"),
     [
