@@ -83,7 +83,7 @@ def datasets() -> list[Finding]:
             found.append(Finding(section, name, "ok" if cached else "gap", "cached" if cached else "to fetch", remedy))
         else:
             there = Path(config.path).exists()
-            remedy = "" if there else "make build-index, then make retrieve (docs/retrieval.md)"
+            remedy = "" if there else "make build-index, then make retrieve (docs/data.md)"
             found.append(Finding(section, name, "ok" if there else "gap", "there" if there else "to be made", remedy))
     absent = [name for name in bundled if not (PROJECT / "data/embedded/prompts" / f"{name}.jsonl").exists()]
     says = f"{', '.join(absent)} not there" if absent else f"{', '.join(bundled)}: ship with the project"
