@@ -295,31 +295,56 @@ def _throughput_ratio(
         return throughput / (base_tokens.sum(axis=axis) / base_seconds.sum(axis=axis))
 
 
-def lossless(frame: pd.DataFrame) -> str:
-    """How one method's answers compare with its vanilla's, token by token, in words. A prompt counts by its worst
-    repeat.
+@dataclass(frozen=True)
+class Agreement:
+    """How many prompts one method answers with its vanilla's tokens; a prompt counts by its worst repeat.
 
-    "baseline" for a vanilla itself; "160/160" all identical; "157/160, 2 ties, 1 DIFFERENT" where a tie is a difference
-    at a numerical tie of the two largest logits and DIFFERENT a bug; "control: 158/160" for an outside loop, of which
-    nothing is claimed; "not compared" where there is nothing to count.
+    Attributes:
+        identical, ties, different: prompts with the same tokens; with a difference at a numerical tie of the two
+            largest logits; with any other difference, which is a bug.
+        not_compared, failed: answered prompts that were not compared, and prompts without an answer.
+        is_baseline: of a vanilla itself.
+        is_control: of an outside loop, of which nothing is claimed.
     """
-    if (frame.method == frame.baseline).all() and len(frame):
-        return "baseline"
-    prefix = "control: " if (frame.kind == "decoder").any() else ""
+
+    identical: int = 0
+    ties: int = 0
+    different: int = 0
+    not_compared: int = 0
+    failed: int = 0
+    is_baseline: bool = False
+    is_control: bool = False
+
+    @property
+    def compared(self) -> int:
+        return self.identical + self.ties + self.different
+
+    def __str__(self) -> str:
+        """As tables show it: "baseline", "160/160", "157/160, 2 ties, 1 DIFFERENT", "control: 158/160"."""
+        if self.is_baseline:
+            return "baseline"
+        parts = [f"{self.identical}/{self.compared}"] if self.compared else ["not compared"]
+        if self.ties:
+            parts.append(f"{self.ties} tie{'s' if self.ties > 1 else ''}")
+        if self.different and not self.is_control:
+            parts.append(f"{self.different} DIFFERENT")
+        if self.not_compared and self.compared:
+            parts.append(f"{self.not_compared} not compared")
+        return ("control: " if self.is_control else "") + ", ".join(parts)
+
+
+def lossless(frame: pd.DataFrame) -> Agreement:
+    """How one method's answers compare with its vanilla's, token by token."""
     compared = answered(frame).dropna(subset="verdict")
-    if compared.empty:
-        return prefix + "not compared"
     severity = compared.verdict.map({"identical": 0, "tie": 1, "different": 2})
     worst = severity.groupby([compared[column] for column in PROMPT]).max()
-    identical, ties, different = ((worst == level).sum() for level in range(3))
-    parts = [f"{identical}/{len(worst)}"]
-    if ties:
-        parts.append(f"{ties} tie{'s' if ties > 1 else ''}")
-    if different and not prefix:
-        parts.append(f"{different} DIFFERENT")
-    if uncompared := num_prompts(frame) - len(worst):
-        parts.append(f"{uncompared} not compared")
-    return prefix + ", ".join(parts)
+    return Agreement(
+        *(int((worst == level).sum()) for level in range(3)),
+        not_compared=num_prompts(frame) - len(worst),
+        failed=num_failures(frame),
+        is_baseline=bool(len(frame) and (frame.method == frame.baseline).all()),
+        is_control=bool((frame.kind == "decoder").any()),
+    )
 
 
 def ratio_of(numerator: float, denominator: float) -> float:
@@ -331,7 +356,7 @@ def ratio_of(numerator: float, denominator: float) -> float:
 class Metric:
     """A named function from one method's rows of a frame to one value."""
 
-    function: Callable[[pd.DataFrame], float | int | str]
+    function: Callable[[pd.DataFrame], float | int | str | Agreement]
     description: str
 
 

@@ -1,53 +1,20 @@
-"""What all command lines share: help that is derived from what exists, wrong names with the nearest ones, errors in one
-line, and how an interrupt ends.
-
-Scripts of many settings are Hydra's (`hydra_app`), the others argparse's (`Parser`).
-"""
+"""argparse with the project's manners, for the scripts that are not typer's yet."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import functools
 import inspect
 import re
-import shutil
 import sys
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from pkgutil import resolve_name
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import hydra
-from omegaconf import DictConfig, OmegaConf
+from ngram_trie.cli.app import one_line_errors
+from ngram_trie.cli.hydra_app import hydra_app
+from ngram_trie.config import choices, near
+from ngram_trie.files import relative
 
-from ngram_trie.cli.overrides import comment, composed, describe
-from ngram_trie.config import choices, imported, near
-from ngram_trie.files import CONFIGS, relative
-
-RESUMES = "the same command goes on from here"
-#: Hydra's own ways out, which ask for no run.
-HYDRAS = ("--hydra-help", "--shell-completion", "-sc", "--info", "-i", "--version")
-
-
-@contextlib.contextmanager
-def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """End the process with one line instead of a traceback: status 1 for what was asked wrongly or is not there, 130
-    for an interrupt.
-
-    Args:
-        interrupted: what an interrupt leaves behind, in words.
-        also: kinds of errors that speak for themselves, beside ValueError and OSError.
-    """
-    known: tuple[type[BaseException], ...] = (ValueError, OSError, *also)
-    try:
-        yield
-    except known as error:
-        sys.exit(f"error: {error}")
-    except KeyboardInterrupt:
-        print(f"interrupted; {interrupted}", file=sys.stderr)
-        sys.exit(130)
+__all__ = ["Parser", "hydra_app", "name_of", "one_line_errors", "one_of", "positive"]
 
 
 class Parser(argparse.ArgumentParser):
@@ -123,122 +90,3 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: must be an integer of at least 1")
     return int(text)
-
-
-def hydra_app(
-    task: Callable[[DictConfig], Any],
-    about: str | None,
-    primary: str = "config",
-    interrupted: str = RESUMES,
-    also: tuple[type[BaseException], ...] = (),
-) -> None:
-    """Check the command line, print help, or hand over to Hydra.
-
-    Args:
-        task: what one configuration asks for; it must be a function of its module, since launchers pickle it.
-        about: the script's text: what it does, then examples.
-        primary: the file of configs/ to start from.
-        interrupted, also: as in `one_line_errors`.
-    """
-    name = Path(inspect.getfile(task)).stem
-    if not set(sys.argv[1:]) & set(HYDRAS):
-        options = hydra_options(sys.argv[1:])
-        with one_line_errors():
-            if options.help:
-                print(help_text(name, about or "", primary, options.overrides, options.config_dir))
-                return
-            composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
-        sys.argv[1:] = [*flags_of(options), *options.overrides]
-
-    @functools.wraps(task)
-    def guarded(config: DictConfig) -> None:
-        with one_line_errors(interrupted, also):
-            task(config)
-
-    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
-
-
-def hydra_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Flags and overrides of a Hydra script, in any order."""
-    parser = Parser("", add_help=False)
-    parser.add_argument("-h", "--help", action="store_true")
-    parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", nargs="?", const="job")
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("-cd", "--config-dir", type=Path)
-    # overrides may stand between flags, and one may begin with ~ or +
-    flags, rest = parser.parse_known_args(list(arguments))
-    if unknown := [part for part in rest if part.startswith("-")]:
-        parser.parse_args(unknown)
-    flags.overrides = rest
-    return flags
-
-
-def flags_of(options: argparse.Namespace) -> list[str]:
-    """The flags as Hydra reads them."""
-    shown = ["--cfg", options.cfg] if options.cfg else ["--multirun"] if options.multirun else []
-    folder = ["--config-dir", str(options.config_dir)] if options.config_dir else []
-    return [*shown, *(["--resolve"] if options.resolve else []), *folder]
-
-
-def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = (), folder: Path | None = None) -> str:
-    """Help for a Hydra script: without overrides all groups and names, with some the settings of what they choose.
-
-    Raises:
-        ConfigError: a wrong override.
-    """
-    width = max(80, min(shutil.get_terminal_size().columns, 120))
-    config = composed(overrides, primary, folder, resolved=False)
-    groups = choices([CONFIGS, *([folder] if folder else [])])
-    parts = [] if overrides else [inspect.cleandoc(about)]
-    if not overrides:
-        parts += [f"usage: python -m scripts.{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]", FLAGS.strip()]
-        for group, (default, what) in group_defaults(primary).items():
-            lines = [f"{group}=NAME: {what} (default: {default})"]
-            column = max(map(len, groups[group])) + 4
-            for member, file in groups[group].items():
-                brief = re.sub(r" \([^()]*\)", "", describe(file))
-                lines.append(f"  {member}".ljust(column) + textwrap.shorten(brief, width - column, placeholder=" ..."))
-            parts.append("\n".join(lines))
-        example = "method=blend" if primary == "config" else "encoder=bge_m3"
-        parts.append(f"Settings of one choice: python -m scripts.{name} {example} --help")
-    for override in overrides:
-        group, _, member = override.lstrip("+").partition("=")
-        if member in groups.get(group, {}):
-            parts.append(choice_text(group, groups[group][member]))
-    settings = OmegaConf.to_yaml(config)
-    parts.append("All settings, as this command has them:\n" + textwrap.indent(settings, "  ").rstrip())
-    return "\n\n".join(filter(None, parts))
-
-
-FLAGS = """
-flags:
-  -m, --multirun       sweep: every combination of the values given with commas
-  -c, --cfg job        print the whole configuration and run nothing
-  -cd, --config-dir F  a folder of groups of your own beside configs/, such as
-                       F/method/NAME.yaml (docs/adding_a_drafter.md)
-  -h, --help           this text; with choices on the command line, their settings
-"""
-
-
-def group_defaults(primary: str) -> dict[str, tuple[str, str]]:
-    """The groups of a primary configuration: which member is taken unless another is named, and what they are for."""
-    text = (CONFIGS / f"{primary}.yaml").read_text(encoding="utf-8")
-    lines = re.findall(r"^  - (?:optional )?(\w+): (\w+) # (.*)$", text, re.MULTILINE)
-    return {group: ("none" if name == "null" else name, what) for group, name, what in lines}
-
-
-def choice_text(group: str, file: Path) -> str:
-    """What one member of a group is, its settings with their defaults, and what its class says of them."""
-    text = file.read_text(encoding="utf-8")
-    target = re.search(r"^_target_: (\S+)", text, re.MULTILINE)
-    body = "\n".join(line for line in text.splitlines() if not line.startswith(("#", "_target_", "name:")))
-    parts = [
-        textwrap.fill(f"{group}={file.stem}: {comment(file)}", 80),
-        textwrap.indent(body.strip(), "  "),
-    ]
-    if target:
-        parts.append(
-            textwrap.indent(f"{target[1]}\n\n{inspect.getdoc(resolve_name(imported(target[1]))) or ''}".rstrip(), "  ")
-        )
-    return "\n\n".join(filter(None, parts))

@@ -7,6 +7,7 @@ max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `q
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -201,3 +202,20 @@ def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str,
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
+
+
+def answers(path: Path) -> list[Trace]:
+    """The traces whose answer has a step to replay.
+
+    Raises:
+        ValueError: there are none, or a line is no trace.
+    """
+    found = [trace for trace in read_traces(path) if len(trace.output_ids) > 1]
+    if not found:
+        raise ValueError(f"{path} holds no answers to replay")
+    return found
+
+
+def file_hash(path: Path) -> str:
+    """The identity of a file of traces in a manifest."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

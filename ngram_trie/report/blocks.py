@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+
+from ngram_trie.metrics import Agreement
 
 PAPER_WARNING = (
     "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
@@ -65,12 +67,14 @@ class Tables:
         measured: this project's numbers.
         compared: readings of the same cell side by side.
         published: a paper's numbers, below `warning`.
+        lossless: of each method, over all datasets of clean contexts, how its answers compare with vanilla's.
     """
 
     measured: Sequence[Block]
     compared: Sequence[Block] = ()
     published: Sequence[Block] = ()
     warning: str = PAPER_WARNING
+    lossless: Mapping[str, Agreement] = field(default_factory=dict)
 
     def groups(self) -> Iterator[tuple[str, Sequence[Block]]]:
         """Heading and blocks of each group that has any."""
@@ -98,6 +102,10 @@ def save(tables: Tables, folder: Path) -> None:
         blocks = ",\n".join(_block_json(block) for block in getattr(tables, name))
         parts.append(f'"{name}": [\n{blocks}]')
     parts.append(f'"warning": {json.dumps(tables.warning)}')
+    agreements = ",\n".join(
+        f"{json.dumps(method)}: {json.dumps(vars(each))}" for method, each in tables.lossless.items()
+    )
+    parts.append(f'"lossless": {{{agreements}}}')
     (folder / JSON).write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
 
 
@@ -130,6 +138,7 @@ def read(path: Path) -> Tables:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         groups = {name: [block(each) for each in found[name]] for name in ("measured", "compared", "published")}
-        return Tables(**groups, warning=found["warning"])
+        lossless = {method: Agreement(**counts) for method, counts in found["lossless"].items()}
+        return Tables(**groups, warning=found["warning"], lossless=lossless)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: not the tables of a run ({error!r}); `make derive` writes them") from None

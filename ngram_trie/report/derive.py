@@ -118,7 +118,7 @@ def _write_live(
         scores = pd.read_csv(path, dtype={"question_id": str})
         frame = table1.with_quality(frame, scores)
         measured += table1.quality_blocks(frame, scores)
-    text = markup.write(folder, frame, Tables(measured, compared, published))
+    text = markup.write(folder, frame, Tables(measured, compared, published, lossless=table1.agreements(frame)))
     save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
     figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), folder / "figure.png")

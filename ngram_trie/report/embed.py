@@ -43,10 +43,15 @@ def fill(text: str, root: Path = PROJECT) -> str:
     return _MARKED.sub(lambda found: f"{found[1]}{markdown_of(found[2], root)}\n{found[4]}", text)
 
 
+def pages(root: Path = PROJECT) -> list[Path]:
+    """README.md and the pages of docs."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+
+
 def fill_pages(root: Path = PROJECT) -> list[Path]:
-    """Fill README.md and the pages of docs; returns those that changed."""
+    """Fill `pages`; returns those that changed."""
     changed = []
-    for page in [root / "README.md", *sorted((root / "docs").glob("*.md"))]:
+    for page in pages(root):
         text = page.read_text(encoding="utf-8")
         if (filled := fill(text, root)) != text:
             page.write_text(filled, encoding="utf-8")

@@ -57,7 +57,7 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     if rows.model.nunique() != 1:
         raise ValueError(f"{rows.model.nunique()} models under protocol {protocol!r}; a figure shows one")
     datasets, methods = rows.dataset.unique(), rows.method.unique()
-    outside = set(rows.method[rows.lossless.str.startswith("control")])
+    outside = {row.method for row in rows.itertuples() if row.lossless.is_control}
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(TEXT_WIDTH, 1.5 + 0.32 * len(methods)), layout="constrained")
         upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.15, 1])[:, 0]  # room for the titles

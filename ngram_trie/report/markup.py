@@ -37,6 +37,7 @@ def _join(*parts: str) -> str:
     return " ".join(part for part in parts if part)
 
 
+_PLAIN = ("{}", "{}", "{}")
 _MARKDOWN = ("{}", "**{}**", "*{}*")
 CELLS = ("value", "interval", "accept_length")
 
@@ -49,11 +50,15 @@ def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
     """
     lines = [f"| {block.corner} | {' | '.join(block.columns)} |", "|---" * (len(block.columns) + 1) + "|"]
     for label, row in block.rows.items():
-        shown = [_join(*_parts(cell, block, cells)) for cell in row]
+        texts = [dict(zip(CELLS, parts(cell, block, _MARKDOWN), strict=True)) for cell in row]
+        shown = [_join(*(text[name] for name in cells)) for text in texts]
+        if list(cells) == ["accept_length"]:
+            shown = [text.strip("()") for text in shown]
         lines.append(f"| {label} | {' | '.join(shown)} |")
     return "\n".join(lines)
 
 
+<<<<<<< HEAD
 def _parts(cell: Cell, block: Block, cells: Sequence[str]) -> Iterator[str]:
     if "value" in cells:
         yield _value(cell, _MARKDOWN, block)
@@ -62,6 +67,11 @@ def _parts(cell: Cell, block: Block, cells: Sequence[str]) -> Iterator[str]:
     if "accept_length" in cells:
         accept = _accept(cell, _MARKDOWN)
         yield accept.strip("()") if list(cells) == ["accept_length"] else accept
+=======
+def parts(cell: Cell, block: Block, marks: Sequence[str] = _PLAIN) -> tuple[str, str, str]:
+    """The texts of CELLS, empty where they are not known; a value that is not known is "-"."""
+    return _value(cell, marks, block), _interval(cell), _accept(cell, marks)
+>>>>>>> report
 
 
 def markdown(tables: Tables) -> str:
@@ -70,8 +80,8 @@ def markdown(tables: Tables) -> str:
     """
 
     def render(block: Block) -> str:
-        notes = [f"{note}  " for note in [*block.notes, *_ranking(block, "**bold**", "*italic*")]]
-        return "\n".join([f"### {block.title}", "", markdown_table(block), "", *notes, ""])
+        lines = [f"{note}  " for note in notes(block)]
+        return "\n".join([f"### {block.title}", "", markdown_table(block), "", *lines, ""])
 
     text = []
     for heading, group in tables.groups():
@@ -80,13 +90,13 @@ def markdown(tables: Tables) -> str:
     return "\n".join(text)
 
 
-def _ranking(block: Block, best: str, second: str) -> list[str]:
-    """The note on what the marks mean, where a cell is marked."""
+def notes(block: Block, best: str = "**bold**", second: str = "*italic*") -> list[str]:
+    """The notes of a block and, where a cell is marked, what the marks mean."""
     cells = [cell for row in block.rows.values() for cell in row]
     if not any(cell.value_rank or cell.accept_rank for cell in cells):
-        return []
+        return block.notes
     apart = ", value and accept length apart" if any(cell.accept_rank for cell in cells) else ""
-    return [f"Best of {block.best_of} {best}, second best {second}{apart}."]
+    return [*block.notes, f"Best of {block.best_of} {best}, second best {second}{apart}."]
 
 
 _LATEX = str.maketrans({
@@ -110,8 +120,7 @@ def latex(tables: Tables) -> str:
             line = " & ".join([label.translate(_LATEX), *shown]).replace(r" {\scriptsize }", "")
             lines.append(rf"    {line} \\")
         header = " & ".join([block.corner.capitalize(), *block.columns]).replace("&", "\0").translate(_LATEX)
-        notes = [*block.notes, *_ranking(block, "bold", "underlined")]
-        caption = f"{heading} {block.title}. {' '.join(notes)}".translate(_LATEX)
+        caption = f"{heading} {block.title}. {' '.join(notes(block, 'bold', 'underlined'))}".translate(_LATEX)
         return "\n".join([
             r"\begin{table*}[t]",
             r"  \centering",
@@ -150,8 +159,8 @@ def plain_text(tables: Tables, width: int = 120) -> str:
                 for cell in cells
             ]
             columns.append(["\n".join(textwrap.wrap(name.replace("_", " "), 14)), *shown])
-        notes = [*block.notes, *_ranking(block, "*", "+")]
-        wrapped = [textwrap.fill(note, width, initial_indent="  ", subsequent_indent="    ") for note in notes]
+        lines = notes(block, "*", "+")
+        wrapped = [textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in lines]
         return "\n".join([block.title, *_grid(columns, width), *wrapped, ""])
 
     def headed(*lines: str) -> list[str]:

@@ -107,6 +107,12 @@ def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] 
         yield block(part, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
 
 
+def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
+    """How each method's answers compare with vanilla's, over all datasets of clean contexts."""
+    rows = frame[(frame.dataset == ALL) & (frame.protocol == "corrected")]
+    return dict(zip(rows.method, rows.lossless, strict=True))
+
+
 OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, not a like-for-like comparison."
 
 
@@ -115,7 +121,7 @@ def _labels(part: pd.DataFrame) -> dict[str, str]:
     labels = {}
     for row in part[is_pooled(part.dataset)].itertuples():
         named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
-        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.startswith('control') else ''}"
+        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.is_control else ''}"
     return labels
 
 
@@ -151,9 +157,9 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
         notes.append(f"Prompts that failed, excluded from the averages: {listed}.")
-    verdicts = everything[everything.lossless != "baseline"]
-    if len(verdicts):
-        listed = "; ".join(f"{row.method} {row.lossless}" for row in verdicts.itertuples())
+    verdicts = [f"{row.method} {row.lossless}" for row in everything.itertuples() if not row.lossless.is_baseline]
+    if verdicts:
+        listed = "; ".join(verdicts)
         notes.append(f"Prompts answered with exactly vanilla's tokens: {listed}.")
     return notes
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ngram_trie.records import read_records
-from ngram_trie.site.gathered import MANIFEST, Folder, Results, Table, frame_table
+from ngram_trie.site.gathered import MANIFEST, Results, Table, frame_table
 
 ALL = "all"
-VERDICTS = ("identical", "tie", "different")
+KINDS = ("identical", "tie", "different", "failed")
 
 
 class Audit(NamedTuple):
@@ -35,7 +34,8 @@ class Audit(NamedTuple):
 
 
 def losslessness(results: Results) -> Audit:
-    """Count the verdicts in every records.jsonl. Cells of a sweep, "method[n=8]", are counted as their method.
+    """Count the verdicts in every records.jsonl, an answer each; without one, those in table.json, a prompt each. Cells
+    of a sweep, "method[n=8]", are counted as their method.
 
     Raises:
         ValueError: a line that is no record; the message names file and line.
@@ -48,47 +48,24 @@ def losslessness(results: Results) -> Audit:
             if (folder.path / MANIFEST).is_file():
                 replays.append(folder.name)
             continue
-        if not path.is_file():
-            rows += list(_printed_verdicts(folder))
-            continue
-        counts: dict[tuple[str, str], Counter[str]] = {}
-        for record in read_records(path):
-            if record.method == record.baseline:
-                continue
-            counter = counts.setdefault((record.method.partition("[")[0], record.kind), Counter())
-            kind = "failed" if record.failure else record.lossless.verdict if record.lossless else "not compared"
-            counter[kind] += 1
-        for (method, kind), counter in counts.items():
-            compared = sum(counter[verdict] for verdict in VERDICTS)
-            rows.append(
-                {"run": folder.name, "method": method, "loop": "its own" if kind == "decoder" else "shared"}
-                | {"compared": compared}
-                | {name: counter[name] for name in (*VERDICTS, "failed")}
-            )
-    table = pd.DataFrame(rows, columns=["run", "method", "loop", "compared", *VERDICTS, "failed"])
+        counts: Counter[tuple[str, bool, str]] = Counter()
+        if path.is_file():
+            for record in read_records(path):
+                if record.method != record.baseline:
+                    kind = "failed" if record.failure else record.lossless.verdict if record.lossless else ""
+                    counts[record.method.partition("[")[0], record.kind == "decoder", kind] += 1
+        elif (folder.path / MANIFEST).is_file() and folder.tables:
+            for method, each in folder.tables.lossless.items():
+                if not each.is_baseline:
+                    numbers = (each.identical, each.ties, each.different, each.failed)
+                    counts.update({(method, each.is_control, kind): n for kind, n in zip(KINDS, numbers, strict=True)})
+        for method, outside in dict.fromkeys(key[:2] for key in counts):
+            found = {kind: counts[method, outside, kind] for kind in KINDS}
+            about = {"run": folder.name, "method": method, "loop": "its own" if outside else "shared"}
+            rows.append(about | {"compared": sum(found.values()) - found["failed"]} | found)
+    table = pd.DataFrame(rows, columns=["run", "method", "loop", "compared", *KINDS])
     ours = table[table.loop == "shared"]
     return Audit(table, int(ours.compared.sum()), int(ours.identical.sum()), int(ours.tie.sum()), replays)
-
-
-def _printed_verdicts(folder: Folder) -> Iterator[dict[str, object]]:
-    """The same counts from table.csv, of a run whose records are not kept beside it."""
-    frame = folder.csv("table.csv")
-    if frame is None or "lossless" not in frame or not (folder.path / MANIFEST).is_file():
-        return
-    for row in frame[(frame.dataset == ALL) & (frame.protocol == "corrected")].itertuples():
-        if not (match := re.match(r"(control: )?(\d+)/(\d+)", str(row.lossless))):
-            continue
-        ties, different = (re.search(rf"(\d+) {word}", row.lossless) for word in ("tie", "DIFFERENT"))
-        yield {
-            "run": folder.name,
-            "method": row.method,
-            "loop": "its own" if match[1] else "shared",
-            "compared": int(match[3]),
-            "identical": int(match[2]),
-            "tie": int(ties[1]) if ties else 0,
-            "different": int(different[1]) if different else 0,
-            "failed": int(row.num_failures),
-        }
 
 
 class Point(NamedTuple):

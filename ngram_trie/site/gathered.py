@@ -14,6 +14,9 @@ from typing import Any
 
 import pandas as pd
 
+from ngram_trie.report import markup
+from ngram_trie.report.blocks import JSON, PUBLISHED, Block, Cell, Tables, read
+
 #: Longer data files are named, not shown: they are one row a question or a bin of a figure.
 MOST_ROWS = 130
 PAPER, LOCAL = "paper", "local"
@@ -62,63 +65,20 @@ class Table:
     warning: str = ""
 
 
-_MARKS = {"": 0, "**": 1, "*": 2}
-_NUMBER = r"(\*{0,2})(-?\d+(?:\.\d+)?(?:[x%])?)\1"
-_CELL = re.compile(rf"^{_NUMBER}(?: (\[[^\]]+\]))?(?: \((\*{{0,2}})(-?\d+(?:\.\d+)?)\4\))?$")
+def block_table(block: Block, file: str, group: str = "", warning: str = "") -> Table:
+    """A block of a table.json."""
 
+    def entry(cell: Cell) -> Entry:
+        value, interval, accept = (part.strip("()") for part in markup.parts(cell, block))
+        return Entry(value, interval, accept, cell.value_rank, cell.accept_rank, cell.value)
 
-def entry(text: str) -> Entry:
-    """A cell of a table in Markdown, as `ngram_trie.report.markup` writes it."""
-    text = text.strip()
-    match = _CELL.match(text)
-    if not match:
-        return Entry(text)
-    mark, value, interval, accept_mark, accept = match.groups()
-    key = float(value.rstrip("x%"))
-    return Entry(value, interval or "", accept or "", _MARKS[mark], _MARKS[accept_mark or ""], key)
+    rows = [[_row_name(label), *map(entry, row)] for label, row in block.rows.items()]
+    return Table(block.title, [block.corner, *block.columns], rows, file, markup.notes(block), group, warning)
 
 
 def _row_name(text: str) -> Entry:
     """What a row is of; a size, such as n, sorts as the number it is."""
     return Entry(text, key=float(text)) if re.fullmatch(r"\d+(\.\d+)?", text) else Entry(text)
-
-
-def read_markdown(path: Path, file: str) -> list[Table]:
-    """The tables of a table.md: headings of two levels, tables, and the notes below each."""
-    tables: list[Table] = []
-    group = title = ""
-    warning: list[str] = []
-    rows: list[list[str]] = []
-    notes: list[str] = []
-
-    def close() -> None:
-        nonlocal rows, notes
-        if rows:
-            header, _, *body = rows
-            entries = [[_row_name(line[0]), *map(entry, line[1:])] for line in body]
-            tables.append(Table(title or group, header, entries, file, tuple(notes), group, " ".join(warning)))
-        rows, notes = [], []
-
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if line.startswith("#"):
-            close()
-            level, _, text = line.partition(" ")
-            if len(level) == 2:
-                group, title, warning = text, "", []
-            else:
-                title = text
-        elif line.startswith("|"):
-            if notes:
-                close()
-            rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
-        elif line.strip():
-            target = notes if rows else warning
-            if target and not (target[-1].endswith("  ") or rows == []):
-                target[-1] += " " + line  # a wrapped line of the same note
-            else:
-                target.append(line)
-    close()
-    return tables
 
 
 def number_entry(value: Any, decimals: int | None = None) -> Entry:
@@ -229,15 +189,24 @@ class Folder:
     def file(self, name: str) -> str:
         return f"{self.name}/{name}"
 
+    @cached_property
+    def tables(self) -> Tables | None:
+        """The blocks of table.json, None where there is none."""
+        path = self.path / JSON
+        return read(path) if path.is_file() else None
+
     def laid_out(self) -> list[Table]:
-        """The tables of table.md."""
-        path = self.path / "table.md"
-        return read_markdown(path, self.file("table.md")) if path.is_file() else []
+        """Those blocks as they are shown."""
+        return [
+            block_table(block, self.file(JSON), heading, self.tables.warning if heading == PUBLISHED else "")
+            for heading, group in (self.tables.groups() if self.tables else ())
+            for block in group
+        ]
 
     def data(self) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Name and rows of every data file but the one that table.md lays out."""
+        """Name and rows of every data file but the one that table.json lays out."""
         for path in sorted(self.path.glob("*.csv")):
-            if path.name == "table.csv" and (self.path / "table.md").is_file():
+            if path.name == "table.csv" and (self.path / JSON).is_file():
                 continue
             frame = self.csv(path.name)
             if frame is not None:
@@ -303,7 +272,7 @@ class Results:
         names = {
             str(path.parent.relative_to(self.root))
             for path in self._paths()
-            if (path.suffix in kinds and path.parent != self.root) or path.name in (MANIFEST, "table.md")
+            if (path.suffix in kinds and path.parent != self.root) or path.name in (MANIFEST, JSON)
         }
         manifests = {name: self._manifest_of(name) for name in sorted(names - {PAPER, "."})}
         models = {

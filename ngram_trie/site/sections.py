@@ -14,14 +14,13 @@ from markupsafe import Markup
 from omegaconf import OmegaConf
 
 from ngram_trie.files import CONFIGS
+from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
 from ngram_trie.site.checks import verdicts
 from ngram_trie.site.claims import OURS, RELEASED, TASKS
 from ngram_trie.site.gathered import MOST_ROWS, OTHER, Folder, Results, Table, frame_table
 from ngram_trie.site.render import picture
 from ngram_trie.site.words import CAPTIONS, COVERAGE, HIDDEN, OPEN, SECTIONS, TITLES, Section
-
-PUBLISHED = "The paper's own numbers"
 
 
 def command(section: Section, folder: Folder) -> str:
@@ -90,7 +89,7 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
             case = folder.path / "case_study.html"
             tables = _without_repeats(folder.laid_out())
             # What a sweep or a Table 4 says is laid out again below it, beside the paper's.
-            split = folder is own[0] and any((other.path / "table.md").is_file() for other in own[1:])
+            split = folder is own[0] and any((other.path / JSON).is_file() for other in own[1:])
             shown.append({
                 "name": folder.name,
                 "provenance": provenance(section, folder),

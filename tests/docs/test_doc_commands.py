@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from support.doc_commands import Command, commands, lines_of
 
-from ngram_trie.cli import doctor, shell
+from ngram_trie.cli import app, doctor, hydra_app
 from ngram_trie.files import PROJECT
 from scripts import reproduce_paper
 
@@ -37,7 +38,7 @@ class Reached(Exception):
 
 @contextlib.contextmanager
 def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Command lines end behind their checks: argparse's once everything is parsed, Hydra's where Hydra would start."""
+    """Command lines end behind their checks: once everything is parsed, Hydra's where Hydra would start."""
     parse = argparse.ArgumentParser.parse_known_args
 
     def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> object:
@@ -51,7 +52,9 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
     with monkeypatch.context() as patch:
         patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
-        patch.setattr(shell.hydra, "main", reached)
+        patch.setattr(hydra_app.hydra, "main", reached)
+        parsed = app.parsed
+        patch.setattr(app, "parsed", lambda *args: reached(parsed(*args)))
         patch.setattr(reproduce_paper, "describe", reached)  # of a plan that is made
         patch.setattr(reproduce_paper, "fetch", reached)
         yield
@@ -61,6 +64,8 @@ def call(command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
     """Call a script of the project as the shell would, in this process."""
     script = importlib.import_module(command.module)
     monkeypatch.setattr(sys, "argv", [command.module, *(command.arguments if arguments is None else arguments)])
+    if not hasattr(script, "cli") and "arguments" not in inspect.signature(script.main).parameters:
+        return int(app.invoke(script.main, sys.argv[1:], prog=f"python -m {command.module}") or 0)
     entry: Callable[[], object] = getattr(script, "cli", None) or script.main
     return int(entry() or 0)  # type: ignore[call-overload]
 
@@ -138,9 +143,9 @@ def test_a_script_has_help_with_examples_that_are_right(
     with contextlib.suppress(SystemExit):
         call(command, monkeypatch)
     printed = capsys.readouterr().out
-    assert "usage: " in printed and "error:" not in printed
+    assert "usage: " in printed.lower() and "error:" not in printed
     # what stands behind two spaces says what the example is for
-    examples = re.findall(rf"^  (python -m scripts\.{name}(?: \S+)*)", printed, re.MULTILINE)
+    examples = re.findall(rf"^ +(python -m scripts\.{name}(?: \S+)*)", printed, re.MULTILINE)
     assert examples or f"make {name.replace('_', '-')}" in printed
     for example in examples:
         check_python(Command("help", example), monkeypatch)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie.cli import overrides, shell
+from ngram_trie.cli import hydra_app, overrides
 from ngram_trie.config import ConfigError, choices
 from ngram_trie.files import CONFIGS
 from scripts import run
@@ -82,9 +82,9 @@ def test_groups_of_ones_own_stand_beside_the_projects(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "primary"), [("run", "config"), ("retrieve", "retrieval")])
 def test_help_has_a_line_for_every_choice(name: str, primary: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    text = shell.help_text(name, "Does things.\n\n  python -m scripts.x", primary)
+    text = hydra_app.help_text(f"python -m scripts.{name}", "Does things.\n\n  python -m scripts.x", primary)
     lines = text.splitlines()
-    defaults = shell.group_defaults(primary)
+    defaults = hydra_app.group_defaults(primary)
     for group, (default, _) in defaults.items():
         assert any(line.startswith(f"{group}=NAME: ") and line.endswith(f"(default: {default})") for line in lines)
         for member, file in choices()[group].items():
@@ -99,7 +99,7 @@ def test_help_has_a_line_for_every_choice(name: str, primary: str, monkeypatch: 
 
 
 def test_help_for_a_choice_has_its_settings_and_what_they_mean(capsys: pytest.CaptureFixture[str]) -> None:
-    text = shell.help_text("run", "", "config", ["method=blend", "method.escape=2.0"])
+    text = hydra_app.help_text("run", "", "config", ["method=blend", "method.escape=2.0"])
     assert "method=blend: A blend of all orders of the text so far" in text
     assert "  num_draft: 32" in text and "escape, max_order, num_frequent" in text
     assert "    escape: 2.0" in text and "dataset=NAME" not in text
@@ -116,8 +116,8 @@ def test_help_for_a_choice_has_its_settings_and_what_they_mean(capsys: pytest.Ca
     ],
 )
 def test_flags_may_stand_anywhere(line: str, flags: list[str]) -> None:
-    options = shell.hydra_options(line.split())
-    assert shell.flags_of(options) == flags
+    options = hydra_app.hydra_options(line.split())
+    assert hydra_app.flags_of(options) == flags
     assert options.overrides == [word for word in line.split() if "=" in word or word.startswith("~")]
 
 
@@ -136,55 +136,3 @@ def test_the_command_line_ends_with_the_line(
     with pytest.raises(SystemExit) as error:
         run.cli()
     assert str(error.value).startswith("error: ") and message in str(error.value)
-
-
-def test_interrupts_and_errors_have_their_status(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended, shell.one_line_errors("nothing was written"):
-        raise KeyboardInterrupt
-    assert ended.value.code == 130 and capsys.readouterr().err == "interrupted; nothing was written\n"
-    with pytest.raises(SystemExit, match=r"^error: n=1: too small$"), shell.one_line_errors():
-        raise ValueError("n=1: too small")
-    with pytest.raises(SystemExit, match=r"^error: odd$"), shell.one_line_errors(also=(RuntimeError,)):
-        raise RuntimeError("odd")
-    with pytest.raises(RuntimeError), shell.one_line_errors():
-        raise RuntimeError("a bug keeps its traceback")
-
-
-def parser() -> shell.Parser:
-    made = shell.Parser("Does a thing.\n\n  python -m scripts.thing FILE\n\nMore about it.")
-    made.add_argument("file", metavar="FILE", help="to read")
-    made.add_argument(
-        "--model", type=shell.name_of("model"), default="embedded", metavar="NAME", help="of configs/model"
-    )
-    made.add_argument("--kind", type=shell.one_of(["short", "long"]), metavar="KIND", help="which")
-    made.add_argument("--count", type=shell.positive, default=3, metavar="N", help="how many")
-    made.add_argument("--plan", action="store_true", help="only say")
-    return made
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["x", "--modle", "embedded"], "--modle: no such option; did you mean --model?"),
-        (["x", "--model", "embeded"], "--model=embeded: did you mean embedded"),
-        (["x", "--kind", "lnog"], "--kind=lnog: did you mean long? There are: short, long"),
-        (["x", "--count", "0"], "--count=0: must be an integer of at least 1"),
-        (["x", "--count"], "--count: expected one argument"),
-        (["x", "y"], "y: one argument too many"),
-        ([], "the following arguments are required: FILE"),
-    ],
-)
-def test_wrong_options_get_one_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(SystemExit) as error:
-        parser().parse_args(arguments)
-    assert str(error.value).startswith(f"error: {message}")
-
-
-def test_help_shows_defaults_and_examples() -> None:
-    text = parser().format_help()
-    assert "of configs/model (default: embedded)" in text and "how many (default: 3)" in text
-    assert "(default: None)" not in text and "(default: False)" not in text
-    assert text.index("Does a thing.") < text.index("  --count") < text.index("python -m scripts.thing FILE")
-    assert vars(parser().parse_args(["x"])) == {
-        "file": "x", "model": "embedded", "kind": None, "count": 3, "plan": False
-    }  # fmt: skip

@@ -1,0 +1,149 @@
+"""Command lines by typer: wrong options with the nearest ones, errors in one line, and how an interrupt ends."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.exceptions import TyperException
+
+from ngram_trie.config import choices, near
+from ngram_trie.files import relative
+
+RESUMES = "the same command resumes the work"
+
+
+@contextlib.contextmanager
+def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
+    """End the process with one line instead of a traceback: status 1 for an error, 130 for an interrupt.
+
+    Args:
+        interrupted: what an interrupt leaves behind, in words.
+        also: kinds of errors whose message suffices, beside ValueError and OSError.
+    """
+    known: tuple[type[BaseException], ...] = (ValueError, OSError, *also)
+    try:
+        yield
+    except known as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print(f"interrupted; {interrupted}", file=sys.stderr)
+        sys.exit(130)
+
+
+def run(
+    main: Callable[..., Any], interrupted: str = RESUMES, also: tuple[type[BaseException], ...] = (), prog: str = ""
+) -> None:
+    """Run a function as a command line: its parameters are the arguments and options, its docstring is the help.
+
+    Args:
+        main: the function. An option without its negative is declared as `typer.Option("--local")`.
+        interrupted, also: as in `one_line_errors`.
+        prog: what the command is called; by default as it was started.
+    """
+    invoke(main, sys.argv[1:], interrupted, also, prog)
+
+
+def invoke(
+    main: Callable[..., Any],
+    arguments: Sequence[str],
+    interrupted: str = RESUMES,
+    also: tuple[type[BaseException], ...] = (),
+    prog: str = "",
+) -> Any:
+    """As `run`, with the arguments given; returns what `main` returns.
+
+    Raises:
+        SystemExit: a wrong argument or a known error, with the line `error: ...`; an interrupt, with status 130.
+    """
+
+    @functools.wraps(main)
+    def guarded(*args: Any, **options: Any) -> Any:
+        with one_line_errors(interrupted, also):
+            return main(*args, **options)
+
+    try:
+        with parsed(guarded, arguments, prog) as context:
+            return context.command.invoke(context)
+    except typer.Exit as end:  # --help
+        sys.exit(end.exit_code)
+
+
+def parse(main: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """What `main` would be called with.
+
+    Raises:
+        SystemExit: a wrong argument, with the line `error: ...`.
+    """
+    return dict(parsed(main, arguments).params)
+
+
+def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -> Any:
+    """The command line as the context in which the command is called.
+
+    Raises:
+        SystemExit: a wrong argument, with the line `error: ...`.
+    """
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    app.command(help=_help(main.__doc__ or ""), context_settings=settings)(main)
+    command: Any = typer.main.get_command(app)
+    for param in command.params:
+        if isinstance(param.default, Path) and param.default.is_absolute():
+            param.show_default = relative(str(param.default))
+    try:
+        return command.make_context(prog or started_as(), list(arguments))
+    except TyperException as error:
+        sys.exit(f"error: {_line(error, command)}")
+
+
+def name_in(group: str) -> Callable[[Any], Any]:
+    """A `callback` for an option or argument: its value, or each of its values, is a name in configs/GROUP."""
+    return one_of(lambda: list(choices()[group]))
+
+
+def one_of(known: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[Any], Any]:
+    """A `callback` for an option or argument: its value, or each of its values, is one of some names."""
+
+    def check(value: Any) -> Any:
+        names = known() if callable(known) else known
+        for name in [value] if isinstance(value, str) else value or ():
+            if name not in names:
+                raise typer.BadParameter(f"{name}: {near(name, names)}")
+        return value
+
+    return check
+
+
+def _help(text: str) -> str:
+    """The text with its indented blocks, which are commands, kept as they are written."""
+    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", inspect.cleandoc(text))
+
+
+def started_as() -> str:
+    """The command as it was started."""
+    spec = sys.modules["__main__"].__spec__
+    return f"python -m {spec.name}" if spec else Path(sys.argv[0]).name
+
+
+def _line(error: Any, command: Any) -> str:
+    """A wrong command line in one line: the option, what is wrong with it, and what is allowed."""
+    message = " ".join(error.format_message().split())
+    if hasattr(error, "possibilities"):
+        options = [name for param in command.params for name in param.opts if name.startswith("--")]
+        return f"{error.option_name}: no such option; {near(error.option_name, options)}"
+    if found := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", message):
+        return f"{found[1]}: one argument too many"
+    if (param := getattr(error, "param", None)) is None:
+        return message.replace("Option '", "").replace("' requires an argument", ": give a value")
+    name = next((option for option in param.opts if option.startswith("--")), param.metavar or param.name.upper())
+    if wrong := re.match(r"Value error, '(.*)' is not one of", error.message):
+        return f"{name}: {wrong[1]}: {near(wrong[1], [str(choice) for choice in param.type_descriptor.choices])}"
+    return f"{name}: {error.message.replace('Input should be', 'must be') or 'must be given'}"

@@ -1,0 +1,192 @@
+"""How many drafts of the n-gram predictor are accepted: the chapter's formula beside recorded answers.
+
+A drafted token is *offered* where all drafts before it in its step were accepted and the answer goes on; alpha is the
+share of the offered tokens that are accepted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
+from ngram_trie.engines.provenance import cpu_name, make_manifest
+from ngram_trie.engines.replay import replay
+from ngram_trie.engines.traces import Trace, file_hash
+from ngram_trie.metrics import ALL, ratio_of
+from ngram_trie.report import markup
+from ngram_trie.report.blocks import Block, Cell, Tables
+from ngram_trie.report.derive import save_csv
+from ngram_trie.report.figures import line_figure, save_figure
+from ngram_trie.tree import DraftTree
+
+#: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").
+PRINTED = {0.5: 0.94, 0.7: 2.05, 0.9: 3.28}
+PRINTED_DRAFT = 4
+MOST_LINES = 6
+
+
+class Step(NamedTuple):
+    """One step: tokens drafted, of which so many offered and so many accepted."""
+
+    dataset: str
+    drafted: int
+    offered: int
+    accepted: int
+
+
+class Recorder(NgramPredictor):
+    """The predictor, with the draft of every step in `drafts`."""
+
+    drafts: list[list[int]]
+
+    def propose(self, budget: int) -> DraftTree:
+        tree = super().propose(budget)
+        self.drafts.append(tree.tokens[1:].tolist())
+        return tree
+
+
+def steps(trace: Trace, drafter: Recorder) -> Iterator[Step]:
+    """The steps in which `drafter` would have given a recorded answer."""
+    drafter.drafts = []
+    lengths = replay(drafter, trace).accept_lengths
+    position = 1  # behind the token that prefill gave
+    for draft, length in zip(drafter.drafts, lengths, strict=True):
+        # What would have followed the end of the answer is not known, so drafts behind it are not offered.
+        answer = trace.output_ids[position : position + len(draft)]
+        accepted = 0
+        while accepted < len(answer) and answer[accepted] == draft[accepted]:
+            accepted += 1
+        yield Step(trace.prompt.dataset, len(draft), min(accepted + 1, len(answer)), accepted)
+        position += length
+
+
+def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
+    """One row for each data set and one for all.
+
+    Columns:
+        num_steps: verification steps.
+        no_draft: share of the steps in which nothing was drafted.
+        drafted: mean tokens drafted, over the steps that draft.
+        alpha: share accepted of the tokens offered.
+        formula: what the formula expects to be accepted at that alpha and D = `num_draft`.
+        accepted: measured mean tokens accepted, over the steps that draft.
+        accept_length: mean tokens emitted by a step, over all steps: accepted ones and the one that the target adds.
+
+    Args:
+        frame: `Step`s.
+    """
+    rows = []
+    for dataset, part in _groups(frame):
+        drafts = part[part.drafted > 0]
+        alpha = ratio_of(drafts.accepted.sum(), drafts.offered.sum())
+        rows.append({
+            "dataset": dataset,
+            "num_steps": len(part),
+            "no_draft": 1 - len(drafts) / len(part),
+            "drafted": drafts.drafted.mean(),
+            "alpha": alpha,
+            "formula": expected_accepted(alpha, num_draft) if math.isfinite(alpha) else math.nan,
+            "accepted": drafts.accepted.mean(),
+            "accept_length": 1 + part.accepted.mean(),
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def position_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
+    """Rows `dataset, position, acceptance, offered`: of the drafts at each place, from 1, how many were offered and
+    which share of those was accepted; nan where none was.
+    """
+    rows = []
+    for dataset, part in _groups(frame):
+        for position in range(1, num_draft + 1):
+            offered, accepted = int((part.offered >= position).sum()), int((part.accepted >= position).sum())
+            rows.append((dataset, position, ratio_of(accepted, offered), offered))
+    return pd.DataFrame(rows, columns=["dataset", "position", "acceptance", "offered"])
+
+
+def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    yield from frame.groupby("dataset", sort=False)
+    yield ALL, frame
+
+
+def chapter_table() -> pd.DataFrame:
+    """Rows for the chapter's own alphas: what it prints, its formula as it stands, and the expectation.
+
+    As it stands the first sum runs to k = D and the case "all accepted" is counted twice.
+    """
+    rows = []
+    for alpha, printed in PRINTED.items():
+        exact = expected_accepted(alpha, PRINTED_DRAFT)
+        twice = PRINTED_DRAFT * alpha**PRINTED_DRAFT * (1 - alpha)
+        rows.append({"alpha": alpha, "chapter prints": printed, "formula as it stands": exact + twice, "exact": exact})
+    return pd.DataFrame(rows)
+
+
+def tables(table: pd.DataFrame, positions: pd.DataFrame, num_draft: int, source: str) -> Tables:
+    """The blocks of table.md: measured acceptance, and the chapter's own numbers.
+
+    Args:
+        table, positions: of `acceptance_table` and `position_table`.
+    """
+    wide = positions.pivot(index="dataset", columns="position", values="acceptance").loc[list(table.dataset)]
+    about = [
+        "no_draft: share of the steps without a draft. drafted, accepted: means over the steps with one. alpha: share "
+        "accepted of the tokens offered; a token is offered where all before it were accepted. formula: the exact "
+        "expectation at that alpha. accept_length: tokens a step emits, over all steps."
+    ]
+    exact = [
+        "Exact: sum of alpha^k for k from 1 to D. The chapter's formula lets its first sum run to D and then adds "
+        "D alpha^D, which counts that case twice. The values printed for 0.7 and 0.9 follow from neither."
+    ]
+    title = f"n-gram predictor on {source}, D = {num_draft}"
+    return Tables(
+        [
+            _block(title, table.set_index("dataset"), about),
+            _block(f"{title}: accepted of those offered, by place in the draft", wide, []),
+        ],
+        published=[_block(f"Expected accepted tokens, D = {PRINTED_DRAFT}", chapter_table().set_index("alpha"), exact)],
+        warning="Printed in the chapter on the n-gram predictor, and computed by its formula.",
+    )
+
+
+def _block(title: str, frame: pd.DataFrame, notes: list[str]) -> Block:
+    columns = [frame[name].tolist() for name in frame]
+    rows = {str(name): [Cell(value) for value in row] for name, *row in zip(frame.index, *columns, strict=True)}
+    return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=3)
+
+
+def most_steps(table: pd.DataFrame) -> list[str]:
+    """The data sets with the most steps, and "all": as many as a figure can show, in the order of the table."""
+    kept = table[table.dataset != ALL].num_steps.nlargest(MOST_LINES - 1).index
+    return [name for index, name in table.dataset.items() if index in kept or name == ALL]
+
+
+def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -> str:
+    """Replay the predictor over recorded answers and write tables, positions.csv, acceptance.png and manifest.json to
+    `output`; returns the tables as text.
+
+    Raises:
+        ValueError: no answers.
+    """
+    drafter = Recorder(num_draft=num_draft)
+    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
+    config = {"method": {"name": "predictor", **settings}, "traces": source.name}
+    manifest = make_manifest(config, "replay", file_hash(source), cpu_name(), 1)
+    frame = pd.DataFrame([step for trace in traces for step in steps(trace, drafter)], columns=Step._fields)
+    if frame.empty:
+        raise ValueError(f"{source} holds no answers to replay")
+    table, positions = acceptance_table(frame, num_draft), position_table(frame, num_draft)
+    text = markup.write(output, table, tables(table, positions, num_draft, source.name))
+    save_csv(positions, output / "positions.csv")
+    shown = positions[positions.dataset.isin(most_steps(table))].dropna()
+    if not shown.empty:
+        figure = line_figure(shown, "position", "acceptance", "accepted of the tokens offered", log2=False)
+        save_figure(figure, output / "acceptance.png")
+    manifest.write(output / "manifest.json")
+    return text
