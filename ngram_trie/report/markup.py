@@ -58,20 +58,9 @@ def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
     return "\n".join(lines)
 
 
-<<<<<<< HEAD
-def _parts(cell: Cell, block: Block, cells: Sequence[str]) -> Iterator[str]:
-    if "value" in cells:
-        yield _value(cell, _MARKDOWN, block)
-    if "interval" in cells:
-        yield _interval(cell)
-    if "accept_length" in cells:
-        accept = _accept(cell, _MARKDOWN)
-        yield accept.strip("()") if list(cells) == ["accept_length"] else accept
-=======
 def parts(cell: Cell, block: Block, marks: Sequence[str] = _PLAIN) -> tuple[str, str, str]:
     """The texts of CELLS, empty where they are not known; a value that is not known is "-"."""
     return _value(cell, marks, block), _interval(cell), _accept(cell, marks)
->>>>>>> report
 
 
 def markdown(tables: Tables) -> str:
