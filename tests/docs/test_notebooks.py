@@ -8,9 +8,7 @@ from nbclient import NotebookClient
 
 from ngram_trie.files import PROJECT
 
-NOTEBOOKS = {
-    path.stem: nbformat.read(path, as_version=4) for path in sorted((PROJECT / "notebooks").glob("*.ipynb"))
-}
+NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted((PROJECT / "notebooks").glob("*.ipynb"))}
 
 
 def test_all_four_are_there() -> None:
