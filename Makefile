@@ -108,8 +108,9 @@ calibrate: setup ## What a step costs on this machine; then predicted beside mea
 	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
-notebooks: setup ## Run the notebooks over results/ and keep their outputs
-	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
+notebooks: setup ## Run the notebooks over results/, into results/local/notebooks
+	@mkdir -p results/local/notebooks
+	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --output='../results/local/notebooks/{notebook_name}' notebooks/*.ipynb
 
 report: setup ## All of results/ on one page, results/report.html; ARGS=--local takes results/local in, too
 	$(RUN) -m scripts.report $(ARGS)

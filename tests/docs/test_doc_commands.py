@@ -28,7 +28,7 @@ TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 
 
 def of_class(name: str) -> list[pytest.param]:
-    """The commands of a class; tests/test_docs_pages.py has those that need the files of their page."""
+    """The commands of a class; tests/docs/test_docs_pages.py has those that need the files of their page."""
     return [pytest.param(c, id=f"{c.page}:{c.text}") for c in COMMANDS if c.classify() == name and not c.is_example]
 
 
