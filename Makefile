@@ -22,7 +22,7 @@ MODELS ?=
 ARGS   ?=
 # of recorded answers
 CATEGORIES ?= [summarization,rag]
-PAPER   = $(RUN) -m scripts.reproduce_paper --table $(1) $(if $(MODELS),--models $(MODELS)) $(ARGS)
+PAPER   = $(RUN) -m scripts.reproduce_paper --table $(1) $(MODELS:%=--models %) $(ARGS)
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
 # gigabytes larger.
 TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)

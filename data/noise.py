@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
-from ngram_trie.config import Kind, NoiseSettings
 from ngram_trie.data.prompts import Question
+from ngram_trie.schemas import Kind, NoiseSettings
 
 #: Unrelated English, about 100 words, for every question the same.
 PARAGRAPH = (

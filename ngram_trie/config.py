@@ -4,50 +4,27 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Literal, get_args
+from typing import Any, TypeVar
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
+from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.files import CONFIGS, PROJECT, relative
+from ngram_trie.files import CONFIGS, PROJECT, place, relative
+from ngram_trie.schemas import NoiseSettings, Run
 
-OmegaConf.register_new_resolver("project", lambda path: str(PROJECT / path), replace=True)
+OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
+
+
+T = TypeVar("T")
 
 
 class ConfigError(ValueError):
     """The configuration is wrong; the message is one line that says what and what to do."""
-
-
-Kind = Literal["paragraph", "passages"]
-
-
-@dataclass(frozen=True)
-class NoiseSettings:
-    """How contexts are made noisy: `noise=` of a run.
-
-    Attributes:
-        kinds: "paragraph", unrelated text behind what tries are built from, as in the paper's released code;
-            "passages", unrelated passages in the context.
-        share: of a context with "passages", how much is noise; at least 0, below 1.
-        seed: which passages, and where they go.
-
-    Raises:
-        ValueError: a value that is not allowed.
-    """
-
-    kinds: Sequence[Kind]
-    share: float = 0.3
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if unknown := [kind for kind in self.kinds if kind not in get_args(Kind)]:
-            raise ValueError(f"noise.kinds: {unknown[0]!r} is none of {', '.join(get_args(Kind))}")
-        if not isinstance(self.share, int | float) or not 0 <= self.share < 1:
-            raise ValueError(f"noise.share={self.share!r}: must be a number of at least 0 and below 1")
 
 
 def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
@@ -56,32 +33,6 @@ def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
     for file in sorted(path for folder in folders for path in folder.glob("*/*.yaml")):
         groups.setdefault(file.parent.name, {})[file.stem] = file
     return groups
-
-
-def check_names(overrides: Sequence[str], folders: Sequence[Path] = (CONFIGS,)) -> None:
-    """Check the `group=name` overrides of a command line against what exists, before Hydra composes.
-
-    Raises:
-        ConfigError: an unknown name, with the nearest ones and the list; or `method` or `dataset` beside an experiment,
-            which has its own.
-    """
-    keys = {override.partition("=")[0].partition(".")[0] for override in overrides}
-    groups = choices(folders)
-    for override in overrides:
-        key, _, value = override.lstrip("+~").partition("=")
-        group = key.partition("@")[0].strip("/")
-        if group in groups and "(" not in value:
-            for name in filter(None, value.split(",")):
-                if name not in ("null", *groups[group]):
-                    raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
-                if group == "experiment" and name != "null":
-                    text = groups[group][name].read_text(encoding="utf-8")
-                    for single in keys & {"method", "dataset"}:
-                        if f"@{single}s." in text:
-                            raise ConfigError(
-                                f"{single}: experiment {name} has its own {single}s; "
-                                f"change them by {single}s.NAME.FIELD=VALUE"
-                            )
 
 
 def near(name: str, known: Sequence[str]) -> str:
@@ -164,56 +115,45 @@ def noise_settings(config: DictConfig) -> NoiseSettings | None:
     Raises:
         ConfigError: an unknown field or a wrong value.
     """
-    if not config.noise:
-        return None
-    try:
-        return NoiseSettings(**config.noise)
-    except TypeError:
-        known = [field.name for field in fields(NoiseSettings)]
-        raise ConfigError(f"noise={config.noise}: give {', '.join(known)}, the first at least") from None
+    return validated(NoiseSettings, config.noise, "noise") if config.noise else None
 
 
 def check_values(config: DictConfig) -> None:
-    """Check the fields that no class of their own checks.
+    """Check a run's configuration against its schema.
 
     Raises:
         ConfigError: field, value and what is allowed.
     """
-    optional = ("engine.num_threads", "engine.num_jobs", "model.context_limit")
-    for field in ("measure.repeats", "measure.max_new_tokens", "engine.max_draft", *optional):
-        value = OmegaConf.select(config, field)
-        if not (value is None and field in optional) and (type(value) is not int or value < 1):
-            raise ConfigError(f"{field}={value}: must be an integer of at least 1")
-    unused = ("engine.verify", "engine.backend")  # of a replay
-    for field, allowed in (
-        ("model.dtype", ("float32", "bfloat16", "float16")),
-        ("model.attention", ("sdpa", "eager")),
-        ("measure.truncation", ("fail", "end", "middle")),
-        ("engine.name", ("live", "replay", "forced")),
-        ("engine.verify", ("tree", "rows")),
-        ("engine.backend", ("auto", "stock", "static")),
-        ("model.weights", ("pretrained", "random")),
-        ("force", (True, False)),
-    ):
-        value = OmegaConf.select(config, field)
-        if value not in allowed and not (field in unused and config.engine.name == "replay"):
-            raise ConfigError(f"{field}={value}: must be one of {', '.join(map(str, allowed))}")
-    if config.engine.name != "replay" and config.engine.verify == "rows" and config.engine.backend == "static":
-        raise ConfigError("engine.backend=static verifies trees; engine.verify=rows needs engine.backend=stock or auto")
-    if config.engine.name != "live" and not config.engine.traces:
-        raise ConfigError(
-            "engine.traces: give a file of recorded answers; a live run writes traces.jsonl to its folder"
-        )
-    for field, what in (
-        ("methods", "experiments fill it; one alone is method=NAME"),
-        ("datasets", "experiments fill it; one alone is dataset=NAME"),
-        ("grid", "lists of values by field: 'grid={n: [8, 13]}'"),
-        ("noise", "'noise={kinds: [paragraph, passages], share: 0.3}'"),
-    ):
-        if not isinstance(config[field] or {}, Mapping | DictConfig):
-            raise ConfigError(f"{field}={config[field]}: {what}")
-    if config.grid and config.methods:
-        raise ConfigError("grid: it varies the one method; an experiment with methods of its own has none")
+    validated(Run, config)
+
+
+def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
+    """The configuration as its schema reads it.
+
+    Args:
+        where: the field that holds it; empty for all of a run's.
+
+    Raises:
+        ConfigError: the first wrong field, its value, and what is allowed.
+    """
+    try:
+        return TypeAdapter(schema).validate_python(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+    # behind `engine` stands which of its schemas was taken
+    parts = [str(part) for part in first["loc"] if part not in ("live", "replay", "forced")]
+    field = ".".join(filter(None, [where, *parts]))
+    if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        owner = field.rpartition(".")[0]
+        there = NoiseSettings.__dataclass_fields__ if owner == "noise" else OmegaConf.select(config, owner or "")
+        names = near(parts[-1], [name for name in there if name != parts[-1]])
+        raise ConfigError(f"{field}: no such setting; {names.replace('no such name. There', 'there')}")
+    what = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    what = re.sub(r" or (an )?instance of \w+", "", what)
+    what = "must be given" if first["type"].startswith("missing") else what
+    given = first["input"]
+    value = "" if not parts or given is None or isinstance(given, Mapping) else f"={given}"
+    raise ConfigError(": ".join(filter(None, [f"{field}{value}", what])))
 
 
 def build(config: DictConfig | ListConfig, where: str) -> Any:

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PROJECT = Path(__file__).parents[1]
-CONFIGS = PROJECT / "configs"
-PAPER = PROJECT / "results" / "paper"
+_PACKAGE = Path(__file__).parent
+_IS_CHECKOUT = (_PACKAGE.parent / "pyproject.toml").is_file()
+#: What ships: configs/, data/ and the published numbers below results/. An installed package holds copies of them.
+RESOURCES = _PACKAGE.parent if _IS_CHECKOUT else _PACKAGE
+#: Where runs write, below results/local: the checkout, or for an installed package the current folder.
+PROJECT = _PACKAGE.parent if _IS_CHECKOUT else Path.cwd()
+CONFIGS = RESOURCES / "configs"
+PAPER = RESOURCES / "results" / "paper"
+
+
+def place(path: str) -> Path:
+    """Where a file of the project is: "results/local/..." is written by runs, everything else ships."""
+    return (PROJECT if Path(path).is_relative_to("results/local") else RESOURCES) / path
 
 
 def relative(value: Any) -> Any:
     """The same configuration with paths inside the project made relative to it."""
     if isinstance(value, dict):
         return {key: relative(part) for key, part in value.items()}
-    if isinstance(value, str) and value.startswith("/") and Path(value).is_relative_to(PROJECT):
-        return str(Path(value).relative_to(PROJECT))
+    if isinstance(value, str) and value.startswith("/"):
+        for root in (RESOURCES, PROJECT):
+            if Path(value).is_relative_to(root):
+                return str(Path(value).relative_to(root))
     return value
 
 
@@ -47,6 +62,24 @@ def fingerprint(path: str, revision: str | None = None) -> str:
                 content.seek(-(1 << 20), 2)
                 digest.update(content.read())
     return digest.hexdigest()[:16] if files else f"{path}@{revision or 'main'}"
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name to write under. When the block ends without an error, the file replaces `path`: a kill leaves the old file
+    or the new one, never half of one.
+    """
+    unfinished = path.with_name(f"{path.name}.tmp")
+    yield unfinished
+    with unfinished.open("rb+") as file:
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write text (UTF-8) or bytes to `path` by `replacing`."""
+    with replacing(path) as unfinished:
+        unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
 def drop_torn_line(path: Path) -> None:

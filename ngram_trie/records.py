@@ -13,11 +13,13 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TextIO
 
-from ngram_trie.decoding import PhaseSeconds
-from ngram_trie.files import content_hash, drop_torn_line
+from ngram_trie.decoding import GenerationResult, PhaseSeconds
+from ngram_trie.files import content_hash, drop_torn_line, write_atomically
 from ngram_trie.prompt import Prompt
 
 SCHEMA_VERSION = 2
+#: Which answer it is within a run: method, data set, question id, turn, repeat.
+RecordKey = tuple[str, str, str, int, int]
 
 
 @dataclass(frozen=True)
@@ -98,36 +100,21 @@ class PromptRecord:
             )
 
     @classmethod
-    def about(
-        cls,
-        prompt: Prompt,
-        *,
-        run: str,
-        method: str,
-        model: str,
-        repeat: int,
-        state: str,
-        kind: str,
-        baseline: str = "vanilla",
-    ) -> dict[str, Any]:
-        """The fields that say which answer it is."""
-        return {
-            "run": run,
-            "method": method,
-            "model": model,
-            "dataset": prompt.dataset,
-            "question_id": prompt.question_id,
-            "turn": prompt.turn,
-            "repeat": repeat,
-            "prompt_hash": content_hash(prompt.ids.tolist()),
-            "num_prompt_tokens": len(prompt.ids),
-            "state": state,
-            "kind": kind,
-            "baseline": baseline,
-        }
+    def of(cls, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
+        """The record of one result; `fields` are those that follow neither from the prompt nor from the result."""
+        outcome = {"failure": result} if isinstance(result, Failure) else vars(result)
+        return cls(
+            dataset=prompt.dataset,
+            question_id=prompt.question_id,
+            turn=prompt.turn,
+            prompt_hash=content_hash(prompt.ids.tolist()),
+            num_prompt_tokens=len(prompt.ids),
+            **outcome,
+            **fields,
+        )
 
     @property
-    def key(self) -> tuple[str, str, str, int, int]:
+    def key(self) -> RecordKey:
         """What makes a record unique within a run."""
         return (self.method, self.dataset, self.question_id, self.turn, self.repeat)
 
@@ -180,7 +167,7 @@ class RecordWriter:
     """
 
     def __init__(self, path: Path, run: str) -> None:
-        self.records: dict[tuple[str, str, str, int, int], PromptRecord] = {}
+        self.records: dict[RecordKey, PromptRecord] = {}
         if path.exists():
             self.records = {record.key: record for record in read_records(path)}
             if others := {record.run for record in self.records.values()} - {run}:
@@ -188,7 +175,7 @@ class RecordWriter:
             drop_torn_line(path)
         self._file: TextIO = path.open("a", encoding="utf-8")
 
-    def __contains__(self, key: tuple[str, str, str, int, int]) -> bool:
+    def __contains__(self, key: RecordKey) -> bool:
         return key in self.records
 
     def write(self, record: PromptRecord) -> None:
@@ -234,9 +221,7 @@ class RunManifest:
 
     def write(self, path: Path) -> None:
         """Write to `path`; a kill leaves the old file or the new one, never half of one."""
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
-        new.replace(path)
+        write_atomically(path, json.dumps(asdict(self), indent=1) + "\n")
 
     @classmethod
     def read(cls, path: Path) -> RunManifest:

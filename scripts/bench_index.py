@@ -188,7 +188,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import pandas
     import torch
 
-    from ngram_trie.engines.live import device_manifest
+    from ngram_trie.engines.provenance import device_manifest
     from ngram_trie.files import content_hash
     from ngram_trie.records import RunManifest
 

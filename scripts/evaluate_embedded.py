@@ -24,7 +24,8 @@ from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.prompts import build_prompt
 from ngram_trie.data.world import TASKS
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.engines.live import device_manifest, eos_ids
+from ngram_trie.engines.live import eos_ids
+from ngram_trie.engines.provenance import device_manifest
 from ngram_trie.files import PROJECT, content_hash, fingerprint
 from ngram_trie.targets.load import load_model, load_tokenizer
 from ngram_trie.targets.model import TargetModel

@@ -24,7 +24,6 @@ from time import perf_counter
 import hydra
 import numpy as np
 import pandas as pd
-import torch
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
@@ -33,6 +32,7 @@ from ngram_trie.baselines.ngrammys import MixedNgrams
 from ngram_trie.cli.shell import Parser, name_of, one_line_errors, positive
 from ngram_trie.engines import live as runner
 from ngram_trie.engines.live import BASELINE
+from ngram_trie.engines.provenance import device_manifest
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PAPER, PROJECT, content_hash, fingerprint
@@ -212,11 +212,11 @@ def figure4(folder: Path, traces_path: Path, tables_folder: Path, config: DictCo
 
 def make_manifest(name: str, settings: Mapping[str, object], config: DictConfig, prompts: Path | str) -> RunManifest:
     """The manifest of a part that is no run of `scripts.run`."""
-    return runner.device_manifest(
+    return device_manifest(
         {"ngrammys": name, **settings},
         fingerprint(config.model.path, config.model.revision),
         content_hash(prompts.read_text(encoding="utf-8") if isinstance(prompts, Path) else prompts),
-        torch.device(config.model.device),
+        config.model.device,
     )
 
 

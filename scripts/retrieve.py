@@ -29,8 +29,8 @@ from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker, order
-from ngram_trie.engines.live import device_manifest
-from ngram_trie.files import content_hash, drop_torn_line
+from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.files import content_hash, drop_torn_line, replacing
 from ngram_trie.records import RunManifest
 from scripts.build_index import folder_of, parts_of
 
@@ -51,7 +51,7 @@ def search_all(path: Path, searchers: dict[str, Any], queries: np.ndarray, top: 
         for name, searcher in searchers.items():
             print(f"search: {name}, {len(queries)} questions", flush=True)
             found[name] = searcher.search(queries, top)[1]
-        with vectors.replacing(path) as unfinished, unfinished.open("wb") as file:
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, **found)
     with np.load(path, allow_pickle=False) as found:
         return dict(found)

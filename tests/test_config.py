@@ -70,14 +70,6 @@ def test_a_wrong_value_is_named_before_any_weights_load(override: str, field: st
         configuration.build(composed(override).method, "method ngram_trie")
 
 
-def test_an_unknown_name_gets_its_neighbours_and_the_list() -> None:
-    with pytest.raises(configuration.ConfigError) as error:
-        configuration.check_names(["dataset=rag", "method=ngram_tri"])
-    message = str(error.value)
-    assert "method=ngram_tri" in message and "did you mean ngram_trie" in message and "vanilla" in message
-    configuration.check_names(["method=pld,ngram_trie", "method.n=3", "experiment=null", "-m", "output=x"])
-
-
 def test_experiments_open_with_their_launch_command() -> None:
     for path in (configuration.CONFIGS / "experiment").glob("*.yaml"):
         assert f"python -m scripts.run experiment={path.stem}" in path.read_text()

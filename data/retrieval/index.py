@@ -19,7 +19,8 @@ from faiss.contrib.exhaustive_search import knn_ground_truth
 from faiss.contrib.ivf_tools import add_preassigned
 from faiss.contrib.ondisk import merge_ondisk
 
-from ngram_trie.data.retrieval.vectors import VectorStore, claim, replacing
+from ngram_trie.data.retrieval.vectors import VectorStore, claim
+from ngram_trie.files import replacing
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ memory holds one chunk of texts at a time, and a build goes on at the first shar
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+
+from ngram_trie.files import replacing, write_atomically
 
 #: Rows read at a time: 1,024 dimensions in single precision are 17 MB; FAISS's distances to 64 x 256 codes 268 MB.
 BLOCK = 4_096
@@ -31,16 +31,6 @@ class PassageEncoder(Protocol):
     """What encodes: `data.retrieval.encoders.Encoder`, or anything like it."""
 
     def encode_passages(self, texts: list[str]) -> np.ndarray: ...
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name to write under, which becomes `path` when the block ends well: what has its own name is complete."""
-    unfinished = path.with_name(f"{path.name}.tmp")
-    yield unfinished
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
 
 
 def claim(folder: Path, header: Mapping[str, Any], remedy: str) -> None:
@@ -60,8 +50,7 @@ def claim(folder: Path, header: Mapping[str, Any], remedy: str) -> None:
             raise FileExistsError(f"{folder} was begun with other settings ({'; '.join(changed)}): {remedy}")
         return
     folder.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as unfinished:
-        unfinished.write_text(json.dumps(dict(header), indent=1) + "\n", encoding="utf-8")
+    write_atomically(path, json.dumps(dict(header), indent=1) + "\n")
 
 
 class VectorStore:

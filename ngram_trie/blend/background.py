@@ -22,6 +22,7 @@ import numpy as np
 from numba import njit
 
 from ngram_trie.blend.ppm import FloatArray, Numbers, blend_orders
+from ngram_trie.files import replacing
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.tree import IntArray
 
@@ -368,12 +369,10 @@ class AnswerStore:
         """Write the answers, a JSON line each, the oldest first, to `path`."""
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.partial")
-        with partial.open("w", encoding="utf-8") as file:
+        with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
             for ((dataset, question_id), turn), answer in self._answers.items():
                 row = {"dataset": dataset, "question_id": question_id, "turn": max(turn, 0)}
                 file.write(json.dumps(row | {"output_token_ids": answer.tolist()}, separators=(",", ":")) + "\n")
-        partial.replace(path)
 
     @classmethod
     def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:

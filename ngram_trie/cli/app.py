@@ -109,14 +109,14 @@ def name_in(group: str) -> Callable[[Any], Any]:
     return one_of(lambda: list(choices()[group]))
 
 
-def one_of(known: Sequence[str] | Callable[[], Sequence[str]]) -> Callable[[Any], Any]:
+def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is one of some names."""
 
     def check(value: Any) -> Any:
         names = known() if callable(known) else known
-        for name in [value] if isinstance(value, str) else value or ():
-            if name not in names:
-                raise typer.BadParameter(f"{name}: {near(name, names)}")
+        for name in value if isinstance(value, list | tuple) else [value]:
+            if name is not None and name not in names:
+                raise typer.BadParameter(f"{name}: {near(str(name), list(map(str, names)))}")
         return value
 
     return check

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,12 @@ from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from hydra.errors import HydraException, MissingConfigException
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ngram_trie.config import ConfigError, check_names, check_values, choices, near
-from ngram_trie.files import CONFIGS
+from ngram_trie.config import ConfigError, check_values, choices, near
+from ngram_trie.files import CONFIGS, first_line
 
 
 def composed(
@@ -40,36 +40,88 @@ def composed(
     """
     if folder and not folder.is_dir():
         raise ConfigError(f"--config-dir {folder}: no such folder")
-    folders = [CONFIGS, *([folder] if folder else [])]
+    groups = choices([CONFIGS, *([folder] if folder else [])])
     search = [f"hydra.searchpath=[file://{folder.absolute()}]"] if folder else []
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        loader = GlobalHydra.instance().config_loader()
-        parsed = parse(overrides, loader)
-        check_names(overrides, folders)
-        known = {group: list(files) for group, files in choices(folders).items()}
-        chosen = [override for override in parsed if override.key_or_group.split("/")[0] in {*known, "hydra"}]
-        for override in chosen:
-            group = override.key_or_group
-            names = known.get(group) or loader.get_group_options(group)
-            if not override.is_delete() and (wrong := set(values_of(override)) - {*names, "null"}):
-                raise ConfigError(f"{override.input_line}: {near(min(wrong), names)}")
-        groups = [override for override in chosen if not override.key_or_group.startswith("hydra")]
-        fields = [override for override in parsed if override.key_or_group.split(".")[0] != "hydra"]
-        fields = [override for override in fields if override not in chosen]
+        parsed = parse(overrides, GlobalHydra.instance().config_loader())
+        check_choices(parsed, groups)
+        chosen = [override for override in parsed if override.key_or_group in groups]
+        # every choice of a sweep, since each has fields of its own; of fields the first value
+        swept = [values_of(override)[: None if override in chosen else 1] for override in parsed]
+        configs = []
+        for values in itertools.product(*swept):
+            lines = list(map(with_value, parsed, values))
+            try:
+                configs.append(compose(primary, [*search, *lines]))
+            except HydraException as error:
+                choices_only = [line for line, override in zip(lines, parsed, strict=True) if override in chosen]
+                try:
+                    base = compose(primary, [*search, *choices_only])
+                except HydraException:
+                    raise ConfigError(first_line(error)) from None
+                raise ConfigError(unknown(error, base, overrides, groups)) from None
+    if resolved and primary == "config":
         try:
-            for members in itertools.product(*(values_of(override) for override in groups)):
-                lines = [with_value(override, name) for override, name in zip(groups, members, strict=True)]
-                config = compose(primary, [*search, *lines])
-                for override in fields:
-                    check_field(config, override, folders)
-            config = compose(primary, [*search, *(with_value(override, values_of(override)[0]) for override in parsed)])
-            if resolved and primary == "config":
-                check_values(config)
-                OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-        except (HydraException, OmegaConfBaseException) as error:
-            cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else error
-            raise ConfigError(str(cause).strip().splitlines()[0]) from None
-    return config
+            check_values(configs[0])
+        except OmegaConfBaseException as error:
+            raise ConfigError(first_line(error)) from None
+    return configs[0]
+
+
+def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[str, Path]]) -> None:
+    """Raises:
+    ConfigError: a name that its group does not have, or `method` or `dataset` beside an experiment with its own.
+    """
+    keys = {override.key_or_group.split(".")[0] for override in overrides}
+    for override in overrides:
+        if (group := override.key_or_group) not in groups or override.is_delete():
+            continue
+        for name in values_of(override):
+            if name not in groups[group]:
+                raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
+            if group == "experiment":
+                text = groups[group][name].read_text(encoding="utf-8")
+                for single in sorted(keys & {"method", "dataset"}):
+                    if f"@{single}s." in text:
+                        raise ConfigError(
+                            f"{single}: experiment {name} has its own {single}s; "
+                            f"change them by {single}s.NAME.FIELD=VALUE"
+                        )
+
+
+def unknown(
+    error: HydraException, config: DictConfig, overrides: Sequence[str], groups: Mapping[str, Mapping[str, Path]]
+) -> str:
+    """What Hydra says of an override in one line, with the names that there are.
+
+    Args:
+        config: what is composed without the fields.
+    """
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:  # of Hydra's own groups
+        group, _, name = error.missing_cfg_file.rpartition("/")
+        return f"{group}={name}: {near(name, error.options or [])}"
+    named = re.search(r"Could not \w+ (?:from config\. )?'(\S+)'", str(error))
+    if not named:
+        return first_line(error)
+    path = named[1].split(".")
+    line = next((line for line in overrides if line.lstrip("~+").startswith(named[1])), named[1])
+    owner: Any = config
+    depth = 0
+    while isinstance(owner, DictConfig) and path[depth] in owner:
+        owner, depth = owner[path[depth]], depth + 1
+    where, part = ".".join(path[:depth]), path[min(depth, len(path) - 1)]
+    if not isinstance(owner, DictConfig):
+        return f"{line}: {where} is {owner} and has no settings; give the whole of it"
+    others = [f"{where}={name}" for name, file in groups.get(where, {}).items() if part in OmegaConf.load(file)]
+    about = f"{where} {owner['name']}" if where in groups and "name" in owner else where
+    names = [str(name) for name in owner if name not in ("name", "_target_")]
+    there = (
+        f"there is one in {', '.join(others[:6])}" if others
+        else near(part, names).replace("no such name. There", "there") if names
+        else "it has none" if line.startswith("~")
+        else f"+{line} adds one"
+    )  # fmt: skip
+    return f"{line}: {f'{about} has ' if about else ''}no such setting; {there}"
 
 
 def parse(overrides: Sequence[str], loader: ConfigLoader | None = None) -> list[Override]:
@@ -103,37 +155,6 @@ def values_of(override: Override) -> list[str]:
 def with_value(override: Override, value: str) -> str:
     """The override as text, with one value."""
     return str(override.input_line) if override.is_delete() else f"{override.get_key_element()}={value}"
-
-
-def check_field(config: DictConfig, override: Override, folders: Sequence[Path] = (CONFIGS,)) -> None:
-    """Raises:
-    ConfigError: `override` changes a field that is not there; one that is added (+) may be new, but not its place.
-    """
-    parts = override.key_or_group.split(".")
-    where: Any = config
-    for depth, part in enumerate(parts):
-        owner = ".".join(parts[:depth])
-        if isinstance(where, ListConfig):
-            return
-        if not isinstance(where, DictConfig):
-            raise ConfigError(f"{override.input_line}: {owner} is {where} and has no settings; give the whole of it")
-        if part not in where:
-            if override.is_add() and depth:
-                return
-            names = [str(name) for name in where if name not in ("name", "_target_")]
-            others = [
-                f"{owner}={name}"
-                for name, file in choices(folders).get(owner, {}).items()
-                if part in OmegaConf.load(file)
-            ]
-            about = f"{owner} {where['name']}" if owner in choices(folders) and "name" in where else owner
-            raise ConfigError(f"{override.input_line}: {f'{about} has ' if about else ''}no such setting; " + (
-                f"there is one in {', '.join(others[:6])}" if others
-                else near(part, names).replace("no such name. There", "there") if names
-                else "it has none" if override.is_delete()
-                else f"+{override.input_line} adds one"
-            ))  # fmt: skip
-        where = where[part]
 
 
 def comment(path: Path) -> str:

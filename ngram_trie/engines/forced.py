@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
 
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter
+from ngram_trie.engines.measure import Interleaved
 from ngram_trie.engines.replay import TraceTarget, replay
 from ngram_trie.engines.traces import Trace
-from ngram_trie.records import Failure, PromptRecord, RecordWriter
+from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -62,7 +62,7 @@ class ForcedTarget(TraceTarget):
 
 
 def title(model: str, traces: str) -> str:
-    """The name under which such a run's records and tables go: it says what was not the model's own."""
+    """The model's name in such a run's records and tables: it says what was not the model's own."""
     return f"{model}, tokens forced from {traces}"
 
 
@@ -88,67 +88,6 @@ def check_vocabulary(traces: Iterable[Trace], vocab_size: int, file: object) -> 
         )
 
 
-def measure(
-    run: str,
-    model: str,
-    methods: Mapping[str, Drafter],
-    categories: Mapping[str, Sequence[Trace]],
-    target: TargetModel,
-    writer: RecordWriter,
-    repeats: int = 1,
-    deadline: Callable[[], bool] = lambda: False,
-) -> None:
-    """Answer every recorded prompt with every method, interleaved prompt by prompt, and write a record of each; what is
-    recorded already is skipped, and told to drafters that remember answers.
-
-    Args:
-        run: `RunManifest.run`.
-        model: the target's name in records; says what was not real about it.
-        methods: drafters that see tokens only, vanilla among them.
-        repeats: how often each prompt is answered by each method. A drafter that remembers answers, and does not hide
-            those to the same question as the blend does, knows the answer from the first repeat on.
-        deadline: asked before every prompt; true ends the measurement there.
-    """
-    names, traces = list(methods), list(chain.from_iterable(categories.values()))
-    total = len(traces) * len(names) * repeats
-    with tqdm(total=total, initial=len(writer.records), unit="answer", dynamic_ncols=True, desc="forced") as progress:
-        done = len(writer.records)
-        if done < total:
-            warm_up(methods.values(), traces, target)
-        for index, trace in enumerate(traces):
-            if deadline():
-                return
-            for repeat in range(repeats):
-                shift = (index + repeat) % len(names)
-                for name in names[shift:] + names[:shift]:
-                    key = (name, *trace.key, repeat)
-                    if key not in writer:
-                        about = PromptRecord.about(
-                            trace.prompt, run=run, method=name, model=model, repeat=repeat, state=methods[name].state,
-                            kind="drafter",
-                        )  # fmt: skip
-                        result = answer(methods[name], trace, target)
-                        failed = {"failure": result} if isinstance(result, Failure) else vars(result)
-                        writer.write(PromptRecord(**about, **failed))
-                        progress.update()
-                    elif done < total and not writer.records[key].failure:
-                        methods[name].remind(trace.prompt, trace.output_ids)
-
-
-def warm_up(
-    drafters: Iterable[Drafter], traces: Iterable[Trace], target: TargetModel, num_tokens: int | None = None
-) -> None:
-    """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
-    caches are paid for. Those that remember answers are copied first: they shall not know one beforehand.
-    """
-    first = next((trace for trace in traces if not refused(trace, target)), None)
-    if first is None:
-        return
-    first = dataclasses.replace(first, output_ids=first.output_ids[:num_tokens])
-    for drafter in drafters:
-        answer(copy.deepcopy(drafter) if drafter.state == "warm" else drafter, first, target)
-
-
 def refused(trace: Trace, target: TargetModel) -> Failure | None:
     """Why an answer cannot be forced, if it cannot."""
     if not trace.output_ids:
@@ -156,6 +95,20 @@ def refused(trace: Trace, target: TargetModel) -> Failure | None:
     if (length := len(trace.prompt.ids) + len(trace.output_ids)) > target.context_limit:
         return Failure("prompt_too_long", f"{length} recorded tokens, context limit {target.context_limit}")
     return None
+
+
+def warm_up(
+    drafters: Iterable[Drafter], traces: Iterable[Trace], target: TargetModel, num_tokens: int | None = None
+) -> None:
+    """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
+    caches are paid for. Those that remember answers are copied first: they must not know an answer beforehand.
+    """
+    first = next((trace for trace in traces if not refused(trace, target)), None)
+    if first is None:
+        return
+    first = dataclasses.replace(first, output_ids=first.output_ids[:num_tokens])
+    for drafter in drafters:
+        answer(copy.deepcopy(drafter) if drafter.state == "warm" else drafter, first, target)
 
 
 def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationResult | Failure:
@@ -166,3 +119,29 @@ def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationRes
     if result.output_ids != trace.output_ids:
         raise AssertionError(f"{trace.key}: the loop did not give the recorded tokens")
     return result
+
+
+@dataclass
+class Forced(Interleaved):
+    """Recorded answers, forced upon a model. A drafter that remembers answers, and does not hide those to the same
+    question as the blend does, knows the answer from the first repeat on.
+
+    Attributes:
+        items: traces.
+        methods: drafters that see tokens only, vanilla among them.
+        load: makes the target.
+    """
+
+    load: Callable[[], TargetModel]
+
+    def warm_up(self) -> None:
+        self.target = self.load()
+        warm_up(self.methods.values(), self.items.values(), self.target)
+
+    def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
+        drafter, trace = self.methods[key[0]], self.items[key[1:4]]
+        return self.record(key, trace.prompt, answer(drafter, trace, self.target), state=drafter.state)
+
+    def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
+        trace = self.items[key[1:4]]
+        self.methods[key[0]].remind(trace.prompt, trace.output_ids)

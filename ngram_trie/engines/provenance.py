@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.files import content_hash
+from ngram_trie.files import PROJECT, RESOURCES, content_hash
 from ngram_trie.records import RunManifest
 
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
@@ -42,6 +42,23 @@ def make_manifest(
     )
 
 
+def device_manifest(
+    config: Mapping[str, Any],
+    model: str,
+    prompts: str,
+    device: object,
+    environment: Mapping[str, str] | None = None,
+) -> RunManifest:
+    """The manifest of a run that starts now on `device`, a torch device or its name."""
+    import torch  # takes seconds; the processor alone is named without
+
+    threads, environment = torch.get_num_threads(), dict(environment or {})
+    if not str(device).startswith("cuda"):
+        return make_manifest(config, model, prompts, f"{cpu_name()}, {threads} threads", threads, environment)
+    environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
+    return make_manifest(config, model, prompts, torch.cuda.get_device_name(str(device)), threads, environment)
+
+
 def _version(package: str) -> str:
     """Its version; "not installed" where a measurement does without it."""
     try:
@@ -65,7 +82,8 @@ def driver() -> str | None:
 
 def git(*arguments: str) -> str | None:
     """Output of a git command in the project's folder; None where there is no git or no checkout."""
-    return output_of("git", "-C", str(Path(__file__).parent), *arguments)
+    # an installed package may lie in another project's checkout
+    return output_of("git", "-C", str(PROJECT), *arguments) if RESOURCES == PROJECT else None
 
 
 def output_of(*command: str) -> str | None:

@@ -7,19 +7,18 @@ step's accept length follows from prompt, answer and drafter, and a recorded ans
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import numpy as np
 from numba import njit
-from tqdm import tqdm
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
+from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
-from ngram_trie.records import Failure, PromptRecord, RecordWriter
+from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
 
 #: What follows a node that left the recorded answer, or its end: no token, so nothing below it is accepted.
@@ -100,58 +99,57 @@ def check_replayable(methods: Mapping[str, Any]) -> None:
             )
 
 
-def measure(
-    run: str,
-    methods: Mapping[str, Drafter],
-    categories: Mapping[str, list[Trace]],
-    writer: RecordWriter,
-    max_draft: int = 256,
-    num_jobs: int | None = None,
-) -> None:
-    """Replay every method over every trace and write a record of each; what is recorded already is skipped.
+@dataclass
+class Replay(Engine):
+    """Recorded answers, replayed in several processes.
 
-    Args:
-        run: `RunManifest.run`.
+    Attributes:
+        items: traces.
+        max_draft: nodes of a draft, the root not counted, that are verified at most.
         num_jobs: processes; all cores by default.
     """
-    from joblib import Parallel, delayed  # the rest of this module serves machines without it, too
 
-    jobs = []
-    for name, drafter in methods.items():
-        left = [t for t in chain.from_iterable(categories.values()) if (name, *t.key, 0) not in writer]
-        size = TURNS_PER_JOB
-        if drafter.state == "warm" and left:  # one that remembers earlier prompts must meet them all, in order
-            left = list(chain.from_iterable(categories.values()))
-            size = len(left)
-        jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
-    num_jobs = min(num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
-    total = len(methods) * sum(map(len, categories.values()))
-    with tqdm(total=total, initial=len(writer.records), unit="turn", dynamic_ncols=True, desc="replay") as progress:
-        calls = (delayed(_replay_job)(run, name, drafter, traces, max_draft) for name, drafter, traces in jobs)
-        for records in Parallel(n_jobs=num_jobs, return_as="generator")(calls):
-            for record in records:
-                if record.key not in writer:
-                    writer.write(record)
-                    progress.update()
+    max_draft: int = 256
+    num_jobs: int | None = None
+
+    def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        """As `Engine.answers`, method by method. A warm drafter, which remembers earlier prompts, meets all of them, in
+        order and in one process.
+        """
+        from joblib import Parallel, delayed  # the rest of this module also serves machines without it
+
+        jobs = []
+        for name, drafter in self.methods.items():
+            traces = [self.items[key[1:4]] for key in keys if key[0] == name]
+            left = [trace for trace in traces if (name, *trace.key, 0) not in known]
+            size = TURNS_PER_JOB
+            if drafter.state == "warm" and left:
+                left, size = traces, len(traces)
+            jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
+        num_jobs = min(self.num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
+        calls = (delayed(_replay_job)(drafter, traces, self.max_draft) for _, drafter, traces in jobs)
+        results = Parallel(n_jobs=num_jobs, return_as="generator")(calls)
+        for (name, drafter, traces), outcomes in zip(jobs, results, strict=True):
+            for trace, outcome in zip(traces, outcomes, strict=True):
+                key = (name, *trace.key, 0)
+                yield self.record(key, trace.prompt, outcome, state=drafter.state, model=trace.model)
 
 
 _COMPILED: set[str] = set()
 
 
-def _replay_job(run: str, name: str, drafter: Drafter, traces: list[Trace], max_draft: int) -> list[PromptRecord]:
+def _replay_job(drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[GenerationResult | Failure]:
+    """What one process does. A replay that does not give the recorded tokens raises an AssertionError."""
     if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
         _COMPILED.add(type(drafter).__name__)
-    records = []
+    results: list[GenerationResult | Failure] = []
     for trace in traces:
-        about = PromptRecord.about(
-            trace.prompt, run=run, method=name, model=trace.model, repeat=0, state=drafter.state, kind="drafter"
-        )
         if not trace.output_ids:
-            records.append(PromptRecord(**about, failure=Failure("empty_answer", "the recorded answer has no tokens")))
+            results.append(Failure("empty_answer", "the recorded answer has no tokens"))
             continue
         result = replay(drafter, trace, max_draft)
         if result.output_ids != trace.output_ids:
-            raise AssertionError(f"{name} on {trace.key}: the loop did not give the recorded tokens")
-        records.append(PromptRecord(**about, **vars(result)))
-    return records
+            raise AssertionError(f"{type(drafter).__name__} on {trace.key}: the loop did not give the recorded tokens")
+        results.append(result)
+    return results

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
-from ngram_trie.files import drop_torn_line
+from ngram_trie.files import write_atomically
 from ngram_trie.prompt import Prompt
 
 #: Room for an answer of which nothing is known.
@@ -167,31 +167,9 @@ def read_traces(path: Path) -> list[Trace]:
     return list(traces.values())
 
 
-@dataclass
-class TraceWriter:
-    """Appends traces to a file, each turn once; what an interrupted session wrote there stays."""
-
-    path: Path
-    _keys: set[tuple[str, str, int]] = field(default_factory=set)
-    _file: TextIO | None = None
-
-    def __enter__(self) -> TraceWriter:
-        if self.path.exists():
-            drop_torn_line(self.path)
-            self._keys = {trace.key for trace in read_traces(self.path)}
-        self._file = self.path.open("a", encoding="utf-8")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        assert self._file
-        self._file.close()
-
-    def write(self, trace: Trace) -> None:
-        if trace.key not in self._keys:
-            assert self._file
-            self._keys.add(trace.key)
-            self._file.write(trace.to_json() + "\n")
-            self._file.flush()
+def write_traces(path: Path, traces: Iterable[Trace]) -> None:
+    """Write a trace file, in place of one that is there."""
+    write_atomically(path, "".join(trace.to_json() + "\n" for trace in traces))
 
 
 def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str, list[Trace]]:

@@ -11,13 +11,13 @@ import pandas as pd
 from ngram_trie import cost, metrics, quality
 from ngram_trie.config import grid_cells
 from ngram_trie.cost import CostCurve
-from ngram_trie.files import PROJECT
+from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 from ngram_trie.report import figures, markup, sweeps, table1
 from ngram_trie.report.blocks import Block, Tables
 
 #: Where curves of this machine are looked for: what the user measured, then what the project ships.
-CALIBRATIONS = (PROJECT / "results" / "local" / "calibration", PROJECT / "results" / "embedded" / "calibration")
+CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
 
 
 def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
@@ -86,7 +86,7 @@ def curve_for(manifest: RunManifest) -> CostCurve | None:
     if "cost" in manifest.config:
         # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
         given = {name: value for name, value in manifest.config["cost"].items() if name != "_target_"}
-        return CostCurve.read(PROJECT / given["folder"]) if "folder" in given else cost.assumed_curve(**given)
+        return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
     return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, manifest)), None)
 
 

@@ -75,10 +75,10 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("noise={kinds: [static]}", "noise.kinds: 'static' is none of paragraph, passages"),
-        ("noise={kinds: [paragraph], share: 1.0}", r"noise.share=1.0: must be a number of at least 0 and below 1"),
-        ("noise={kinds: [paragraph], part: 0.3}", "give kinds, share, seed"),
-        ("noise={share: 0.3}", "give kinds, share, seed"),
+        ("noise={kinds: [static]}", "noise.kinds.0=static: must be 'paragraph' or 'passages'"),
+        ("noise={kinds: [paragraph], share: 1.0}", "noise.share=1.0: must be less than 1"),
+        ("noise={kinds: [paragraph], part: 0.3}", "noise.part: no such setting; there are: kinds, share, seed"),
+        ("noise={share: 0.3}", "noise.kinds: must be given"),
     ],
 )
 def test_what_is_wrong_is_one_line(override: str, message: str) -> None:

@@ -25,6 +25,7 @@ from support.tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
 from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
 from ngram_trie import config as configuration
+from ngram_trie.cli import overrides
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
@@ -398,7 +399,7 @@ def test_every_choice_composes(choice: str) -> None:
 
 def test_an_unknown_name_gets_its_neighbours() -> None:
     with pytest.raises(configuration.ConfigError, match=r"reranker=late_interactoin: did you mean late_interaction"):
-        configuration.check_names(["reranker=late_interactoin"])
+        overrides.composed(["reranker=late_interactoin"], "retrieval")
 
 
 SMALL = ["corpus=file", "index.nlist=4", "index.m=4", "index.bits=4", "nprobe=4", "shard_size=16", "chunk=8"]

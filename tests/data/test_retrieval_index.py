@@ -95,7 +95,7 @@ def test_a_build_killed_while_encoding_goes_on_to_the_same_bytes(tmp_path: Path,
         "import os, signal, sys; from pathlib import Path; import test_retrieval_index as t\n"
         "t.build(Path(sys.argv[1]), t.Hashing(9, lambda: os.kill(os.getpid(), signal.SIGKILL)))"
     )
-    paths = {"PYTHONPATH": f"{PROJECT / 'tests'}:{PROJECT}", "OMP_NUM_THREADS": "1"}
+    paths = {"PYTHONPATH": f"{PROJECT / 'tests' / 'data'}:{PROJECT / 'tests'}:{PROJECT}", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], env=paths, capture_output=True)
     assert done.returncode == -9, done.stderr.decode()
     left = sorted(path.name for path in (tmp_path / "vectors").iterdir())

@@ -15,17 +15,19 @@ import torch
 import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
-from support.forced import TINY, traces
+from support.forced import MANIFEST, TINY, traces
 from support.tiny import tiny_target
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ngram_trie.baselines.sps import SpS
 from ngram_trie.config import ConfigError, build, check_values
 from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
-from ngram_trie.engines import forced
+from ngram_trie.engines.forced import Forced
+from ngram_trie.engines.measure import measure
 from ngram_trie.engines.replay import replay
-from ngram_trie.engines.traces import read_traces
+from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import RecordWriter, read_records
@@ -34,7 +36,7 @@ from ngram_trie.targets.compact import refusal
 from ngram_trie.targets.load import load_model, random_model
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.static import StaticTarget
-from scripts.run import measure
+from scripts import run
 
 ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
 
@@ -65,7 +67,7 @@ def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
         f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
         "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
     )  # fmt: skip
-    folder = measure(config)
+    folder = run.measure(config)
     records = list(read_records(folder / "records.jsonl"))
     assert len(records) == 3 * 2 * 2
     for record in records:
@@ -86,8 +88,12 @@ def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
     corrected = frame[(frame.protocol == "corrected") & (frame.dataset == "rag")]
     assert corrected.speedup.notna().all()
     before = (folder / "records.jsonl").read_bytes()
-    measure(config)  # finished
+    run.measure(config)  # finished
     assert (folder / "records.jsonl").read_bytes() == before
+
+
+def engine(methods: dict[str, Drafter], made: list[Trace], target: TargetModel) -> Forced:
+    return Forced(MANIFEST, "m", methods, {trace.key: trace for trace in made}, ["rag"], 1, lambda: target)
 
 
 def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Path) -> None:
@@ -96,7 +102,7 @@ def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Pat
     asked = iter([False, True])
     for deadline, expected in ((lambda: next(asked), 2), (lambda: False, 6)):
         with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
-            forced.measure("run", "m", methods, {"rag": traces()}, target, writer, deadline=deadline)
+            measure(engine(methods, traces(), target), writer, deadline)
             assert len(writer.records) == expected
 
 
@@ -125,12 +131,12 @@ def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_in
     first, second, too_long = traces()
     empty = dataclasses.replace(first, prompt=dataclasses.replace(first.prompt, question_id="none"), output_ids=[])
     ordered = [too_long, empty, first, second]  # the first two cannot be answered
-    asked = iter([False, False, False, True])
+    asked = iter([*5 * [False], True])
     told = []
     for deadline in (lambda: next(asked), lambda: False):
         drafters = {"vanilla": Remembers(warm=False), "warm": Remembers(warm=True)}
         with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
-            forced.measure("run", "m", drafters, {"rag": ordered}, target, writer, deadline=deadline)
+            measure(engine(drafters, ordered, target), writer, deadline)
         told.append([drafter.started for drafter in drafters.values()])
     assert told == [[["0", "0"], ["0"]], [["0", "1"], ["0", "1"]]]
     assert drafters["warm"].answers == [*first.output_ids, *second.output_ids]
@@ -146,9 +152,9 @@ def test_a_token_that_the_model_has_not_and_a_drafter_with_a_model_are_one_line(
         "model.name=tiny", "model.device=cpu", f"output={tmp_path / 'run'}",
     ]  # fmt: skip
     with pytest.raises(ValueError, match=r"traces\.jsonl: holds token 250, but the model's vocabulary has 200: take"):
-        measure(composed(*overrides))
+        run.measure(composed(*overrides))
     with pytest.raises(ValueError, match="method sps runs a model of its own, which cannot be forced; use engine=live"):
-        measure(composed(*overrides, "method=sps"))
+        run.measure(composed(*overrides, "method=sps"))
     assert not (tmp_path / "run").exists()
 
 
@@ -245,8 +251,8 @@ def test_a_static_backend_that_computes_something_else_here_is_refused(
 def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
     for overrides, message in (
         (["engine=forced"], "engine.traces: give a file"),
-        (["engine.backend=fast"], "must be one of auto, stock, static"),
-        (["model.weights=zeros"], "must be one of pretrained, random"),
+        (["engine.backend=fast"], "must be 'auto', 'stock' or 'static'"),
+        (["model.weights=zeros"], "must be 'pretrained' or 'random'"),
     ):
         with pytest.raises(ConfigError, match=message):
             check_values(composed(*overrides))

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.forced import MANIFEST
 from support.tiny import tiny_target
 
 from ngram_trie import metrics
@@ -15,8 +17,10 @@ from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines import live
+from ngram_trie.engines.measure import by_key, measure, open_run
+from ngram_trie.engines.provenance import device_manifest
 from ngram_trie.files import content_hash
-from ngram_trie.prompt import Prompt
+from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RecordWriter, RunManifest, read_records
 from ngram_trie.targets.model import TargetModel
 
@@ -27,19 +31,22 @@ def prompt(question: str, length: int = 20) -> Prompt:
     return Prompt(np.resize(np.arange(3, 9), length).astype(np.int64), {}, "toy", question)
 
 
-def load_tiny(path: str, revision: str | None) -> TargetModel:
-    return tiny_target(path)
+def load_tiny(path: str | None, revision: str | None) -> TargetModel:
+    return tiny_target(path or "llama")
 
 
-def make_run(methods: dict[str, object] = METHODS, repeats: int = 2, questions: int = 3) -> live.Run:
-    decoders = live.bind_methods(methods, tiny_target("llama"), load_tiny)
-    prompts = {"toy": [prompt(f"q{i}", 20 + i) for i in range(questions)]}
-    return live.Run("run", "tiny", decoders, prompts, [prompt("warmup")], Stop(16), repeats)
+def make_run(methods: Mapping[str, object] = METHODS, repeats: int = 2, prompts: Sequence | None = None) -> live.Live:
+    prompts = prompts or [prompt(f"q{i}", 20 + i) for i in range(3)]
+    return live.Live(
+        MANIFEST, "tiny", methods, by_key(((p.dataset, p.question_id, p.turn), p) for p in prompts), ["toy"], repeats,
+        warmup=[prompt("warmup"), prompt("long warmup", 400)], stop=Stop(16), load=load_tiny, context_limit=160,
+        decode=str,
+    )  # fmt: skip
 
 
-def measured(run: live.Run, folder: Path) -> list:
-    with RecordWriter(folder / "records.jsonl", run.id) as writer:
-        live.measure(run, tiny_target("llama"), writer)
+def measured(run: live.Live, folder: Path) -> list:
+    with RecordWriter(folder / "records.jsonl", "run") as writer:
+        measure(run, writer)
     return list(read_records(folder / "records.jsonl"))
 
 
@@ -68,26 +75,50 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
 
 
 def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
-    def manifest(**config: int) -> RunManifest:
-        return live.device_manifest(config, "model", "prompts", tiny_target("llama").device)
+    def engine(n: int, **fields: object) -> live.Live:
+        manifest = device_manifest({"n": n}, "model", "prompts", "cpu")
+        return dataclasses.replace(make_run(), manifest=dataclasses.replace(manifest, **{"dirty": False, **fields}))
 
-    live.open_run(tmp_path, manifest(n=1))
-    live.open_run(tmp_path, manifest(n=1))
+    open_run(tmp_path, engine(1))
+    open_run(tmp_path, engine(1))
     with pytest.raises(FileExistsError, match="force=true"):
-        live.open_run(tmp_path, manifest(n=2))
+        open_run(tmp_path, engine(2))
     for other in ({"commit": "other code"}, {"device": "other machine"}):
         with pytest.raises(FileExistsError, match="other"):
-            live.open_run(tmp_path, dataclasses.replace(manifest(n=1), **other))
-    live.open_run(tmp_path, manifest(n=2), force=True)
+            open_run(tmp_path, engine(1, **other))
+    open_run(tmp_path, engine(1, dirty=True))
+    assert RunManifest.read(tmp_path / "manifest.json").dirty
+    open_run(tmp_path, engine(2), force=True)
     assert RunManifest.read(tmp_path / "manifest.json").config == {"n": 2}
 
 
+def test_a_finished_run_is_opened_by_other_code_and_a_doubled_record_hides_no_missing_one(tmp_path: Path) -> None:
+    records = measured(make_run(), tmp_path)
+    MANIFEST.write(tmp_path / "manifest.json")
+    later = dataclasses.replace(make_run(), manifest=dataclasses.replace(MANIFEST, commit="other code"))
+    assert len(open_run(tmp_path, later).records) == len(records)
+    path = tmp_path / "records.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines[:-1], lines[0]]))
+    with pytest.raises(FileExistsError, match="other code here"):
+        open_run(tmp_path, later)
+
+
+def test_a_question_id_that_is_there_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match="dataset toy: question id 'q1', turn 0, is there twice"):
+        make_run(prompts=[prompt("q1"), prompt("q1", 30)])
+
+
+def test_a_warm_up_prompt_that_is_too_long_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    measured(make_run(), tmp_path)
+    assert "warning: warm-up prompt long warmup left out: 400 prompt tokens" in capsys.readouterr().err
+
+
 def test_the_run_is_what_its_manifest_hashes() -> None:
-    device = tiny_target("llama").device
-    one = live.device_manifest({"n": 1}, "model", "prompts", device)
+    one = device_manifest({"n": 1}, "model", "prompts", "cpu")
     assert one.run == content_hash({"config": {"n": 1}, "model": "model", "prompts": "prompts"})
-    assert live.device_manifest({"n": 1}, "model", "others", device).run != one.run
-    assert live.device_manifest({"n": 1}, "retrained", "prompts", device).run != one.run
+    assert device_manifest({"n": 1}, "model", "others", "cpu").run != one.run
+    assert device_manifest({"n": 1}, "retrained", "prompts", "cpu").run != one.run
 
 
 class Lying(SpeculativeDecoder):
@@ -100,19 +131,16 @@ class Lying(SpeculativeDecoder):
 
 
 def test_a_method_that_changes_the_output_ends_the_run_with_an_error(tmp_path: Path) -> None:
-    run = make_run()
-    run.methods["ngram_trie"] = Lying(tiny_target("llama"), NoDraft())  # type: ignore[index]
+    run = make_run({"vanilla": NoDraft(), "ngram_trie": Lying(tiny_target("llama"), NoDraft())})
     records = measured(run, tmp_path)
-    assert len(records) == 18
+    assert len(records) == 12
     with pytest.raises(live.LosslessError, match="ngram_trie on q0 from token 5"):
         live.check_lossless(records)
     assert metrics.lossless(metrics.to_frame([r for r in records if r.method == "ngram_trie"])) == "0/3, 3 DIFFERENT"
 
 
 def test_a_prompt_that_is_too_long_becomes_a_failure_record(tmp_path: Path) -> None:
-    run = make_run(repeats=1, questions=1)
-    run.prompts["toy"].append(prompt("long", 160))  # type: ignore[attr-defined]
-    records = measured(run, tmp_path)
+    records = measured(make_run(repeats=1, prompts=[prompt("q0"), prompt("long", 160)]), tmp_path)
     failed = [r for r in records if r.failure]
     assert {r.question_id for r in failed} == {"long"} and len(failed) == 3
     assert failed[0].failure.kind == "prompt_too_long"
@@ -132,7 +160,7 @@ class Guesser(NoDraft):
 def test_a_method_with_a_model_of_its_own_is_compared_with_that_models_vanilla(tmp_path: Path) -> None:
     records = measured(make_run({"vanilla": NoDraft(), "own": Guesser()}), tmp_path)
     assert [r.method for r in records[:3]] == ["vanilla", "own_vanilla", "own"]
-    assert live.decoder_names({"vanilla": NoDraft(), "own": Guesser()}) == ["vanilla", "own_vanilla", "own"]
+    assert make_run({"vanilla": NoDraft(), "own": Guesser()}).names == ["vanilla", "own_vanilla", "own"]
     outputs = {r.method: r.output_ids for r in records if r.repeat == 0 and r.question_id == "q0"}
     assert outputs["own"] == outputs["own_vanilla"] != outputs["vanilla"]
     assert {r.method: r.baseline for r in records} == {
@@ -238,22 +266,21 @@ def test_later_turns_follow_vanillas_answers_and_resume(tmp_path: Path) -> None:
         ids = np.concatenate([np.resize(np.arange(3, 9), 20), *answers]).astype(np.int64)
         return Prompt(ids, {}, "toy", "q", len(answers))
 
-    later = live.LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
-    run = dataclasses.replace(make_run(), prompts={"toy": [build([]), later]})
-    records = measured(run, tmp_path)
+    later = LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
+    records = measured(make_run(prompts=[build([]), later]), tmp_path)
     answer = next(r for r in records if r.method == "vanilla" and r.turn == 0).output_ids
     hashes = {r.prompt_hash for r in records if r.turn == 1}
     assert hashes == {content_hash(build([answer]).ids.tolist())}
     assert len([r for r in records if r.turn == 1]) == 2 * len(METHODS) and not any(r.failure for r in records)
     path = tmp_path / "records.jsonl"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:8]))  # killed within the second turn
-    assert [r.output_ids for r in measured(run, tmp_path)] == [r.output_ids for r in records]
+    resumed = measured(make_run(prompts=[build([]), later]), tmp_path)
+    assert [r.output_ids for r in resumed] == [r.output_ids for r in records]
 
 
 def test_a_turn_after_a_failed_one_is_a_failure(tmp_path: Path) -> None:
-    later = live.LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
-    run = dataclasses.replace(make_run(), prompts={"toy": [prompt("long", 400), later]})
-    records = measured(run, tmp_path)
+    later = LaterTurn("toy", "long", 1, ["asked"], lambda answers: prompt("never built"))
+    records = measured(make_run(prompts=[prompt("long", 400), later]), tmp_path)
     kinds = {(r.turn, r.failure.kind) for r in records if r.failure}
     assert kinds == {(0, "prompt_too_long"), (1, "earlier_turn_failed")}
     assert len(records) == 2 * 2 * len(METHODS)

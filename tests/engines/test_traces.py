@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recorded import TRACES, read_jsonl
 
-from ngram_trie.engines.traces import UNLIMITED, Trace, TraceWriter, parse_trace, read_traces, select, vicuna_spans
+from ngram_trie.engines.traces import UNLIMITED, Trace, parse_trace, read_traces, select, vicuna_spans, write_traces
 from ngram_trie.prompt import Prompt
 
 token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=12)
@@ -216,32 +216,14 @@ def test_drafted_in_prefill_ends_the_prompt_one_token_early(trace: Trace) -> Non
         assert trace.prompt.spans[name][1] - end == (trace.prompt.spans[name][1] == len(trace.prompt.ids))
 
 
-@given(st.lists(traces(), max_size=6, unique_by=lambda trace: trace.key), st.data())
-def test_a_killed_writer_goes_on_without_losing_or_repeating(written: list[Trace], data: st.DataObject) -> None:
-    """Cut the file anywhere: complete lines stay as they are, and every turn is there once in the end."""
+@given(st.lists(traces(), max_size=6, unique_by=lambda trace: trace.key))
+def test_a_file_is_replaced_as_a_whole_and_read_as_it_was_written(written: list[Trace]) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "traces.jsonl"
-        write(path, written + written)  # each turn is written once, however often it comes by
-        whole = path.read_bytes()
-        assert whole.count(b"\n") == len(written)
-        path.write_bytes(whole[: data.draw(st.integers(0, len(whole)))])
-        write(path, written)
-        assert path.read_bytes() == whole
+        path.write_text("of an earlier run\n")
+        write_traces(path, written)
         assert all(same(one, other) for one, other in zip(read_traces(path), written, strict=True))
-
-
-def write(path: Path, written: list[Trace]) -> None:
-    with TraceWriter(path) as writer:
-        for trace in written:
-            writer.write(trace)
-
-
-def test_each_line_is_there_as_soon_as_it_is_written(tmp_path: Path) -> None:
-    trace = parse_trace(line())
-    assert trace is not None
-    with TraceWriter(tmp_path / "t.jsonl") as writer:
-        writer.write(trace)
-        assert len(read_traces(tmp_path / "t.jsonl")) == 1
+        assert list(path.parent.iterdir()) == [path]
 
 
 def test_categories_keep_their_order_and_may_be_empty() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from ngram_trie.config import grid_cells
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import PAPER
@@ -21,16 +22,16 @@ from ngram_trie.report.markup import Block, markdown
 
 
 def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
-    assert sweeps.grid_cells("ngram_trie", {"n": [8, 9], "prefix_len": [2, 3]}) == {
+    assert grid_cells("ngram_trie", {"n": [8, 9], "prefix_len": [2, 3]}) == {
         "ngram_trie[n=8,prefix_len=2]": {"n": 8, "prefix_len": 2},
         "ngram_trie[n=8,prefix_len=3]": {"n": 8, "prefix_len": 3},
         "ngram_trie[n=9,prefix_len=2]": {"n": 9, "prefix_len": 2},
         "ngram_trie[n=9,prefix_len=3]": {"n": 9, "prefix_len": 3},
     }
-    names = list(sweeps.grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
+    names = list(grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
     assert names == ["x[n=9,prefix_len=3]", "x[n=9,prefix_len=2]", "x[n=8,prefix_len=3]", "x[n=8,prefix_len=2]"]
-    assert sweeps.grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
-    assert list(sweeps.grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
+    assert grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
+    assert list(grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
 
 
 @pytest.mark.parametrize(
@@ -46,7 +47,7 @@ def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
 )
 def test_fields_without_values_or_with_one_twice_are_refused(values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        sweeps.grid_cells("ngram_trie", {"prefix_len": [2], "n": values})
+        grid_cells("ngram_trie", {"prefix_len": [2], "n": values})
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
@@ -284,7 +285,7 @@ def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> N
 def make_folder(folder: Path, engine: str, grid: dict[str, list[Any]], paper_tables: list[int]) -> Path:
     """Records of a run over `grid`: the larger a cell's fields, the faster."""
     folder.mkdir(parents=True)
-    names = list(sweeps.grid_cells("ngram_trie", grid))
+    names = list(grid_cells("ngram_trie", grid))
     config: dict[str, Any] = {
         "engine": {"name": engine, "traces": "toy.jsonl"}, "grid": grid, "paper_tables": paper_tables,
         "method": {"name": "ngram_trie"},

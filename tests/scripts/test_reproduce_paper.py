@@ -15,6 +15,8 @@ import pytest
 from hydra import compose, initialize_config_dir
 from support.hub_server import HubServer, Repository
 
+from ngram_trie.cli import plan
+from ngram_trie.cli.app import invoke
 from ngram_trie.files import CONFIGS, PROJECT
 from scripts import build_datastore, reproduce_paper
 
@@ -22,6 +24,15 @@ PARTS = PROJECT / "data" / "embedded"
 PASSAGE = (
     "Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens has a fountain that was cut by hand."
 )
+
+
+def status(*arguments: str) -> object:
+    """The exit status, or the line of an error."""
+    try:
+        invoke(reproduce_paper.main, arguments)
+    except SystemExit as ended:
+        return ended.code
+    return 0
 
 
 def lines(path: Path, rows: list[dict]) -> Path:
@@ -71,7 +82,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_it_ends_in_the_files_of_the_embedded_run_with_three_readings(
     tmp_path: Path, stand_ins: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert reproduce_paper.main(["--models", "vicuna_7b", *stand_ins]) == 0
+    assert status("--models", "vicuna_7b", *stand_ins) == 0
     printed = capfd.readouterr().out
     assert "REST's datastore of ShareGPT for vicuna_7b (without: ~methods.rest): done" in printed
     assert "GB, to download" not in printed  # everything lies in folders
@@ -93,7 +104,7 @@ def test_the_plan_names_every_download_and_does_nothing(
 ) -> None:
     monkeypatch.setattr(reproduce_paper, "RESULTS", tmp_path)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("a plan runs nothing"))
-    assert reproduce_paper.main(["--models", "vicuna_7b", "llama2_7b_chat", "--plan"]) == 0
+    assert status("--models", "vicuna_7b", "--models", "llama2_7b_chat", "--plan") == 0
     printed = capsys.readouterr().out
     for name in ("BGE-M3", "lmsys/vicuna-7b-v1.3", "ankner/hydra-vicuna-7b-v1.3", "meta-llama/Llama-2-7b-chat-hf"):
         assert name in printed
@@ -101,7 +112,7 @@ def test_the_plan_names_every_download_and_does_nothing(
     assert "gated: accept the Llama 2 Community License at https://huggingface.co/meta-llama" in printed
     steps = [line.partition(": ")[0] for line in printed.splitlines() if line[0].isdigit()]
     assert steps[0].endswith("weights for vicuna_7b") and steps[1].endswith("weights for llama2_7b_chat")
-    assert reproduce_paper.main(["--table=4", "--plan", "--datasets=spec_bench_rag"]) == 0
+    assert status("--table=4", "--plan", "--datasets=spec_bench_rag") == 0
     printed = capsys.readouterr().out
     assert "Qwen/Qwen2-7B-Instruct" in printed and "~datasets.hagrid" in printed and "Wikipedia" not in printed
 
@@ -155,7 +166,7 @@ def test_weights_are_fetched_in_one_kind_and_told_apart_from_their_absence(tmp_p
         environment.pop("HF_TOKEN", None)
 
         def fetch(*names: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "scripts.reproduce_paper", "--fetch", *names]
+            command = [sys.executable, "-m", "scripts.reproduce_paper", *(f"--fetch={name}" for name in names)]
             return subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=120)
 
         done = fetch(f"someone/both@{commit}", "someone/heads", "someone/gated")
@@ -167,24 +178,20 @@ def test_weights_are_fetched_in_one_kind_and_told_apart_from_their_absence(tmp_p
         )
 
 
-def test_what_cannot_work_is_said_before_anything_is_fetched(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def said(*arguments: str) -> str:
-        assert reproduce_paper.main(list(arguments)) == 1
-        return capsys.readouterr().err.strip()
-
+def test_what_cannot_work_is_said_before_anything_is_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("nothing must run"))
-    assert said("--models", "vicuna_7").startswith("error: model vicuna_7: did you mean vicuna_7b")
-    assert said("--datasets", "trivia_qa").startswith("error: data set trivia_qa: did you mean triviaqa?")
     monkeypatch.setattr(reproduce_paper.torch.cuda, "is_available", lambda: False)
-    assert "torch sees no GPU here" in said("--models", "vicuna_7b")
+    for line, message in (
+        ("--models vicuna_7", "--models: vicuna_7: did you mean vicuna_7b"),
+        ("--datasets trivia_qa", "--datasets: trivia_qa: did you mean triviaqa?"),
+        ("--table 3", "--table: 3: no such name. There are: 1, 4"),
+        ("datasets.hagrid.pth=x", "datasets.hagrid.pth=x: datasets.hagrid has no such setting; did you mean path"),
+        ("--models vicuna_7b", "torch sees no GPU here"),
+    ):
+        assert str(status(*line.split())).startswith(f"error: {message}")
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, 10**9))
-    message = said("--models", "vicuna_7b", "model.device=cpu")
-    assert said("datasets.hagrid.pth=x").startswith(
-        "error: datasets.hagrid.pth=x: datasets.hagrid has no such setting; did you mean path"
-    )
+    message = str(status("--models", "vicuna_7b", "model.device=cpu"))
     assert "1 GB are free" in message and "HF_HOME" in message and "\n" not in message
 
 
@@ -192,14 +199,13 @@ def test_what_a_failing_step_ends(tmp_path: Path, capfd: pytest.CaptureFixture[s
     made = tmp_path / "made"
     fails, makes = ["-c", "raise SystemExit(3)"], ["-c", f"open({str(made)!r}, 'w')"]
 
-    def status(**about: bool) -> int:
+    def carried_out(**about: bool) -> int:
         made.unlink(missing_ok=True)
-        steps = [reproduce_paper.Step("first", fails, **about), reproduce_paper.Step("second", makes)]
-        return reproduce_paper.carry_out(steps)
+        return plan.carry_out([plan.Step("first", fails, **about), plan.Step("second", makes)])
 
-    assert status() == 3 and not made.exists()
-    assert "error: first: failed; with its cause mended the same command goes on there" in capfd.readouterr().err
-    assert status(last=True) == 3 and made.exists()  # another model's turn
+    assert carried_out() == 3 and not made.exists()
+    assert "error: first: failed; once its cause is mended, give the same command" in capfd.readouterr().err
+    assert carried_out(last=True) == 3 and made.exists()  # another model's turn
 
 
 def test_every_command_of_the_plan_is_one_that_its_script_takes() -> None:

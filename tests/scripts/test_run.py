@@ -14,10 +14,11 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
+from ngram_trie.engines.prepare import cached_model
 from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.records import read_records
 from ngram_trie.report import table1
-from scripts.run import cached_model, cli, measure
+from scripts.run import cli, measure
 
 SMALL = [
     "model.device=cpu",

@@ -6,7 +6,9 @@ import numpy as np
 
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
+from ngram_trie.records import RunManifest
 
+MANIFEST = RunManifest("run", {}, "model", "prompts", None, None, "a toy", 1, {}, "now")
 TINY = {
     "model_type": "llama", "vocab_size": 200, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 300, "bos_token_id": 1,

@@ -104,6 +104,6 @@ def test_a_cut_back_cache_is_not_taken_for_shared() -> None:
 
 
 def test_another_way_to_verify_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"engine\.verify=columns: must be one of tree, rows"):
+    with pytest.raises(ConfigError, match=r"engine\.verify=columns: must be .tree. or .rows."):
         check_values(compose("embedded", [], "engine.verify=columns"))
     check_values(compose("embedded", [], "engine=replay", "engine.traces=some.jsonl"))

@@ -1,0 +1,175 @@
+"""The one measuring loop: every prompt, every method, every repeat, one record each. An interrupted run is continued.
+
+What differs between running a model, replaying recorded answers and forcing them upon a model is in an `Engine`:
+`live.Live`, `replay.Replay` and `forced.Forced`. `prepare.prepare` makes one from a configuration.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from tqdm import tqdm
+
+from ngram_trie.decoding import GenerationResult
+from ngram_trie.engines.traces import Trace
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
+
+#: Data set, question id, turn.
+ItemKey = tuple[str, str, int]
+
+
+def by_key(items: Iterable[tuple[ItemKey, Any]]) -> dict[ItemKey, Any]:
+    """The items by key, in their order.
+
+    Raises:
+        ValueError: a key that is there twice.
+    """
+    found: dict[ItemKey, Any] = {}
+    for key, item in items:
+        if key in found:
+            raise ValueError(f"dataset {key[0]}: question id {key[1]!r}, turn {key[2]}, is there twice")
+        found[key] = item
+    return found
+
+
+@dataclass
+class Engine(ABC):
+    """What is measured, and how answers come about.
+
+    Attributes:
+        manifest: of the run.
+        model: the target's name in records and titles.
+        methods: the methods by name.
+        items: what every method answers, in order.
+        datasets: their data sets, in the order of tables; one may have no items.
+        repeats: how often each item is answered by each method.
+    """
+
+    manifest: RunManifest
+    model: str
+    methods: Mapping[str, Any]
+    items: Mapping[ItemKey, Any]
+    datasets: Sequence[str]
+    repeats: int
+
+    @property
+    def names(self) -> list[str]:
+        """The methods that records are written for, in the order of tables."""
+        return list(self.methods)
+
+    def order(self, place: int, repeat: int) -> list[str]:
+        """The methods in the order in which they answer an item: rotated, so that none always runs first."""
+        shift = (place + repeat) % len(self.names)
+        return self.names[shift:] + self.names[:shift]
+
+    @property
+    def keys(self) -> list[RecordKey]:
+        """The records of the complete run, in the order in which they are measured."""
+        return [
+            (method, *item, repeat)
+            for place, item in enumerate(self.items)
+            for repeat in range(self.repeats)
+            for method in self.order(place, repeat)
+        ]
+
+    @abstractmethod
+    def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        """The records of `keys` that are not `known`. Each is known before the next is asked for. Known ones may be
+        yielded again.
+        """
+
+    def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:
+        """The quality of the answers (`quality.score`), where there is something to compare them with."""
+        return None
+
+    def traces(self, records: Mapping[RecordKey, PromptRecord]) -> list[Trace]:
+        """The answers to be replayed elsewhere, where they are the model's own."""
+        return []
+
+    def record(self, key: RecordKey, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
+        """The record of one result; `fields` as in `PromptRecord.of`."""
+        fields = {"model": self.model, "kind": "drafter", **fields}
+        return PromptRecord.of(prompt, result, run=self.manifest.run, method=key[0], repeat=key[4], **fields)
+
+
+class Interleaved(Engine):
+    """An engine that answers one prompt after the other, all methods in turn."""
+
+    def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        self.warm_up()
+        for key in keys:
+            if key not in known:
+                yield self.answer(key, known)
+            elif not known[key].failure:
+                self.remind(key, known)
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Load the weights, and pay for compilation and caches."""
+
+    @abstractmethod
+    def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
+        """One record: an answer, or why there is none."""
+
+    @abstractmethod
+    def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
+        """Tell a drafter that remembers answers of one that was recorded before an interruption."""
+
+
+def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Measure what `writer` has no record of. After each record, `is_over` says whether to stop early."""
+    keys = engine.keys
+    left = sum(key not in writer for key in keys)
+    if not left:
+        return
+    with tqdm(total=len(keys), initial=len(keys) - left, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
+        progress.set_description("warming up")
+        for record in engine.answers(keys, writer.records):
+            if record.key not in writer:
+                writer.write(record)
+                progress.set_description(record.dataset, refresh=False)
+                progress.update()
+                if is_over():
+                    break
+
+
+def open_run(folder: Path, engine: Engine, force: bool = False) -> RecordWriter:
+    """The writer of a run's records. It holds those of an earlier session of the same run.
+
+    Raises:
+        FileExistsError: the folder holds another run, or an incomplete one that was begun by other code or on another
+            machine: what is not alike is never mixed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    manifest, path, records = engine.manifest, folder / "manifest.json", folder / "records.jsonl"
+    if force:
+        for file in (path, records, folder / "traces.jsonl"):
+            file.unlink(missing_ok=True)
+    if not path.exists():
+        writer = RecordWriter(records, manifest.run)
+        manifest.write(path)
+        return writer
+    found = RunManifest.read(path)
+    changed = [
+        f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
+        for name in ("run", "commit", "device", "versions")
+        if getattr(found, name) != getattr(manifest, name)
+    ]
+    other = FileExistsError(
+        f"{folder} holds another run ({'; '.join(changed)}): give another output=FOLDER, or force=true to replace it"
+    )
+    if found.run != manifest.run:
+        raise other
+    writer = RecordWriter(records, manifest.run)
+    if any(key not in writer for key in engine.keys):
+        if changed:
+            raise other
+        if manifest.dirty and not found.dirty:  # what is measured from here on is not the commit's
+            replace(found, dirty=True).write(path)
+    return writer

@@ -1,0 +1,190 @@
+"""From a configuration to an engine. Names and values are checked by building everything cheap; weights come later."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import sys
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from transformers import AutoConfig, PreTrainedModel
+
+from ngram_trie import config as configuration
+from ngram_trie.data.noise import with_noise as noisy_datasets
+from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
+from ngram_trie.decoding import Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.engines import forced, live, replay
+from ngram_trie.engines.measure import Engine, by_key
+from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.trace_noise import with_noise
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.files import content_hash
+from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.records import RunManifest
+from ngram_trie.targets import choose
+from ngram_trie.targets.load import choose_device, context_limit
+from ngram_trie.targets.model import TargetModel
+
+DEFAULT_THREADS = torch.get_num_threads()
+
+
+def prepare(config: DictConfig) -> Engine:
+    """The engine that a checked configuration asks for.
+
+    Raises:
+        ConfigError: a wrong name or value, or a part that is not there.
+        ValueError: recorded answers, or question ids, that cannot be used.
+    """
+    methods, missing = live.split_missing(configuration.build_all(config, "method"))
+    if missing and not config.methods:
+        raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
+    kinds = {"live": _live, "replay": _replay, "forced": _forced}
+    return kinds[config.engine.name](config, methods, {f"not run: {name}": what for name, what in missing.items()})
+
+
+def settle(config: DictConfig) -> None:
+    """Decide what was left to the machine: device, backend and threads."""
+    config.model.device = str(choose_device(config.model.device))
+    config.engine.backend = choose.settled(config)
+    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+
+
+@functools.lru_cache(maxsize=2)
+def cached_model(path: str, revision: str | None, **options: Any) -> PreTrainedModel:
+    """A sweep runs its cells in one process; the weights are loaded for the first."""
+    return choose.load(path, revision, **options)
+
+
+def load_target(config: DictConfig, path: str | None = None, revision: str | None = None) -> TargetModel:
+    """The run's target, or another one in its place."""
+    options = {name: config.model[name] for name in ("dtype", "device", "attention")}
+    if path is None:
+        options["architecture"] = config.model.architecture if config.model.weights == "random" else None
+        path, revision = config.model.path, config.model.revision
+    model = cached_model(path, revision, **options)
+    return choose.make_target(model, config.engine, config.model.context_limit)
+
+
+def _manifest(
+    config: DictConfig, methods: Mapping[str, Any], model: str, prompts: str, notes: Mapping[str, str]
+) -> RunManifest:
+    resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
+    device = "cpu" if config.engine.name == "replay" else config.model.device
+    return device_manifest(resolved, model, prompts, device, notes)
+
+
+def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    settle(config)
+    noise = configuration.noise_settings(config)
+    datasets = configuration.build_all(config, "dataset")
+    if noise:
+        datasets = noisy_datasets(datasets, noise)
+    tokenizer = model_tokenizer(config.model)
+    limit = context_limit(*choose.source(config.model), config.model.context_limit)
+    stop_ids = frozenset(config.model.stop_ids)
+    stop = Stop(config.measure.max_new_tokens, stop_ids, tuple(config.model.stop_strings), tokenizer.decode)
+    build = functools.partial(
+        build_prompt,
+        tokenizer=tokenizer,
+        max_tokens=limit - config.measure.max_new_tokens,
+        truncation=config.measure.truncation,
+    )
+    decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
+    prompts = {name: build_prompts(dataset.questions, build, decode) for name, dataset in datasets.items()}
+    for first in (part[0] for part in prompts.values()):
+        if isinstance(first, Prompt):
+            _check_contexts(methods, first)
+    questions = [question for dataset in datasets.values() for question in dataset.questions]
+    hashed = content_hash({name: [_identity(prompt) for prompt in part] for name, part in prompts.items()})
+    notes |= _cut_prompts(prompts, config.measure.truncation)
+    return live.Live(
+        manifest=_manifest(config, methods, choose.identity(config.model), hashed, notes),
+        model=choose.name(config.model),
+        methods=methods,
+        items=by_key(((p.dataset, p.question_id, p.turn), p) for p in chain.from_iterable(prompts.values())),
+        datasets=list(datasets),
+        repeats=config.measure.repeats,
+        warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
+        stop=stop,
+        load=functools.partial(load_target, config),
+        context_limit=limit,
+        decode=decode,
+        # a sweep shows no quality
+        references=None if config.grid else {(q.dataset, q.question_id, q.turn): q for q in questions},
+    )
+
+
+def _identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
+    """What a prompt adds to the run's identity."""
+    return prompt.ids.tolist() if isinstance(prompt, Prompt) else list(prompt.said)
+
+
+def _cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation: str) -> dict[str, str]:
+    """For the manifest: of which data sets how many prompts were cut to fit. Later turns are not known yet."""
+    cut = {name: sum(1 for p in part if isinstance(p, Prompt) and p.num_cut) for name, part in prompts.items()}
+    return {f"cut: {name}": f"{count} contexts have lost their {truncation}" for name, count in cut.items() if count}
+
+
+def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
+    """Raises a ValueError if a drafter reads a part that the prompt does not have."""
+    for method in methods.values():
+        if isinstance(method, Drafter):
+            prompt.part(method.context)
+
+
+def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    categories, digest = _recorded(config, methods)
+    configuration.build(config.cost, "cost")
+    if config.engine.draft_in_prefill:
+        categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
+    return replay.Replay(
+        manifest=_manifest(config, methods, "replay", digest, notes),
+        model="",
+        methods=methods,
+        items=by_key((trace.key, trace) for trace in chain.from_iterable(categories.values())),
+        datasets=list(categories),
+        repeats=1,
+        max_draft=config.engine.max_draft,
+        num_jobs=config.engine.num_jobs,
+    )
+
+
+def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    settle(config)
+    categories, digest = _recorded(config, methods)
+    forced.check_forceable(methods)
+    where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
+    if not traces:
+        raise ValueError(f"{where}: no answers of these categories")
+    path, revision = choose.source(config.model)
+    forced.check_vocabulary(traces, AutoConfig.from_pretrained(path, revision=revision).vocab_size, where)
+    return forced.Forced(
+        manifest=_manifest(config, methods, choose.identity(config.model), digest, notes),
+        model=forced.title(choose.name(config.model), Path(config.engine.traces).name),
+        methods=methods,
+        items=by_key((trace.key, trace) for trace in traces),
+        datasets=list(categories),
+        repeats=config.measure.repeats,
+        load=functools.partial(load_target, config),
+    )
+
+
+def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str, list[Trace]], str]:
+    """The recorded answers that the methods can be run over, by category, and their file's hash."""
+    replay.check_replayable(methods)
+    noise = configuration.noise_settings(config)
+    path = Path(config.engine.traces)
+    categories = select(read_traces(path), config.engine.categories)
+    if not any(categories.values()):
+        print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
+    if noise:
+        categories = with_noise(categories, noise)
+    for trace in next(filter(None, categories.values()), [])[:1]:
+        _check_contexts(methods, trace.prompt)
+    return categories, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
