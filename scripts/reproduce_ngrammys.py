@@ -93,7 +93,7 @@ def ensure_tables(model: str, about: DictConfig) -> Path:
     except (FileNotFoundError, ValueError):
         fits = False
     if not fits:
-        build_ngram_tables.main([model])
+        build_ngram_tables.main(model, folder)
     return folder
 
 

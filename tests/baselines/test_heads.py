@@ -22,7 +22,7 @@ from ngram_trie.baselines.hydra import Hydra
 from ngram_trie.baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
-from scripts.train_heads import scored
+from scripts.embedded.train_heads import scored
 
 SIZE = 32
 KEPT = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])

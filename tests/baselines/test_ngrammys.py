@@ -18,6 +18,7 @@ from support.tables import SMALL
 from support.tiny import VOCABULARY, tiny_target
 
 from ngram_trie.baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
+from ngram_trie.cli.app import invoke
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NoDraft
 from ngram_trie.engines.live import part_hashes, split_missing
@@ -26,8 +27,9 @@ from ngram_trie.engines.traces import Trace
 from ngram_trie.files import fingerprint
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model_ngrams import build_tables, leading_bos, unigram_rankings
 from ngram_trie.tree import DraftTree
-from scripts.build_ngram_tables import build_tables, leading_bos, main, unigram_rankings
+from scripts.build_ngram_tables import main
 
 STOP = Stop(max_new_tokens=24)
 
@@ -237,11 +239,11 @@ def test_the_budget_cuts_the_last_rows(folder: Path) -> None:
 
 
 def test_the_script_builds_what_the_drafter_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match=r"MODEL=embeded: did you mean embedded"):
-        main(["embeded"])
-    with pytest.raises(SystemExit, match="k=0: must be an integer of at least 1"):
-        main(["embedded", "--k", "0"])
-    main(["embedded", "--k", "2", "--w", "2", "--rows", "512", "--output", str(tmp_path / "t")])
+    with pytest.raises(SystemExit, match=r"MODEL: embeded: did you mean embedded"):
+        invoke(main, ["embeded"])
+    with pytest.raises(SystemExit, match="--k: "):
+        invoke(main, ["embedded", "--k", "0"])
+    invoke(main, ["embedded", "--k", "2", "--w", "2", "--rows", "512", "--output", str(tmp_path / "t")])
     assert "2 rows of 2, with BOS" in capsys.readouterr().out
     tables = NgramTables.open(tmp_path / "t")
     assert tables.bigram.shape == (3072, 2)

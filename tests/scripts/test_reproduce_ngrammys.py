@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +84,8 @@ def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "TOP_K": [1, 3], "DEFAULT": (3, 3)}
     for name, value in sizes.items():
         monkeypatch.setattr(script, name, value)
-    for name, value in {"FOLDER": tmp_path / "tables", "K": 4, "W": 3}.items():
-        monkeypatch.setattr(build_ngram_tables, name, value)
+    monkeypatch.setattr(build_ngram_tables, "FOLDER", tmp_path / "tables")
+    monkeypatch.setattr(build_ngram_tables, "main", partial(build_ngram_tables.main, k=4, w=3))
     text = script.reproduce("embedded_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
     assert "mixed (k*, w*), rows" in text and "mistral-7b-instruct-v0.2" in text and "N-Grammys" in text
     for name in ("figure1", "figure2", "figure3", "figure4", "rows", "tree"):
