@@ -46,6 +46,10 @@ class Prompt:
         start, end = self.spans[name]
         return self.ids[start:end]
 
+    def ends_with(self, name: str) -> bool:
+        """Whether the output follows the part `name` without a gap."""
+        return name == "prompt" or self.spans[name][1] == len(self.ids)
+
 
 @dataclass(frozen=True)
 class LaterTurn:

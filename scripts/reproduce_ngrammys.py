@@ -157,7 +157,7 @@ class Observed(MixedNgrams):
         self._proposed: IntArray | None = None
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
+        text = self.text
         self._proposed, self._num_context = self.rows(text), len(self.context_rows(text))
         return super().propose(budget)
 
@@ -167,6 +167,7 @@ class Observed(MixedNgrams):
             same = (self._proposed[:, : len(emitted)] == emitted).cumprod(axis=1).sum(axis=1)
             rank = int(same.argmax()) + 1 if same.max() else 0
             self.steps.append((self._num_context, rank, int(same.max())))
+            self._proposed = None  # the last step of an answer may have no room for a draft
         super().observe(new_ids)
 
 

@@ -193,7 +193,7 @@ def test_the_script_names_what_is_wrong_in_one_line(
 def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     build_datastore([[1, 60], [61, 2]], tmp_path)
     with pytest.raises(ValueError, match="holds token 61 and the model has 61; it was built with another tokenizer"):
-        Datastore(tmp_path).check(tiny_target("llama"))
+        Datastore(tmp_path).check(tiny_target("llama").model)
     build_datastore([[1, 60]], tmp_path)
-    Datastore(tmp_path).check(tiny_target("llama"))
+    Datastore(tmp_path).check(tiny_target("llama").model)
     Datastore(tmp_path).check(None)  # a replay does not know its model

