@@ -1,7 +1,7 @@
-"""The library: `speculative_generate` for any transformers model, and `custom_generate` for transformers' own `generate`.
+"""The library: `speculative_generate` for a transformers model, and `custom_generate` for transformers' `generate`.
 
-Both go through `model.generate`, which resolves the options (defaults, the model's generation config, logits processors,
-stopping criteria), and through the project's decoding loop.
+Both go through `model.generate`, which resolves the options (defaults, the model's generation config, logits
+processors, stopping criteria), and through the project's decoding loop.
 """
 
 from __future__ import annotations

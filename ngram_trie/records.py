@@ -1,7 +1,7 @@
 """The files of a run: one JSON line per answer, and a manifest of what was run on which machine.
 
-`records.jsonl` is append-only. Each line is flushed when its answer is complete, so an interrupt loses at most one line,
-and the next run resumes there. Every reported number is derived from this file.
+`records.jsonl` is append-only. Each line is flushed when its answer is complete, so an interrupt loses at most one
+line, and the next run resumes there. Every reported number is derived from this file.
 The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
 """
 

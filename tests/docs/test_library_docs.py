@@ -24,6 +24,7 @@ PAGE = PROJECT / "docs/library.md"
 EXAMPLES = ["rag_answer", "summary", "chat"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [PAGE, PROJECT / "README.md"], ids=["library", "readme"])
 def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names = run_blocks(page, monkeypatch)
