@@ -1,226 +1,32 @@
-"""How many drafts of the n-gram predictor are accepted: the chapter's formula beside recorded answers
-(make reproduce-predictor).
-
-  python -m scripts.expected_accept TRACES OUTPUT --num-draft 4
-
-Replays the predictor over recorded answers. A drafted token is *offered* where all drafts before it in its step were
-accepted and the answer goes on; alpha is the share of the offered tokens that are accepted. Writes to OUTPUT: table.md
-and table.csv, the formula at that alpha beside the measured mean; positions.csv and acceptance.png, the same share for
-each place in the draft, which the formula takes to be one number; manifest.json.
-"""
+"""How many drafts of the n-gram predictor are accepted (make reproduce-predictor)."""
 
 from __future__ import annotations
 
-import argparse
-import hashlib
-import inspect
-import math
-from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated
 
-import pandas as pd
+import typer
 
-from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
-from ngram_trie.cli.shell import Parser, one_line_errors, positive
-from ngram_trie.engines.provenance import cpu_name, make_manifest
-from ngram_trie.engines.replay import replay
-from ngram_trie.engines.traces import Trace, read_traces
-from ngram_trie.metrics import ALL, ratio_of
-from ngram_trie.report.derive import save_csv
-from ngram_trie.report.figures import line_figure, save_figure
-from ngram_trie.tree import DraftTree
-
-#: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").
-PRINTED = {0.5: 0.94, 0.7: 2.05, 0.9: 3.28}
-PRINTED_DRAFT = 4
-MOST_LINES = 6
+from ngram_trie.cli.app import run
+from ngram_trie.engines.traces import answers
+from ngram_trie.report.expected_accept import PRINTED_DRAFT, write
 
 
-class Step(NamedTuple):
-    """One step: tokens drafted, of which so many offered and so many accepted."""
+def main(
+    traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
+    output: Annotated[Path, typer.Argument(help="folder for the tables, the figure and the manifest")],
+    num_draft: Annotated[int, typer.Option(min=1, help="drafts a step, the chapter's")] = PRINTED_DRAFT,
+) -> None:
+    """Replay the predictor over recorded answers and compare the chapter's formula with what was accepted.
 
-    dataset: str
-    drafted: int
-    offered: int
-    accepted: int
+    Writes to OUTPUT the tables, positions.csv and acceptance.png (the share accepted for each place in the draft, which
+    the formula takes to be one number), and manifest.json.
 
-
-class Recorder(NgramPredictor):
-    """The predictor, with the draft of every step in `drafts`."""
-
-    drafts: list[list[int]]
-
-    def propose(self, budget: int) -> DraftTree:
-        tree = super().propose(budget)
-        self.drafts.append(tree.tokens[1:].tolist())
-        return tree
-
-
-def steps(trace: Trace, drafter: Recorder) -> Iterator[Step]:
-    """The steps in which `drafter` would have given a recorded answer."""
-    drafter.drafts = []
-    lengths = replay(drafter, trace).accept_lengths
-    position = 1  # behind the token that prefill gave
-    for draft, length in zip([*drafter.drafts, []], lengths, strict=False):  # the last may have no room
-        # At the end of the answer nobody knows what would have followed; what lies behind it is not offered.
-        answer = trace.output_ids[position : position + len(draft)]
-        accepted = 0
-        while accepted < len(answer) and answer[accepted] == draft[accepted]:
-            accepted += 1
-        yield Step(trace.prompt.dataset, len(draft), min(accepted + 1, len(answer)), accepted)
-        position += length
-
-
-def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
-    """One row for each data set and one for all.
-
-    Columns:
-        num_steps: verification steps.
-        no_draft: share of the steps in which nothing was drafted.
-        drafted: mean tokens drafted, over the steps that draft.
-        alpha: share accepted of the tokens offered.
-        formula: what the formula expects to be accepted at that alpha and D = `num_draft`.
-        accepted: measured mean tokens accepted, over the steps that draft.
-        accept_length: mean tokens emitted by a step, over all steps: accepted ones and the one that the target adds.
-
-    Args:
-        frame: `Step`s.
+        python -m scripts.expected_accept TRACES OUTPUT --num-draft 4
     """
-    rows = []
-    for dataset, part in _groups(frame):
-        drafts = part[part.drafted > 0]
-        alpha = ratio_of(drafts.accepted.sum(), drafts.offered.sum())
-        rows.append(
-            {
-                "dataset": dataset,
-                "num_steps": len(part),
-                "no_draft": 1 - len(drafts) / len(part),
-                "drafted": drafts.drafted.mean(),
-                "alpha": alpha,
-                "formula": expected_accepted(alpha, num_draft) if math.isfinite(alpha) else math.nan,
-                "accepted": drafts.accepted.mean(),
-                "accept_length": 1 + part.accepted.mean(),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def position_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
-    """Rows `dataset, position, acceptance, offered`: of the drafts at each place, from 1, how many were offered and
-    which share of those was accepted; nan where none was.
-    """
-    rows = []
-    for dataset, part in _groups(frame):
-        for position in range(1, num_draft + 1):
-            offered, accepted = int((part.offered >= position).sum()), int((part.accepted >= position).sum())
-            rows.append((dataset, position, ratio_of(accepted, offered), offered))
-    return pd.DataFrame(rows, columns=["dataset", "position", "acceptance", "offered"])
-
-
-def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    yield from frame.groupby("dataset", sort=False)
-    yield ALL, frame
-
-
-def chapter_table() -> pd.DataFrame:
-    """Rows for the chapter's own alphas: what it prints, its formula as it stands, and the expectation.
-
-    As it stands the first sum runs to k = D and the case "all accepted" is counted twice.
-    """
-    rows = []
-    for alpha, printed in PRINTED.items():
-        exact = expected_accepted(alpha, PRINTED_DRAFT)
-        twice = PRINTED_DRAFT * alpha**PRINTED_DRAFT * (1 - alpha)
-        rows.append({"alpha": alpha, "chapter prints": printed, "formula as it stands": exact + twice, "exact": exact})
-    return pd.DataFrame(rows)
-
-
-def markdown(frame: pd.DataFrame, decimals: int = 3) -> str:
-    """A frame as a table in Markdown."""
-    lines = [frame.columns, ["---"] * len(frame.columns)]
-    lines += [[_shown(value, decimals) for value in row] for row in frame.itertuples(index=False)]
-    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
-
-
-def _shown(value: Any, decimals: int) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.{decimals}f}" if math.isfinite(value) else "-"
-
-
-def page(table: pd.DataFrame, positions: pd.DataFrame, num_draft: int, source: str) -> str:
-    """table.md."""
-    wide = positions.pivot(index="dataset", columns="position", values="acceptance").loc[list(table.dataset)]
-    return "\n".join(
-        [
-            f"## Expected accepted tokens, D = {PRINTED_DRAFT}\n",
-            markdown(chapter_table(), 2),
-            "Exact: sum of alpha^k for k from 1 to D. The chapter's formula lets its first sum run to D and then adds",
-            "D alpha^D, which counts that case twice; what it prints for 0.7 and 0.9 follows from neither.\n",
-            f"## Measured: {source}, D = {num_draft}\n",
-            markdown(table),
-            "no_draft: share of the steps without a draft. drafted, accepted: means over the steps with one. alpha:",
-            "accepted of those offered, a token being offered where all before it were accepted. formula: the exact",
-            "expectation at that alpha. accept_length: tokens a step emits, over all steps.\n",
-            "## Accepted of those offered, by place in the draft\n",
-            markdown(wide.reset_index().rename(columns=str)),
-        ]
-    )
-
-
-def most_steps(table: pd.DataFrame) -> list[str]:
-    """The data sets with the most steps, and "all": as many as a figure can show, in the order of the table."""
-    kept = table[table.dataset != ALL].num_steps.nlargest(MOST_LINES - 1).index
-    return [name for index, name in table.dataset.items() if index in kept or name == ALL]
-
-
-def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -> str:
-    """Replay, write everything to `output`; table.md as text."""
-    drafter = Recorder(num_draft=num_draft)
-    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
-    config = {"method": {"name": "predictor", **settings}, "traces": source.name}
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
-    manifest = make_manifest(config, "replay", digest, cpu_name(), 1)
-    frame = pd.DataFrame([step for trace in traces for step in steps(trace, drafter)], columns=Step._fields)
-    if frame.empty:
-        raise ValueError(f"{source} holds no answers to replay")
-    table, positions = acceptance_table(frame, num_draft), position_table(frame, num_draft)
-    text = page(table, positions, num_draft, source.name)
-    output.mkdir(parents=True, exist_ok=True)
-    save_csv(table, output / "table.csv")
-    save_csv(positions, output / "positions.csv")
-    (output / "table.md").write_text(text, encoding="utf-8")
-    shown = positions[positions.dataset.isin(most_steps(table))].dropna()
-    if not shown.empty:
-        figure = line_figure(shown, "position", "acceptance", "accepted of the tokens offered", log2=False)
-        save_figure(figure, output / "acceptance.png")
-    manifest.write(output / "manifest.json")
-    return text
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    parser.add_argument(
-        "traces", type=Path, metavar="TRACES", help="traces.jsonl of a live run, or any file that engine=replay reads"
-    )
-    parser.add_argument(
-        "output", type=Path, metavar="OUTPUT", help="folder for the tables, the figure and the manifest"
-    )
-    parser.add_argument(
-        "--num-draft", type=positive, default=PRINTED_DRAFT, metavar="D", help="drafts a step, the chapter's"
-    )
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
-    with one_line_errors("nothing was written"):
-        traces = [trace for trace in read_traces(options.traces) if len(trace.output_ids) > 1]
-        print(write(traces, options.num_draft, options.output, options.traces))
-    print(f"Written: {options.output}")
+    print(write(answers(traces), num_draft, output, traces))
+    print(f"Written: {output}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main, interrupted="nothing was written")

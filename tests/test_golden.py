@@ -23,7 +23,7 @@ from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import read_traces
 from ngram_trie.files import CONFIGS, PROJECT, content_hash
 from ngram_trie.records import RunManifest, read_records
-from ngram_trie.report import derive
+from ngram_trie.report import derive, run_folder
 
 RESULTS = PROJECT / "results"
 IDENTITIES = Path(__file__).parent / "golden" / "identities.json"
@@ -40,7 +40,7 @@ def name_of(run: Path) -> str:
 
 @pytest.mark.parametrize("run", RUNS, ids=name_of)
 def test_committed_run_derives_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derive, "CALIBRATIONS", (RESULTS / "embedded" / "calibration",))
+    monkeypatch.setattr(run_folder, "CALIBRATIONS", (RESULTS / "embedded" / "calibration",))
     derived = tmp_path / "run"
     derived.mkdir()
     for name in ("records.jsonl", "manifest.json", "quality.csv"):

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import numpy as np
 import torch
+from tqdm import tqdm
 from transformers import PreTrainedModel, StaticCache
 
 from ngram_trie.cost import CostCurve
@@ -67,33 +68,44 @@ class Steps:
         return CostCurve(name, nodes, self.contexts, self.wall.tolist(), self.contexts, self.prefill.tolist())
 
 
+def room_for(num_draft: int) -> int:
+    """Tokens that a context must leave free for the longest path of a binary tree of so many drafted nodes."""
+    return (num_draft + 1).bit_length() + 1
+
+
 def measure_steps(
     target: TargetModel, sizes: Sequence[int], contexts: Sequence[int], rounds: int = 5, steps: int = 6
 ) -> Steps:
-    """Medians over all steps of all rounds, the order of sizes drawn anew in every round."""
+    """Medians over all steps of all rounds. A step verifies a binary tree and commits its longest path. The order of
+    contexts and sizes is drawn anew in every round, so that a machine that slows down for a while slows no size more
+    than another.
+    """
     rng, vocab_size = np.random.default_rng(0), target.model.config.vocab_size
     wall = np.empty((len(sizes), len(contexts), rounds, steps))
     prefill = np.empty((len(contexts), rounds))
     device = np.full((len(sizes), len(contexts)), np.nan)
-    for column, context in enumerate(contexts):
+    with tqdm(total=(rounds + 1) * len(contexts), unit="context", desc="steps", mininterval=1) as progress:
         for turn in range(-1, rounds):  # the first warms up; the last overwrites what it wrote
-            target.synchronize()
-            started = perf_counter()
-            target.prefill(rng.integers(5, vocab_size, context))
-            prefill[column, turn] = perf_counter() - started
-            for row in rng.permutation(len(sizes)):
-                for step in range(steps):
-                    target.cache.truncate(context)
-                    tree = binary_tree(sizes[row] - 1, rng, vocab_size)
-                    path = tree.path_to(len(tree) - 1)
-                    started = perf_counter()
-                    verify_greedy(tree, target.verify(tree))
-                    target.commit(context, path)
-                    wall[row, column, turn, step] = perf_counter() - started
-        if isinstance(target, StaticTarget):
-            for row, size in enumerate(sizes):
-                target.cache.truncate(context)
-                device[row, column] = target.forward_seconds(size)
+            for column in rng.permutation(len(contexts)):
+                context = contexts[column]
+                target.synchronize()
+                started = perf_counter()
+                target.prefill(rng.integers(5, vocab_size, context))
+                prefill[column, turn] = perf_counter() - started
+                for row in rng.permutation(len(sizes)):
+                    for step in range(steps):
+                        target.cache.truncate(context)
+                        tree = binary_tree(sizes[row] - 1, rng, vocab_size)
+                        path = tree.path_to(len(tree) - 1)
+                        started = perf_counter()
+                        verify_greedy(tree, target.verify(tree))
+                        target.commit(context, path)
+                        wall[row, column, turn, step] = perf_counter() - started
+                if isinstance(target, StaticTarget) and turn == rounds - 1:
+                    for row, size in enumerate(sizes):
+                        target.cache.truncate(context)
+                        device[row, column] = target.forward_seconds(size)
+                progress.update()
     return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
 
 

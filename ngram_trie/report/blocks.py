@@ -96,7 +96,7 @@ def ranks(values: pd.Series) -> list[int]:
 
 
 def save(tables: Tables, folder: Path) -> None:
-    """Write table.json: numbers to six significant digits, what is not known left out, one line a row."""
+    """Write table.json: numbers to ten significant digits, what is not known left out, one line a row."""
     parts = []
     for name in ("measured", "compared", "published"):
         blocks = ",\n".join(_block_json(block) for block in getattr(tables, name))
@@ -120,7 +120,7 @@ def _block_json(block: Block) -> str:
 def _cell_json(cell: Cell) -> dict[str, float]:
     known = {name: value for name, value in vars(cell).items() if math.isfinite(value)}
     kept = {name: value for name, value in known.items() if value or not name.endswith("_rank")}
-    return {name: value if isinstance(value, int) else float(f"{value:.6g}") for name, value in kept.items()}
+    return {name: value if isinstance(value, int) else float(f"{value:.10g}") for name, value in kept.items()}
 
 
 def read(path: Path) -> Tables:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
+import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby, takewhile
-from typing import NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -154,91 +153,49 @@ def _markup(text: str) -> str:
     return escape(text).replace("\n", '<span class="newline">\n</span>')
 
 
-SIZE, LEADING, MARGIN = 7.5, 12.0, 10.0  # points
+#: Points. All characters of the font are equally wide: 0.602 of its size, here whole pixels at 100 and 200 dpi.
+WIDTH, LEADING, MARGIN = 4.32, 12.0, 10.0
+SIZE = WIDTH / 0.602
+COLUMNS = int((72 * TEXT_WIDTH - 2 * MARGIN) / WIDTH)
+FONT = FontProperties(family="DejaVu Sans Mono", size=SIZE)
+LEGEND = (
+    ("drafted and accepted", True, False),
+    ("the model's own token", False, False),
+    ("a step begins", False, True),
+)
 
 
-class _Place(NamedTuple):
-    """Where a character stands: line, and points from the left edge of the text to its two sides."""
-
-    line: int
-    left: float
-    right: float
-
-
-class _Font:
-    """Advance widths of a font, in points and without kerning, and what it can draw."""
-
-    def __init__(self, size: float, weight: str = "normal") -> None:
-        self.properties = FontProperties(size=size, weight=weight)
-        self._font = get_font(findfont(self.properties))
-        self._size = size
-        self._advances: dict[str, float] = {}
-
-    def drawable(self, text: str) -> str:
-        """`text`, one for one: a box where the font lacks a character, and no blanks but the space, tab and \\n."""
-        known = (c if c in "\t\n" else " " if c.isspace() else c for c in text)
-        return "".join(c if c in "\t\n" or self._font.get_char_index(ord(c)) else "□" for c in known)
-
-    def advance(self, character: str) -> float:
-        if character not in self._advances:
-            self._font.set_size(self._size, 72)  # the font is shared with the renderer, which sets its own
-            shown = {"\n": NEWLINE, "\t": "    "}.get(character, character)
-            total = sum(self._font.load_char(ord(c)).linearHoriAdvance for c in shown)
-            self._advances[character] = total / 65536  # 16.16 fixed point
-        return self._advances[character]
-
-
-def _wrap(text: str, font: _Font, width: float) -> list[_Place | None]:
-    """A place for each character of `text`, wrapped at words; None for blanks that a wrapped line ends with.
-
-    Indentation is kept, a word longer than a line is broken, and a line break may stand up to its own width outside.
-    """
-    places: list[_Place | None] = []
-    line, x = 0, 0.0
+def _places(text: str) -> list[tuple[int, int]]:
+    """Line and column of each character, wrapped at words; a word longer than a line is broken."""
+    places: list[tuple[int, int]] = []
+    line = column = 0
     for word in re.findall(r"\n|[^\S\n]+|\S+", text):
-        advances = [font.advance(character) for character in word]
-        blank = word.isspace()
-        if not blank and x + sum(advances) > width >= sum(advances):
-            line, x = line + 1, 0.0
-            for index in range(len(places) - 1, -1, -1):
-                if not text[index].isspace() or text[index] == "\n":
-                    break
-                places[index] = None
-        for advance in advances:
-            if x + advance > width and word != "\n":
-                if blank:
-                    places.append(None)
-                    continue
-                line, x = line + 1, 0.0
-            places.append(_Place(line, x, x + advance))
-            x += advance
-        if word == "\n":
-            line, x = line + 1, 0.0
+        if not word.isspace() and column + len(word) > COLUMNS >= len(word):
+            line, column = line + 1, 0
+        for character in word:
+            if column == COLUMNS:
+                line, column = line + 1, 0
+            places.append((line, column))
+            line, column = (line + 1, 0) if character == "\n" else (line, column + 1)
     return places
 
 
-def _write(axes: Axes, text: str, places: Sequence[_Place | None], font: _Font, x: float, top: float) -> None:
-    """Draw the words of `text`, each where its first character stands; apart, as kerning is not in the places."""
-    for word in re.finditer(r"\n|\S+", text):
-        spot = places[word.start()]
-        if spot is None:
-            continue
-        shown, colour = (NEWLINE, "0.45") if word[0] == "\n" else (word[0], "black")
-        axes.text(
-            x + spot.left, top + spot.line * LEADING, shown,
-            fontproperties=font.properties, color=colour, va="baseline", parse_math=False,
-        )  # fmt: skip
+def _drawable(text: str) -> str:
+    """`text`, one for one: a box where the font lacks a character, "↵" for a line break, and no blank but the space."""
+    font = get_font(findfont(FONT))
+    shown = (NEWLINE if c == "\n" else " " if c.isspace() else c for c in text)
+    return "".join(c if font.get_char_index(ord(c)) else "□" for c in shown)
 
 
-def _highlight(axes: Axes, left: float, right: float, baseline: float) -> None:
-    """Background and underline of drafted text."""
-    axes.add_patch(Rectangle((left, baseline - 7.2), right - left, 9.6, fc=DRAFTED, lw=0, zorder=1))
-    axes.add_line(Line2D([left, right], [baseline + 1.9] * 2, color="0.2", lw=0.6, solid_capstyle="butt"))
-
-
-def _tick(axes: Axes, left: float, right: float, baseline: float) -> None:
-    """The mark at which a step begins, below the text so that words stay whole."""
-    axes.add_line(Line2D([left, left], [baseline + 1.6, baseline + 4.4], color="0.2", lw=0.6, solid_capstyle="butt"))
+def _write(axes: Axes, text: str, column: int, baseline: float, drafted: bool = False, begins: bool = False) -> None:
+    """A run of characters on one line: underlined on a background if drafted, with a tick where a step begins."""
+    left, right = (MARGIN + WIDTH * at for at in (column, column + len(text)))
+    if drafted:
+        axes.add_patch(Rectangle((left, baseline - 7.2), right - left, 9.6, fc=DRAFTED, lw=0, zorder=1))
+        axes.add_line(Line2D([left, right], [baseline + 1.9] * 2, color="0.2", lw=0.6))
+    if begins:
+        axes.add_line(Line2D([left, left], [baseline + 1.6, baseline + 4.4], color="0.2", lw=0.6))
+    axes.text(left, baseline, text, fontproperties=FONT, va="baseline", parse_math=False)
 
 
 def case_figure(case: CaseStudy) -> Figure:
@@ -246,59 +203,32 @@ def case_figure(case: CaseStudy) -> Figure:
 
     Lines wrap at words and the answer's own line breaks are kept. A character that the font lacks becomes a box.
     """
-    width = 72 * TEXT_WIDTH - 2 * MARGIN
+    answer = "".join(case.pieces)
+    places = _places(answer)
+    header = [*textwrap.wrap(_drawable(case.title), COLUMNS), *textwrap.wrap(case.summary(), COLUMNS)]
+    top = MARGIN + SIZE + LEADING * (len(header) + 1) + 8
+    height = top + LEADING * max((line for line, _ in places), default=0) + MARGIN
     with matplotlib.rc_context(STYLE):
-        plain, bold = _Font(SIZE), _Font(SIZE + 0.5, "bold")
-        title, answer = bold.drawable(case.title), plain.drawable("".join(case.pieces))
-        title_places, places = _wrap(title, bold, width), _wrap(answer, plain, width)
-        header = MARGIN + SIZE + LEADING * (1 + max((place.line for place in title_places if place), default=0))
-        top = header + 3 * LEADING + 2
-        height = top + LEADING * max((place.line for place in places if place), default=0) + MARGIN
-
         figure = Figure(figsize=(TEXT_WIDTH, height / 72))
         axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 72 * TEXT_WIDTH), ylim=(height, 0))
         axes.axis("off")
-        _write(axes, title, title_places, bold, MARGIN, MARGIN + SIZE)
-        summary = case.summary()
-        _write(axes, summary, _wrap(summary, plain, width), plain, MARGIN, header)
-        _legend(axes, plain, header + LEADING)
-        _write_answer(axes, case, answer, places, plain, top)
+        for number, line in enumerate(header):
+            _write(axes, line, 0, MARGIN + SIZE + LEADING * number)
+        column = 0
+        for text, *marks in LEGEND:
+            _write(axes, text, column, top - LEADING - 8, *marks)
+            column += len(text) + 3
+        axes.add_line(Line2D([MARGIN, 72 * TEXT_WIDTH - MARGIN], [top - LEADING] * 2, color="0.6", lw=0.5))
+        owners = [
+            (number, is_draft)
+            for number, parts in enumerate(case.steps())
+            for is_draft, part in zip((True, False), parts, strict=True)
+            for _ in part
+        ]
+        drawn, begun = _drawable(answer), 0
+        for (line, (step, is_draft)), run in groupby(range(len(answer)), lambda at: (places[at][0], owners[at])):
+            first, *rest = run
+            text = drawn[first : first + 1 + len(rest)]
+            _write(axes, text, places[first][1], top + LEADING * line, is_draft, step > begun)
+            begun = step
     return figure
-
-
-def _legend(axes: Axes, font: _Font, baseline: float) -> None:
-    """What the marks mean, ruled off from the answer."""
-    x = MARGIN
-    for draw, text in ((_highlight, "drafted and accepted"), (None, "the model's own token"), (_tick, "a step begins")):
-        places = _wrap(text, font, math.inf)
-        right = x + sum(font.advance(character) for character in text)
-        if draw:
-            draw(axes, x, right, baseline)
-        _write(axes, text, places, font, x, baseline)
-        x = right + 14
-    axes.add_line(Line2D([MARGIN, 72 * TEXT_WIDTH - MARGIN], [baseline + 8] * 2, color="0.6", lw=0.5))
-
-
-def _write_answer(
-    axes: Axes, case: CaseStudy, text: str, places: Sequence[_Place | None], font: _Font, top: float
-) -> None:
-    """The answer run by run: what one step drafted, or added itself, on one line."""
-    owners = [
-        (number, is_draft)
-        for number, parts in enumerate(case.steps())
-        for is_draft, part in zip((True, False), parts, strict=True)
-        for _ in part
-    ]
-    begun = 0
-    placed = [(index, place) for index, place in enumerate(places) if place]
-    for ((number, is_draft), line), run in groupby(placed, key=lambda item: (owners[item[0]], item[1].line)):
-        members = list(run)
-        (first, start), (last, end) = members[0], members[-1]
-        baseline = top + line * LEADING
-        sides = MARGIN + start.left, MARGIN + end.right
-        if is_draft:
-            _highlight(axes, *sides, baseline)
-        if number > begun:
-            _tick(axes, *sides, baseline)
-            begun = number
-        _write(axes, text[first : last + 1], places[first : last + 1], font, MARGIN, top)

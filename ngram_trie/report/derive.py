@@ -2,169 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from ngram_trie import cost, metrics, quality
+from ngram_trie import cost, metrics
 from ngram_trie.config import grid_cells
-from ngram_trie.cost import CostCurve
-from ngram_trie.files import place
-from ngram_trie.records import PromptRecord, RunManifest, read_records
+from ngram_trie.records import PromptRecord
 from ngram_trie.report import figures, markup, sweeps, table1
 from ngram_trie.report.blocks import Block, Tables
-
-#: Where curves of this machine are looked for: what the user measured, then what the project ships.
-CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
+from ngram_trie.report.run_folder import RunFolder, save_csv
 
 
-def write(folder: Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
-    """Derive everything from `records.jsonl` and `manifest.json` in `folder`; returns the tables as text.
+def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
+    """Derive everything from the records and the manifest of a run, into its folder; returns the tables as text.
 
     Args:
+        run: a run, or its folder.
         methods, datasets: order of rows and columns; that of the configuration, then of the records, unless given.
 
     Raises:
         FileNotFoundError: the folder holds no records.
-        ValueError: they are none of this version's.
+        ValueError: they are none of this version's, or nothing has been measured yet.
     """
-    path = folder / "records.jsonl"
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: no records; `python -m scripts.run` or `make reproduce-table1` writes them")
-    records, manifest = list(read_records(path)), RunManifest.read(folder / "manifest.json")
-    if not records and _is_measured(manifest):
-        raise ValueError(f"{path} is empty: nothing has been measured yet")
-    live = _is_measured(manifest)
-    curve = curve_for(manifest)
-    if datasets is None and (categories := manifest.config["engine"].get("categories")):
-        datasets = [categories] if isinstance(categories, str) else list(categories)
-    methods = methods or method_order(manifest, records)
-    if records:
-        distribution = metrics.accept_length_distribution(records)
-        save_csv(distribution, folder / "accept_lengths.csv")
+    run = run if isinstance(run, RunFolder) else RunFolder(run)
+    methods, datasets = methods or run.methods(), datasets or run.datasets()
+    if run.records:
+        distribution = metrics.accept_length_distribution(run.records)
+        save_csv(distribution, run.path / "accept_lengths.csv")
         tries = distribution[distribution.method == "ngram_trie"]
         if len(tries):
-            figures.save_figure(figures.accept_length_figure(tries), folder / "accept_lengths.png")
-    if manifest.config["grid"]:
-        return _write_grid(folder, records, manifest, curve, datasets)
-    if not live:
-        return _write_replay(folder, records, manifest, curve, methods, datasets)
-    return _write_live(folder, records, manifest, curve, methods, datasets)
+            figures.save_figure(figures.accept_length_figure(tries), run.path / "accept_lengths.png")
+    if run.config["grid"]:
+        return _write_grid(run, datasets)
+    return (_write_live if run.is_measured else _write_replay)(run, methods, datasets)
 
 
-def _is_measured(manifest: RunManifest) -> bool:
-    """Whether a run's seconds are a model's; those of a replay are predicted."""
-    return bool(manifest.config["engine"]["name"] != "replay")
-
-
-def write_quality(
-    folder: Path,
-    references: Mapping[tuple[str, str, int], quality.Reference],
-    decode: Callable[[list[int]], str],
-) -> None:
-    """Score the answers in `folder` and write quality.csv there, where `write` finds it; see `quality.score`.
-
-    Raises:
-        FileNotFoundError: the folder holds no records.
-        KeyError: an answer to a question that is not among the references.
-    """
-    save_csv(quality.score(read_records(folder / "records.jsonl"), references, decode), folder / "quality.csv")
-
-
-def method_order(manifest: RunManifest, records: Sequence[PromptRecord]) -> list[str]:
-    """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
-    baselines = {record.method: record.baseline for record in records}
-    named = [*(manifest.config.get("methods") or {}), *baselines]
-    order = [each for name in named if name in baselines for each in (baselines[name], name)]
-    return [name for name in dict.fromkeys(order) if name in baselines]
-
-
-def curve_for(manifest: RunManifest) -> CostCurve | None:
-    """What steps cost on the run's device: of a replay the curve it was given, of a live run one measured there."""
-    if "cost" in manifest.config:
-        # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
-        given = {name: value for name, value in manifest.config["cost"].items() if name != "_target_"}
-        return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
-    return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, manifest)), None)
-
-
-def _write_live(
-    folder: Path,
-    records: list[PromptRecord],
-    manifest: RunManifest,
-    curve: CostCurve | None,
-    methods: list[str] | None,
-    datasets: list[str] | None,
-) -> str:
+def _write_live(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
     """Table 1: speedups under both protocols, quality, where the time goes, and how far the cost model is right."""
-    repeats = max(record.repeat for record in records) + 1
+    repeats = max(record.repeat for record in run.records) + 1
     frame = pd.concat([
-        table1.table1(records, protocol, records[0].model, manifest.device, methods, datasets)
+        table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets)
         for protocol in metrics.PROTOCOLS
     ])  # fmt: skip
     published, compared = [], []
-    if 1 in manifest.config["paper_tables"]:
+    if 1 in run.config["paper_tables"]:
         published, compared = list(table1.paper_blocks()), [table1.readings_block(frame)]
-        save_csv(table1.readings(frame), folder / "readings.csv")
+        save_csv(table1.readings(frame), run.path / "readings.csv")
     missing = [
         f"{name.capitalize()}: {why}"
-        for name, why in manifest.environment.items()
+        for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
     measured = list(table1.measured_blocks(frame, repeats, missing))
-    if (path := folder / "quality.csv").exists():
-        scores = pd.read_csv(path, dtype={"question_id": str})
-        frame = table1.with_quality(frame, scores)
-        measured += table1.quality_blocks(frame, scores)
-    text = markup.write(folder, frame, Tables(measured, compared, published, lossless=table1.agreements(frame)))
-    save_csv(metrics.phases(metrics.to_frame(records)), folder / "phases.csv")
+    if run.scores is not None:
+        frame = table1.with_quality(frame, run.scores)
+        measured += table1.quality_blocks(frame, run.scores)
+    tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
+    text = markup.write(run.path, frame, tables)
+    save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
-    figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), folder / "figure.png")
-    if curve:
-        predicted = cost.predicted_and_measured(records, curve)
-        save_csv(predicted, folder / "predicted.csv")
-        text += f"\nPredicted from accept lengths and the cost curve ({curve.name}), and measured:\n"
+    figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), run.path / "figure.png")
+    if run.curve:
+        predicted = cost.predicted_and_measured(run.records, run.curve)
+        save_csv(predicted, run.path / "predicted.csv")
+        text += f"\nPredicted from accept lengths and the cost curve ({run.curve.name}), and measured:\n"
         text += predicted.round(3).to_string(index=False) + "\n"
-    corrected = frame[frame.protocol == "corrected"]
-    return text + _write_contexts(folder, corrected, "speedup", _notes(manifest, curve, records), manifest)
+    return text + _write_contexts(run, frame[frame.protocol == "corrected"], "speedup")
 
 
-def _write_replay(
-    folder: Path,
-    records: list[PromptRecord],
-    manifest: RunManifest,
-    curve: CostCurve | None,
-    methods: list[str] | None,
-    datasets: list[str] | None,
-) -> str:
-    """One row for each method and category; categories with noise have an "all" of their own, as in `tables.table1`."""
-    names = datasets or list(dict.fromkeys(record.dataset for record in records))
+def _write_replay(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
+    """One row for each method and category; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
-    for context, part in (table1.contexts(names) or {metrics.CLEAN: names}).items():
-        own = [record for record in records if metrics.task_and_context(record.dataset)[1] == context]
-        cells = sweeps.cell_table(own, curve, live=False, methods=methods, datasets=part)
+    for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
+        own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
+        cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
         parts.append(cells.replace({"dataset": {table1.ALL: table1.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
-    notes = _notes(manifest, curve, records)
-    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=notes)
-    text = markup.write(folder, frame, Tables(blocks))
-    return text + _write_contexts(folder, frame, "predicted_speedup", notes, manifest)
+    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=_notes(run))
+    return markup.write(run.path, frame, Tables(blocks)) + _write_contexts(run, frame, "predicted_speedup")
 
 
-def _write_contexts(folder: Path, frame: pd.DataFrame, value: str, notes: Sequence[str], manifest: RunManifest) -> str:
+def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
     """Table 4, where it is asked for: every method on every task with clean and with noisy contexts.
 
     Args:
         frame: rows of the run's own table, with a column `value` to print.
     """
-    if 4 not in manifest.config["paper_tables"] or frame.empty:
+    if 4 not in run.config["paper_tables"] or frame.empty:
         return ""
     frame, paper = table1.by_context(frame), table1.paper_contexts()
-    notes = [*notes, table1.CONTEXT_NOTE, *filter(None, [table1.context_change(frame)])]
+    notes = [*_notes(run), table1.CONTEXT_NOTE, *filter(None, [table1.context_change(frame)])]
     contradiction = table1.paper_contexts_note(paper)
     published = [
         block
@@ -173,10 +105,10 @@ def _write_contexts(folder: Path, frame: pd.DataFrame, value: str, notes: Sequen
     ]
     tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
     if len(tries):
-        figures.save_figure(figures.context_quality_figure(tries), folder / "table4" / "figure.png")
+        figures.save_figure(figures.context_quality_figure(tries), run.path / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
-    return "\n" + markup.write(folder / "table4", frame, Tables(measured, published=published))
+    return "\n" + markup.write(run.path / "table4", frame, Tables(measured, published=published))
 
 
 def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[Block]:
@@ -185,52 +117,50 @@ def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence
     return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
 
 
-def _write_grid(
-    folder: Path,
-    records: list[PromptRecord],
-    manifest: RunManifest,
-    curve: CostCurve | None,
-    datasets: list[str] | None,
-) -> str:
+def _write_grid(run: RunFolder, datasets: list[str]) -> str:
     """A sweep that was measured as one run."""
-    live = _is_measured(manifest)
-    cells = grid_cells(manifest.config["method"]["name"], manifest.config["grid"])
-    frame = sweeps.cell_table(records, curve, live, list(cells), datasets, cells)
-    title = f"{records[0].model if records else 'no traces'}, {manifest.config['method']['name']}"
-    notes = _notes(manifest, curve, records)
-    return _write_sweep(folder, frame, list(manifest.config["grid"]), title, notes, manifest.config["paper_tables"])
+    name, grid = run.config["method"]["name"], run.config["grid"]
+    cells = grid_cells(name, grid)
+    frame = sweeps.cell_table(run.records, run.curve, run.is_measured, list(cells), datasets, cells)
+    return _write_sweep(run.path, frame, list(grid), f"{run.model}, {name}", _notes(run), run.config["paper_tables"])
 
 
 def gather(folder: Path) -> str:
-    """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun: what they
-    were told differently becomes the rows and columns.
+    """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun. The
+    fields in which they differ become the rows and columns.
 
     Raises:
         FileNotFoundError: there are no runs.
         ValueError: the runs do not differ in anything that a table could be spanned by.
     """
-    shards = {path.parent: RunManifest.read(path) for path in sorted(folder.rglob("manifest.json"))}
-    shards = {path: manifest for path, manifest in shards.items() if (path / "records.jsonl").exists()}
-    if not shards:
+    found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
+    runs = [run for run in found if (run.path / "records.jsonl").exists()]
+    if not runs:
         raise FileNotFoundError(f"{folder}: no runs in it or below it")
-    settings = [flatten(manifest.config["method"]) for manifest in shards.values() if "method" in manifest.config]
-    fields = (
-        [name for name in settings[0] if len({str(setting.get(name)) for setting in settings}) > 1] if settings else []
-    )
-    if len(settings) < len(shards) or not fields:
-        raise ValueError(f"{folder}: its {len(shards)} runs are not a sweep over fields of one method")
-    frames, all_records = [], []
-    for (path, manifest), setting in zip(shards.items(), settings, strict=True):
-        records, live = list(read_records(path / "records.jsonl")), _is_measured(manifest)
-        frame = sweeps.cell_table(records, curve_for(manifest), live, [setting["name"]])
+    settings = [flatten(run.config["method"]) for run in runs if "method" in run.config]
+    names = settings[0] if settings else ()
+    fields = [name for name in names if len({str(setting.get(name)) for setting in settings}) > 1]
+    if len(settings) < len(runs) or not fields:
+        raise ValueError(f"{folder}: its {len(runs)} runs are not a sweep over fields of one method")
+    frames = []
+    for run, setting in zip(runs, settings, strict=True):
+        frame = sweeps.cell_table(run.records, run.curve, run.is_measured, [setting["name"]])
         frames.append(frame.assign(**{name: setting[name] for name in fields}))
-        all_records += records
-    devices = sorted({manifest.device for manifest in shards.values()})
-    notes = [*_notes(manifest, curve_for(manifest), all_records), f"{len(shards)} runs on {'; '.join(devices)}."]
+    devices = sorted({run.manifest.device for run in runs})
+    records = [record for run in runs for record in run.records]
+    notes = [*_notes(runs[-1], records), f"{len(runs)} runs on {'; '.join(devices)}.", *_incomplete(runs)]
     frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
-    title = f"{all_records[0].model if all_records else 'no traces'}, {settings[0]['name']}"
-    numbers = sorted({number for manifest in shards.values() for number in manifest.config["paper_tables"]})
+    title = f"{records[0].model if records else 'no traces'}, {settings[0]['name']}"
+    numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
     return _write_sweep(folder, frame, fields, title, notes, numbers)
+
+
+def _incomplete(runs: Sequence[RunFolder]) -> Iterator[str]:
+    """A note on the runs with fewer answers than the others."""
+    counts = {run.path.name: len({record.key[1:4] for record in run.records}) for run in runs}
+    most = max(counts.values())
+    if fewer := [f"{name} {count}" for name, count in counts.items() if count < most]:
+        yield f"Incomplete and not comparable with the others, which have {most} prompts: {', '.join(fewer)}."
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -286,8 +216,9 @@ def _is_a_size(values: pd.Series) -> bool:
     )
 
 
-def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[PromptRecord]) -> list[str]:
-    """What a reader must know of a sweep or a replay."""
+def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> list[str]:
+    """What a reader must know of a sweep or a replay; of several runs, the last one and the records of all."""
+    records = run.records if records is None else records
     turns = {(r.dataset, r.question_id, r.turn) for r in records if not r.failure}
     counts: dict[str, int] = {}
     for dataset, *_ in turns:
@@ -295,16 +226,12 @@ def _notes(manifest: RunManifest, curve: CostCurve | None, records: Sequence[Pro
     prompts = f"Prompts: {', '.join(f'{name} {count}' for name, count in sorted(counts.items())) or 'none'}."
     failures = sum(1 for record in records if record.failure)
     failed = f" Failed and left out: {failures}." if failures else ""
-    if _is_measured(manifest):
-        kind = f"Cell: speedup over vanilla [95% interval] (accept length), measured on {manifest.device}."
+    if run.is_measured:
+        kind = f"Cell: speedup over vanilla [95% interval] (accept length), measured on {run.manifest.device}."
     else:
+        device = run.curve.name if run.curve else "no device"
         kind = (
-            f"Cell: predicted speedup (accept length). Replay of {manifest.config['engine']['traces']}: accept lengths "
-            f"are exact, speed is predicted for {curve.name if curve else 'no device'}; drafting times measured on "
-            f"{manifest.device}."
+            f"Cell: predicted speedup (accept length). Replay of {run.config['engine']['traces']}: accept lengths "
+            f"are exact, speed is predicted for {device}; drafting times measured on {run.manifest.device}."
         )
     return [kind, prompts + failed]
-
-
-def save_csv(frame: pd.DataFrame, path: Path) -> None:
-    frame.to_csv(path, index=False, float_format="%.5g", lineterminator="\n")

@@ -21,8 +21,8 @@ from ngram_trie.engines.traces import Trace, file_hash
 from ngram_trie.metrics import ALL, ratio_of
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import Block, Cell, Tables
-from ngram_trie.report.derive import save_csv
 from ngram_trie.report.figures import line_figure, save_figure
+from ngram_trie.report.run_folder import save_csv
 from ngram_trie.tree import DraftTree
 
 #: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").
@@ -56,7 +56,7 @@ def steps(trace: Trace, drafter: Recorder) -> Iterator[Step]:
     drafter.drafts = []
     lengths = replay(drafter, trace).accept_lengths
     position = 1  # behind the token that prefill gave
-    for draft, length in zip(drafter.drafts, lengths, strict=True):
+    for draft, length in zip([*drafter.drafts, []], lengths, strict=False):  # the last may have no room
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.
         answer = trace.output_ids[position : position + len(draft)]
         accepted = 0
@@ -150,15 +150,15 @@ def tables(table: pd.DataFrame, positions: pd.DataFrame, num_draft: int, source:
             _block(title, table.set_index("dataset"), about),
             _block(f"{title}: accepted of those offered, by place in the draft", wide, []),
         ],
-        published=[_block(f"Expected accepted tokens, D = {PRINTED_DRAFT}", chapter_table().set_index("alpha"), exact)],
+        published=[_block(f"Expected tokens, D = {PRINTED_DRAFT}", chapter_table().set_index("alpha"), exact, 2)],
         warning="Printed in the chapter on the n-gram predictor, and computed by its formula.",
     )
 
 
-def _block(title: str, frame: pd.DataFrame, notes: list[str]) -> Block:
+def _block(title: str, frame: pd.DataFrame, notes: list[str], decimals: int = 3) -> Block:
     columns = [frame[name].tolist() for name in frame]
     rows = {str(name): [Cell(value) for value in row] for name, *row in zip(frame.index, *columns, strict=True)}
-    return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=3)
+    return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=decimals)
 
 
 def most_steps(table: pd.DataFrame) -> list[str]:

@@ -13,7 +13,6 @@ import pandas as pd
 from ngram_trie import metrics, quality
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
-from ngram_trie.records import PromptRecord
 from ngram_trie.report.blocks import Block, Cell, ranks
 
 COLUMNS = [
@@ -42,7 +41,7 @@ def is_pooled(datasets: pd.Series) -> pd.Series:
 
 
 def table1(
-    records: Iterable[PromptRecord],
+    frame: pd.DataFrame,
     protocol: str,
     model: str,
     device: str,
@@ -54,7 +53,7 @@ def table1(
     is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
-        records: of one run or more; those of other models are left out.
+        frame: answers of one run or more, see `metrics.to_frame`; those of other models are left out.
         protocol: "corrected" or "released"; see `metrics.under_protocol`.
         model: as in the records.
         device: what it ran on, in words.
@@ -64,7 +63,6 @@ def table1(
     Raises:
         ValueError: no record of this model, or an unknown protocol.
     """
-    frame = metrics.to_frame(records)
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)

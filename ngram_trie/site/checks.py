@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from ngram_trie.report.blocks import JSON
 from ngram_trie.site.audit import ALL, Audit
 from ngram_trie.site.claims import (
     FAILS,
@@ -285,18 +286,19 @@ def trie_time(results: Results) -> Iterator[Claim]:
 
 
 def chapter(results: Results) -> Iterator[Claim]:
-    for folder in results.of("predictor", "table.md")[:1]:  # the chapter's own numbers are the same in all
-        table = folder.laid_out()[0]
-        rows = [[cell.key for cell in row] for row in table.rows]
-        off = [(alpha, printed, exact) for alpha, printed, *_, exact in rows if abs(printed - exact) > ROUNDING]
-        named = [f"{printed:.2f} at {alpha:g}, exactly {exact:.2f}" for alpha, printed, exact in off]
+    for folder in results.of("predictor", JSON)[:1]:  # the chapter's own numbers are the same in all
+        assert folder.tables
+        rows = folder.tables.published[0].rows
+        off = {alpha: (row[0].value, row[-1].value) for alpha, row in rows.items()}
+        off = {alpha: (printed, exact) for alpha, (printed, exact) in off.items() if abs(printed - exact) > ROUNDING}
+        named = [f"{printed:.2f} at {alpha}, exactly {exact:.2f}" for alpha, (printed, exact) in off.items()]
         yield Claim(
             "Predictor chapter",
             "The expected numbers of accepted tokens follow from the acceptance rate.",
             HOLDS if not off else IN_PART if len(off) < len(rows) else FAILS,
             f"{len(off)} of the {len(rows)} printed values do not: {listed(named)}. And acceptance is not one number "
             "over the places of a draft, as the formula takes it to be.",
-            [folder.file("table.md"), folder.file("positions.csv")],
+            [folder.file(JSON), folder.file("positions.csv")],
         )
 
 

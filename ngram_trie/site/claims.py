@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
+from ngram_trie.report.blocks import JSON
 from ngram_trie.site.audit import ALL, Audit
 from ngram_trie.site.gathered import Folder, Results
 
@@ -273,10 +274,7 @@ def lossless(results: Results, audit: Audit) -> Iterator[Claim]:
         UNTESTED if not audit.compared else HOLDS if allowed == audit.compared else FAILS,
         f"{audit.identical:,} of {audit.compared:,} answers of the methods in the project's loop are vanilla's, token "
         f"by token, in {len(runs)} live runs.{ties if audit.ties else ''}",
-        [
-            f"{run}/{'records.jsonl' if (results.root / run / 'records.jsonl').is_file() else 'table.csv'}"
-            for run in runs
-        ],
+        [f"{run}/{'records.jsonl' if (results.root / run / 'records.jsonl').is_file() else JSON}" for run in runs],
     )
 
 

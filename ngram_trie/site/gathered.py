@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -299,12 +298,3 @@ class Results:
     def of(self, kind: str, file: str | None = None) -> list[Folder]:
         """The folders of one kind, or those of them that hold `file`."""
         return [f for f in self.folders if f.kind == kind and (file is None or (f.path / file).is_file())]
-
-    def digest(self) -> str:
-        """Identity of everything that the page is made of."""
-        kinds = (".csv", ".json", ".md", ".png", ".jsonl", ".html")
-        hashed = hashlib.sha256()
-        for path in self._paths():
-            if path.suffix in kinds and path.is_file() and path.parent != self.root:
-                hashed.update(str(path.relative_to(self.root)).encode() + hashlib.sha256(path.read_bytes()).digest())
-        return hashed.hexdigest()[:16]

@@ -201,7 +201,6 @@ def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]
         "coverage": _coverage(results),
         "explorer": explorer,
         "picture": picture,
-        "digest": results.digest(),
         "models": sorted({f.model for f in results.folders if f.engine}),
     }
 

@@ -13,6 +13,7 @@ from ngram_trie import quality
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
 from ngram_trie.report import derive, figures
+from ngram_trie.report.run_folder import RunFolder
 
 #: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
 STEPS = {"clean": 4, "paragraph": 3, "passages": 2}
@@ -58,9 +59,10 @@ def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", ["rag"], [])
     assert "quality" not in derive.write(folder)
     asked = {("rag", "1", 0): Asked(answers=("Paris",)), ("rag", "2", 0): Asked(answers=("Rome",))}
-    derive.write_quality(folder, asked, lambda ids: "Paris it is.")
+    run = RunFolder(folder)
+    run.keep_scores(quality.score(run.records, asked, lambda ids: "Paris it is."))
     assert pd.read_csv(folder / "quality.csv").contains.tolist() == [1, 1, 0, 0]
-    text = derive.write(folder)
+    text = derive.write(run)
     assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")
     page = (folder / "table.md").read_text(encoding="utf-8")
     # F1 of "paris it is" with "paris": precision 1/3, recall 1, so 1/2; with "rome" 0
@@ -81,7 +83,7 @@ def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
     text = derive.write(folder)
     assert {path.name for path in (folder / "table4").iterdir()} == {
-        "table.csv", "table.md", "table.tex", "table.txt", "figure.png",
+        "table.csv", "table.json", "table.md", "table.tex", "table.txt", "figure.png",
     }  # fmt: skip
     assert "toy, Table 4, speedup" in text
     frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
+from ngram_trie.metrics import Agreement
 from ngram_trie.report import table1
 from ngram_trie.report.figures import (
     TEXT_WIDTH,
@@ -36,7 +37,7 @@ def rows(model: str = "toy", datasets: tuple[str, ...] = ("qa", "spec_bench_summ
         {
             "model": model, "method": method, "dataset": dataset, "speedup": speed, "speedup_low": speed * 0.9,
             "speedup_high": speed * 1.1, "accept_length": accept, "num_prompts": 8, "protocol": protocol,
-            "lossless": "control: 8/8" if method.startswith("hf") else "8/8",
+            "lossless": Agreement(8, is_control=method.startswith("hf")),
         }
         for protocol, (method, (speed, accept)), dataset in product(table1.metrics.PROTOCOLS, VALUES.items(), datasets)
     ]  # fmt: skip

@@ -16,7 +16,9 @@ from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import PAPER
 from ngram_trie.records import Failure, PromptRecord, RecordWriter, RunManifest
 from ngram_trie.report import derive, sweeps
-from ngram_trie.report.markup import Block, markdown
+from ngram_trie.report.blocks import Block, Tables
+from ngram_trie.report.markup import markdown
+from ngram_trie.report.run_folder import RunFolder
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -
     assert marks(qa) == {"9": [0, 1], "8": [2, 1]} and marks(rag) == {"9": [1, 2], "8": [0, 0]}
     cell = qa.rows["8"][0]
     assert (cell.low, cell.high, cell.accept_length) == pytest.approx((1.5, 1.7, 3.2))
-    text = markdown([qa, rag])
+    text = markdown(Tables([qa, rag]))
     assert "| n \\ L_p | 2 | 3 |" in text
     assert "| 8 | *1.60x* [1.50, 1.70] (3.20) | **1.70x** [1.60, 1.80] (3.40) |" in text
     assert "| 8 | - | - |" in text
@@ -198,7 +200,7 @@ def test_one_field_makes_one_block_with_the_datasets_across() -> None:
     assert (block.title, block.corner, block.columns, block.unit) == ("accept length", "num_draft", ["qa", "rag"], "")
     assert shown(block) == {"4": [1, 2], "8": [3, 4]} and marks(block) == {"4": [0, 0], "8": [0, 0]}
     # The value itself is not put in brackets behind itself.
-    assert "| 4 | 1.00 | 2.00 |" in markdown([block])
+    assert "| 4 | 1.00 | 2.00 |" in markdown(Tables([block]))
 
 
 def test_more_fields_all_go_down_but_the_last() -> None:
@@ -225,7 +227,7 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     values = [c for c in printed.columns if c not in ("model", "dataset", *fields)]
     cells = [cell for block in blocks for row in block.rows.values() for cell in row]
     assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
-    text = markdown([], blocks)
+    text = markdown(Tables([], published=blocks))
     for row in printed.to_dict("records"):
         if len(fields) == 1:  # the data sets are the columns
             assert any(
@@ -387,6 +389,6 @@ def test_a_grid_over_nothing_keeps_its_rows(tmp_path: Path) -> None:
 
 def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
-    assert derive.curve_for(RunManifest.read(folder / "manifest.json")) == assumed_curve(q0=4)
+    assert RunFolder(folder).curve == assumed_curve(q0=4)
     live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
-    assert derive.curve_for(RunManifest.read(live / "manifest.json")) is None  # nobody measured this model
+    assert RunFolder(live).curve is None  # nobody measured this model

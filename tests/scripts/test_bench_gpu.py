@@ -13,7 +13,9 @@ import torch
 from support.forced import TINY, traces
 from support.tiny import tiny_target
 
+from ngram_trie.cli.app import invoke, parse
 from ngram_trie.cost import CostCurve
+from ngram_trie.engines.gpu_bench import Bench, Settings, by_method, measure, round_robin, targets
 from ngram_trie.engines.step_costs import Steps, copy_bandwidth, step_bytes
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import PROJECT
@@ -22,7 +24,7 @@ from ngram_trie.records import RunManifest, read_records
 from ngram_trie.report import derive
 from ngram_trie.targets.check import differences
 from ngram_trie.targets.static import StaticTarget
-from scripts.bench_gpu import Bench, by_method, main, measure, parse, round_robin, targets
+from scripts.bench_gpu import main
 
 
 @pytest.fixture
@@ -30,13 +32,13 @@ def arguments(tmp_path: Path) -> list[str]:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY | {"initializer_range": 0.2}))
     (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
-    text = "--device cpu --dtype float32 --contexts 20 40 --sizes 8 16 --nodes 8 --rounds 2 --copy-mb 1 --budget 6000"
+    text = "--device cpu --dtype float32 --contexts 20 --contexts 40 --sizes 8 --sizes 16 --nodes 8 --rounds 2 --copy-mb 1 --budget 6000"
     named = {"architecture": "tiny", "traces": "traces.jsonl", "output": "out"}
     return [*text.split(), *(part for name, file in named.items() for part in (f"--{name}", str(tmp_path / file)))]
 
 
 def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> None:
-    found = measure(parse(arguments))
+    found = measure(Settings(**parse(main, arguments)))
     assert found["failed"] == {} and found["left out"] == {}
     tokens = found["tokens in fp32"]
     assert tokens["tokens"] == 64 and tokens["distinct"] > 8 and list(tokens.values()).count("identical") == 6
@@ -64,7 +66,7 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
 
 
 def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:
-    run = Bench(tmp_path, 90.0, torch.device("cpu"))
+    run = Bench(tmp_path, 90.0)
 
     def breaks() -> None:
         raise RuntimeError("no such kernel\nand more")
@@ -123,14 +125,14 @@ def test_methods_are_compared_on_prompts_that_all_answered(
     for old in ("forced", "calibration"):
         (tmp_path / "out" / old).mkdir(parents=True)
         (tmp_path / "out" / old / "old.jsonl").touch()
-    measure(parse([*arguments, "--limit-prompts", "2", "--nodes", "5"]))
+    measure(Settings(**parse(main, [*arguments, "--limit-prompts", "2", "--nodes", "5"])))
     assert captured == [[1, 8]]  # what trees of five nodes are padded to
     assert not list((tmp_path / "out").rglob("old.jsonl"))
     path = tmp_path / "out" / "forced" / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     assert len(lines) == 10
     path.write_text("".join(lines[:7]))  # cut in the second prompt
-    rows = by_method(path, None)
+    rows = by_method(read_records(path), None)
     assert {row["prompts"] for row in rows.values()} == {1} and rows["vanilla"]["speedup"] == 1
 
 
@@ -143,14 +145,14 @@ def test_bad_input_is_one_line(arguments: list[str], tmp_path: Path) -> None:
     wide = Trace("another model", Prompt(np.array([3, 250, 4]), {}, "rag", "0"), [7])
     (tmp_path / "wide.jsonl").write_text(wide.to_json() + "\n")
     for more, message in (
-        (["--categories", "rag", "raga"], "--categories=raga:"),
+        (["--categories", "rag", "--categories", "raga"], "--categories=raga:"),
         (["--traces", str(tmp_path / "wide.jsonl")], "wide.jsonl: holds token 250, but the model's vocabulary has 200"),
         (["--nodes", "99"], "--nodes=99"),
         (["--traces", "nowhere.jsonl"], "no such file"),
         (["--architecture", "nowhere"], "there is no config.json"),
     ):
         with pytest.raises(SystemExit) as error:
-            main([*arguments, *more])
+            invoke(main, [*arguments, *more])
         assert str(error.value).startswith("error:") and message in str(error.value)
         assert "\n" not in str(error.value)
 

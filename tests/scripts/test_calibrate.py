@@ -9,10 +9,11 @@ import pytest
 from support.tiny import tiny_target
 
 from ngram_trie.cost import CostCurve
+from ngram_trie.targets.check import binary_tree
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 from scripts import calibrate
-from scripts.calibrate import binary_tree, measure_curve
+from scripts.calibrate import measure_curve
 
 
 @pytest.fixture
@@ -33,15 +34,13 @@ def test_the_curve_is_full_and_keeps_to_the_target(target: TargetModel, monkeypa
     curve = measure_curve(target, "tiny", rounds=2, steps=4)
     assert isinstance(curve, CostCurve) and curve.name == "tiny"
     assert list(curve.nodes) == [0, 1, 2, 4, 6]  # of NODES those that the target takes
-    assert list(curve.contexts) == list(curve.prefill_lengths) == [64, 155]  # up to the limit, less the steps' room
+    assert list(curve.contexts) == list(curve.prefill_lengths) == [64, 156]  # up to the limit, less room for a path
     assert np.shape(curve.step_seconds) == (5, 2)
     for seconds in (curve.step_seconds, curve.prefill_seconds):
         assert np.isfinite(seconds).all() and (np.array(seconds) > 0).all()
     assert curve.step([3], [100]) > 0
-    # Every point in every round, and one round to warm up; each at its own context and the next few.
-    assert Counter(seen) == {
-        (size, context + step): 3 for size in curve.nodes for context in curve.contexts for step in range(4)
-    }
+    # Four steps at every point in every round, and one round to warm up.
+    assert Counter(seen) == {(size, context): 3 * 4 for size in curve.nodes for context in curve.contexts}
 
 
 def test_contexts_end_with_those_that_are_named_for_a_model_with_room(monkeypatch: pytest.MonkeyPatch) -> None:

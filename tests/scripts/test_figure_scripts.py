@@ -7,12 +7,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ngram_trie.cli.app import invoke
+from ngram_trie.cli.recordings import choose
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.prompts import build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PROJECT
+from ngram_trie.report.time_split import PARTS
 from ngram_trie.targets.load import load_tokenizer
 from scripts import case_study, time_split
 
@@ -32,7 +35,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_median_question_is_chosen(traces: Path) -> None:
     drafter = NgramTrieDrafter()
-    chosen = case_study.choose(read_traces(traces), drafter, None, None)
+    chosen = choose(read_traces(traces), drafter, None, None)
     assert chosen.prompt.dataset == "summarization"
     means = {}
     for trace in read_traces(traces):
@@ -41,12 +44,12 @@ def test_the_median_question_is_chosen(traces: Path) -> None:
             means[trace.prompt.question_id] = sum(lengths) / len(lengths)
     assert means[chosen.prompt.question_id] == sorted(means.values())[1]
     with pytest.raises(ValueError, match=r"question x9 of any.*rag"):
-        case_study.choose(read_traces(traces), drafter, None, "x9")
+        choose(read_traces(traces), drafter, None, "x9")
 
 
 def test_case_study_shows_the_whole_answer(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(traces), str(tmp_path), "--dataset", "rag", "--question", "rag-002", "--set", "num_draft=8"]
-    case_study.main(arguments)
+    invoke(case_study.main, arguments)
     page = (tmp_path / "case_study.html").read_text(encoding="utf-8")
     assert "question rag-002" in page and (tmp_path / "case_study.png").stat().st_size > 10_000
     assert "accept length" in capsys.readouterr().out
@@ -63,17 +66,17 @@ def test_case_study_shows_the_whole_answer(traces: Path, tmp_path: Path, capsys:
 )
 def test_case_study_errors_are_one_line(traces: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit) as error:
-        case_study.main([str(traces), str(tmp_path), *arguments])
+        invoke(case_study.main, [str(traces), str(tmp_path), *arguments])
     assert str(error.value).startswith("error:") and message in str(error.value) and "\n" not in str(error.value)
 
 
 def test_time_split_covers_every_step_and_part(traces: Path, tmp_path: Path) -> None:
-    time_split.main([str(traces), str(tmp_path), "--num-draft", "16"])
+    invoke(time_split.main, [str(traces), str(tmp_path), "--num-draft", "16"])
     table = pd.read_csv(tmp_path / "time_split.csv")
-    assert list(table.part) == list(time_split.PARTS) * 2 and (table.microseconds > 0).all()
+    assert list(table.part) == list(PARTS) * 2 and (table.microseconds > 0).all()
     drafter = NgramTrieDrafter(num_draft=16)
     steps = sum(len(replay(drafter, t).accept_lengths) for t in read_traces(traces) if t.prompt.dataset == "rag")
     assert (table[table.dataset == "rag"].num_steps == steps).all()
     assert (tmp_path / "time_split.png").exists()
     with pytest.raises(SystemExit, match="no such trace file"):
-        time_split.main([str(tmp_path / "none.jsonl"), str(tmp_path)])
+        invoke(time_split.main, [str(tmp_path / "none.jsonl"), str(tmp_path)])

@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from ngram_trie.baselines import arctic_suffix
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.cli import commands
+from ngram_trie.cli.app import invoke
+from ngram_trie.cli.recordings import choose, recall, replayable
 from ngram_trie.config import ConfigError
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines.replay import replay
@@ -19,8 +22,6 @@ from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.site.explorer import Evidence, evidence, explore, token_texts, walk
-from scripts import explore as script
-from scripts.case_study import choose, recall
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 # 1 2 3 4 occurs before, and after 9 nothing does
@@ -125,24 +126,24 @@ def test_texts_of_tokens() -> None:
 )
 def test_wrong_methods_are_named(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        script.drafters([words], TRACES)
+        replayable(" ".join(words), TRACES)
 
 
 def test_at_most_three_side_by_side() -> None:
     with pytest.raises(ConfigError, match="at most 3"):
-        script.drafters([["pld"]] * 4, TRACES)
+        commands.explore(TRACES, ["pld"] * 4)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arctic_suffix, "is_installed", lambda: False)
     with pytest.raises(ConfigError, match="method suffix_arctic: arctic_inference: not there; make suffix-package"):
-        script.drafters([["suffix_arctic"]], TRACES)
+        replayable("suffix_arctic", TRACES)
 
 
 def test_a_table_of_answers_is_that_of_the_recording(tmp_path: Path) -> None:
     path = tmp_path / "a, b=c.jsonl"
     path.write_text(TRACE.to_json() + "\n")
-    (drafter,) = script.drafters([["blend_bigram", "num_draft=4"]], path).values()
+    drafter = replayable("blend_bigram num_draft=4", path)
     assert isinstance(drafter, BlendBigramDrafter) and drafter.answers == path and drafter.tables is None
 
 
@@ -167,7 +168,9 @@ def test_a_drafter_that_remembers_is_shown_as_in_a_run(tmp_path: Path) -> None:
 def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
     output = tmp_path / "deep" / "explorer.html"
     question = read_traces(TRACES)[5].prompt.question_id
-    script.main([str(TRACES), "--question", question, "--method", "pld", "num_draft=4", "--output", str(output)])
+    invoke(
+        commands.explore, [str(TRACES), "--question", question, "--method", "pld num_draft=4", "--output", str(output)]
+    )
     page = output.read_text(encoding="utf-8")
     assert question in page and "pld num_draft=4" in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
@@ -176,6 +179,6 @@ def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["nowhere.jsonl"], [str(TRACES), "--question", "none"]])
 def test_errors_are_one_line(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as error:
-        script.main([*arguments, "--output", str(tmp_path / "x.html")])
+        invoke(commands.explore, [*arguments, "--output", str(tmp_path / "x.html")])
     said = str(error.value.code)
     assert said.startswith("error:") and "\n" not in said and not (tmp_path / "x.html").exists()

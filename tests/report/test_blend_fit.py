@@ -11,10 +11,12 @@ import pandas as pd
 import pytest
 
 from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.cli.app import invoke
 from ngram_trie.cost import assumed_curve
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import RunManifest
+from ngram_trie.report import blend_fit
 from scripts import fit_blend as script
 
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9]
@@ -30,8 +32,8 @@ TRACES = [trace([1, 2, 3, 4, 5, 60, 61, 7, 8, 9], str(number), "rag" if number %
 def test_speed_by_hand() -> None:
     frame = pd.DataFrame({"prompt": [9], "accepted": [[3, 1]], "nodes": [[4, 20]]})
     # Four plain steps; one with nodes that are free, one with four that cost a tenth each.
-    assert script.speed(frame, assumed_curve(q0=16, price=0.1)) == pytest.approx(4 / 2.4)
-    assert np.isnan(script.speed(frame.iloc[:0], assumed_curve()))
+    assert blend_fit.speed(frame, assumed_curve(q0=16, price=0.1)) == pytest.approx(4 / 2.4)
+    assert np.isnan(blend_fit.speed(frame.iloc[:0], assumed_curve()))
 
 
 def test_held_out_questions_do_not_choose_their_escape() -> None:
@@ -40,47 +42,47 @@ def test_held_out_questions_do_not_choose_their_escape() -> None:
         return pd.DataFrame(rows)
 
     # 2.0 is the best on all, but of the first four alone and of every four without the first, 1.0 is.
-    table = script.fit_table({1.0: frame(2, 2, 2, 2, 2), 2.0: frame(9, 1, 1, 1, 1)}).set_index("escape")
+    table = blend_fit.fit_table({1.0: frame(2, 2, 2, 2, 2), 2.0: frame(9, 1, 1, 1, 1)}).set_index("escape")
     assert table["all"].to_dict() == {"1": 2, "2": 2.6, "held out": (2 + 1 + 1 + 1 + 1) / 5}
 
 
 def test_every_node_is_recorded_once() -> None:
-    nodes = script.recorded_nodes(TRACES[0])
-    frame = script.replayed(BlendDrafter(), TRACES[:1])
+    nodes = blend_fit.recorded_nodes(TRACES[0])
+    frame = blend_fit.replayed(BlendDrafter(), TRACES[:1])
     assert len(nodes) == sum(frame.nodes[0])
     # A step emits what was accepted and one token more, at the answer's end perhaps not.
     assert sum(frame.accepted[0]) - len(frame.accepted[0]) <= sum(accepted for _, accepted in nodes)
 
 
 def test_a_wrong_token_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = script.replay
+    real = blend_fit.replay
     wrong = lambda *given: replace(real(*given), output_ids=[9])  # noqa: E731
-    monkeypatch.setattr(script, "replay", wrong)
+    monkeypatch.setattr(blend_fit, "replay", wrong)
     with pytest.raises(AssertionError, match=r"BlendDrafter on .*'qa', '0'.*not give the recorded"):
-        script.replayed(BlendDrafter(), TRACES)
+        blend_fit.replayed(BlendDrafter(), TRACES)
 
 
 @pytest.mark.parametrize("num_draft", [8, 16])
 def test_peers_draft_as_many_nodes(num_draft: int, tmp_path: Path) -> None:
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
-    drafters = script.peers(num_draft, tmp_path / "traces.jsonl")
+    drafters = blend_fit.peers(num_draft, tmp_path / "traces.jsonl")
     assert {"suffix", "blend", "blend_bigram", "blend_warm", "llma", "ngram_trie"} <= set(drafters)
     for name, drafter in drafters.items():
-        largest = max(max(nodes) for nodes in script.replayed(drafter, TRACES[:1]).nodes)
+        largest = max(max(nodes) for nodes in blend_fit.replayed(drafter, TRACES[:1]).nodes)
         assert largest <= num_draft, name
 
 
 def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(script, "ESCAPES", [1.0, 3.5])
-    monkeypatch.setattr(script, "BUDGETS", [8])
-    monkeypatch.setattr(script, "FIXED", [4])
-    monkeypatch.setattr(script, "CAUTIONS", [1.0, 1.25])
+    monkeypatch.setattr(blend_fit, "ESCAPES", [1.0, 3.5])
+    monkeypatch.setattr(blend_fit, "BUDGETS", [8])
+    monkeypatch.setattr(blend_fit, "FIXED", [4])
+    monkeypatch.setattr(blend_fit, "CAUTIONS", [1.0, 1.25])
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
-    script.main([str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
+    invoke(script.main, [str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
     assert set(tables) == {"fit", "ablation", "peers", "budgets", "caution", "calibration"}
     assert tables["budgets"].num_draft.tolist() == ["4", "auto"] * 4
     assert tables["ablation"].blend[0] == "blend" and (tmp_path / "out" / "calibration.png").exists()
     assert RunManifest.read(tmp_path / "out" / "manifest.json").config["escapes"] == [1.0, 3.5]
     with pytest.raises(SystemExit, match="no such trace file"):
-        script.main([str(tmp_path / "absent"), str(tmp_path / "out")])
+        invoke(script.main, [str(tmp_path / "absent"), str(tmp_path / "out")])

@@ -1,0 +1,433 @@
+"""The whole measurement of a GPU in one call: `measure(Settings(...))`.
+
+A network with random weights, made on the device, needs no download. In this order: the memory's copy bandwidth; the
+static backend against the stock one on the same weights; which way of attending is fastest; steps by size and context,
+with their share of the bandwidth; the stock backend's steps; and real drafts over recorded answers, whose tokens are
+forced. Every part is written as it ends; what no longer fits into the budget is left out and listed.
+
+Imports neither Hydra nor plotting: a machine lent for measuring may lack them.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers import AutoConfig, PreTrainedModel
+
+from ngram_trie import metrics
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.baselines.suffix_decoding import SuffixDecoding
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.engines import forced, step_costs
+from ngram_trie.engines.measure import measure as measure_engine
+from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.files import content_hash, first_line, write_atomically
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
+from ngram_trie.targets.check import differences
+from ngram_trie.targets.load import choose_device, random_model
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.static import SIZES, StaticTarget
+
+#: What a trie's step is expected to cost at most, relative to a step of one token (`targets`).
+STEP_TARGETS = {32: 1.10, 64: 1.15}
+
+
+@dataclass
+class Settings:
+    """What to measure: the options of scripts/bench_gpu.py, which say what each is.
+
+    Raises:
+        ValueError: a value that is not allowed, or recorded answers that do not fit.
+    """
+
+    architecture: Path
+    output: Path
+    name: str | None = None
+    traces: Path | None = None
+    categories: Sequence[str] | None = None
+    limit_prompts: int | None = None
+    budget: float = 480.0
+    device: str = "auto"
+    dtype: str = "bfloat16"
+    contexts: Sequence[int] = (512, 1000, 2048, 8192)
+    sizes: Sequence[int] = SIZES
+    nodes: int = 32
+    attention: Sequence[str] = ("whole", "split")
+    compile: bool | None = None
+    rounds: int = 5
+    copy_mb: int = 4096
+    commit: str | None = None
+    recorded: list[Trace] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.device = str(choose_device(self.device))
+        self.name = self.name or self.architecture.name
+        self.contexts, self.sizes = sorted(set(self.contexts)), sorted({1, *self.sizes})
+        if self.compile is None:
+            self.compile = self.device.startswith("cuda")
+        if not 2 <= self.nodes <= self.sizes[-1]:
+            raise ValueError(f"--nodes={self.nodes}: at least 2 and at most the largest of --sizes, {self.sizes[-1]}")
+        if self.traces and not self.traces.is_file():
+            raise ValueError(f"--traces={self.traces}: no such file")
+        if not (self.architecture / "config.json").is_file():
+            raise ValueError(f"--architecture={self.architecture}: there is no config.json in the folder")
+        self.recorded = read_traces(self.traces) if self.traces else []
+        if self.recorded:
+            known = {trace.prompt.dataset for trace in self.recorded}
+            if unknown := sorted({*(self.categories or ())} - known):
+                raise ValueError(f"--categories={unknown[0]}: {self.traces} has {', '.join(sorted(known))}")
+            vocab_size = AutoConfig.from_pretrained(self.architecture).vocab_size
+            forced.check_vocabulary(self.recorded, vocab_size, f"--traces={self.traces}")
+
+    @property
+    def middle(self) -> int:
+        """The context next to 1,000."""
+        return min(self.contexts, key=lambda context: abs(context - 1000))
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest recorded prompt with its answer."""
+        return max((len(trace.prompt.ids) + len(trace.output_ids) for trace in self.recorded), default=0)
+
+    @property
+    def limit(self) -> int:
+        """The context limit that everything fits into."""
+        return max(*self.contexts, self.longest) + 64
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The model in manifests."""
+        return {"name": self.name, "weights": "random", "dtype": self.dtype, "context_limit": self.limit}
+
+    def manifest(self, config: dict[str, Any], prompts: str) -> RunManifest:
+        """Of a part of this call."""
+        network = json.loads((self.architecture / "config.json").read_text(encoding="utf-8"))
+        environment = {"commit, as given": self.commit} if self.commit else {}
+        weights = f"random weights, {content_hash(network)}"
+        return device_manifest(config, weights, prompts, self.device, environment)
+
+
+def methods(num_nodes: int) -> dict[str, Drafter]:
+    """Drafters that see tokens only, with trees of at most `num_nodes` nodes, the root counted."""
+    drafted = num_nodes - 1
+    return {
+        "vanilla": NoDraft(),
+        "ngram_trie": NgramTrieDrafter(n=13, prefix_len=3, num_draft=drafted),
+        "pld": PromptLookup(max_ngram=3, num_draft=min(10, drafted)),
+        "suffix": SuffixDecoding(num_draft=drafted),
+        "blend": BlendDrafter(num_draft=drafted),
+    }
+
+
+class Bench:
+    """What was found so far, in one file that is written anew after every part.
+
+    Attributes:
+        found: part -> its results; "left out" and "failed" hold the reason where a part has none.
+    """
+
+    def __init__(self, folder: Path, budget: float) -> None:
+        self.folder = folder
+        self._ends = perf_counter() + budget
+        self.found: dict[str, Any] = {"left out": {}, "failed": {}}
+
+    def left(self) -> float:
+        """Seconds of the budget that are left."""
+        return self._ends - perf_counter()
+
+    def part(self, name: str, call: Callable[[], Any], needs: float = 0.0) -> Any:
+        """Run a part if `needs` seconds are left; what breaks costs this part alone. Returns its results or None."""
+        started = perf_counter()
+        if self.left() < needs:
+            self.found["left out"][name] = f"{self.left():.0f} s were left, it needs about {needs:.0f} s"
+        else:
+            print(f"[{self.left():.0f} s left] {name}", flush=True)
+            try:
+                self.found[name] = call()
+            except Exception as error:  # a kernel that a device lacks, memory: the other parts go on
+                self.found["failed"][name] = f"{type(error).__name__}: {first_line(error)[:200]}"
+                print(f"  failed: {self.found['failed'][name]}", flush=True)
+        self.found.setdefault("seconds", {})[name] = round(perf_counter() - started, 1)
+        gc.collect()
+        self.write()
+        return self.found.get(name)
+
+    def write(self) -> None:
+        text = json.dumps(self.found, indent=1, default=lambda value: value.tolist())
+        write_atomically(self.folder / "bench.json", text + "\n")
+
+
+def check_tokens(options: Settings) -> dict[str, Any]:
+    """In single precision, over two layers of the network: whether both backends answer with the same tokens, drafts
+    and graphs in between.
+    """
+    # larger weights than usual, so that tokens vary
+    small: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.06, "max_position_embeddings": 512}
+    model = random_model(str(options.architecture), "float32", options.device, **small)
+    ids = np.random.default_rng(2).integers(5, min(200, model.config.vocab_size), 100)
+    backends: dict[str, TargetModel] = {"stock": TargetModel(model, 31, 512)}
+    for attention in options.attention:
+        backends[f"static, {attention}"] = StaticTarget(model, 31, 512, attention)
+    answers = {}
+    for name, target in backends.items():
+        for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=31, update_with_output=True)):
+            result = SpeculativeDecoder(target, drafter).generate(Prompt(ids), Stop(64))
+            answers[f"{name}, {type(drafter).__name__}"] = result.output_ids
+    expected = answers["stock, NoDraft"]
+    return {"tokens": len(expected), "distinct": len(set(expected))} | {
+        name: "identical" if answer == expected else "DIFFERENT" for name, answer in answers.items()
+    }
+
+
+def variants(model: PreTrainedModel, options: Settings, run: Bench) -> dict[str, Any]:
+    """Forward seconds of every way to run a step, by context and size; the best is that of a plain step and one of
+    `--nodes` (padded) together, at the context next to 1,000. A way that does not run here is left out with the reason.
+    """
+    nodes = min(size for size in options.sizes if size >= options.nodes)
+    sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
+    rows: dict[str, Any] = {}
+    ways = [(attention, compiled) for compiled in {False, options.compile} for attention in options.attention]
+    for attention, compiled in sorted(ways, key=lambda way: way[1]):
+        name = f"{attention}{', compiled' if compiled else ''}"
+        if rows and run.left() < options.budget / 2:
+            rows[name] = "left out: too little time"
+            continue
+        try:
+            target = StaticTarget(model, sizes[-1] - 1, options.limit, attention, compiled, sizes)
+            taken: dict[int, dict[int, float]] = {}
+            for context in options.contexts:
+                target.prefill(rng.integers(5, model.config.vocab_size, context))
+                taken[context] = {size: target.forward_seconds(size) for size in sizes}
+            rows[name] = taken
+        except Exception as error:
+            rows[name] = f"failed: {type(error).__name__}: {first_line(error)[:200]}"
+        gc.collect()  # the one before this one, its cache and graphs
+        print(f"  {name}: {rows[name]}", flush=True)
+    ran = {name: row[options.middle] for name, row in rows.items() if isinstance(row, dict)}
+    if not ran:
+        raise RuntimeError(f"no way to run a step: {rows}")
+    best = min(ran, key=lambda name: ran[name][1] + ran[name][nodes])
+    return {"forward_seconds": rows, "best": best}
+
+
+def round_robin(categories: dict[str, list[Trace]]) -> list[Trace]:
+    """One of each category, then the next of each, so that wherever time ends all have had their share."""
+    return [trace for trace in chain.from_iterable(zip_longest(*categories.values())) if trace]
+
+
+def forced_run(target: StaticTarget, options: Settings, run: Bench, stock: TargetModel) -> dict[str, Any]:
+    """Real forwards and real drafts over recorded answers. A few prompts are also answered by the stock backend."""
+    assert options.traces
+    ordered = round_robin(select(options.recorded, options.categories))[: options.limit_prompts]
+    target.capture([size for size in target.sizes if size <= target.padded(options.nodes)], options.longest)
+    folder = run.folder / "forced"
+    folder.mkdir(exist_ok=True)
+    drafters = methods(options.nodes)
+    settings: dict[str, Any] = {
+        "engine": {"name": "forced", "backend": "static", "variant": run.found["variants"]["best"],
+                   "traces": options.traces.name, "categories": None, "max_draft": options.nodes - 1},
+        "model": options.model, "measure": {"repeats": 1}, "grid": None, "paper_tables": [],
+        "methods": {name: {"name": name, "num_draft": getattr(drafter, "num_draft", 0)}
+                    for name, drafter in drafters.items()},
+    }  # fmt: skip
+    about = options.manifest(settings, content_hash([trace.prompt.ids.tolist() for trace in ordered]))
+    about.write(folder / "manifest.json")
+    name = forced.title(f"{options.name} (random weights)", options.traces.name)
+    engine = forced.Forced(about, name, drafters, {trace.key: trace for trace in ordered}, [], 1, lambda: target)
+    seconds = 0.8 * run.left() - 5
+    ends = perf_counter() + seconds
+    with RecordWriter(folder / "records.jsonl", about.run) as writer:
+        measure_engine(engine, writer, lambda: perf_counter() > ends)
+    records = list(writer.records.values())
+    over_stock = run.part("stock vanilla", lambda: stock_vanilla(records, ordered, stock, run, seconds / 4))
+    return {"title": name, "methods": by_method(records, over_stock["ratio"] if over_stock else None)}
+
+
+def stock_vanilla(
+    records: Iterable[PromptRecord], ordered: Sequence[Trace], stock: TargetModel, run: Bench, seconds: float
+) -> dict[str, Any]:
+    """How much slower vanilla is over the stock backend, the denominator that a user of transformers starts from: over
+    as many of the prompts that were answered, in their order, as fit into `seconds`.
+    """
+    vanilla = {record.key[1:4]: record for record in records if record.method == "vanilla"}
+    stock_seconds, static_seconds, count, started = 0.0, 0.0, 0, perf_counter()
+    forced.warm_up([NoDraft()], ordered, stock, 32)
+    for trace in ordered:
+        record = vanilla.get(trace.key)
+        if run.left() < 5 or perf_counter() - started > seconds or record is None:
+            break
+        if record.seconds:
+            result: Any = forced.answer(NoDraft(), trace, stock)
+            stock_seconds, static_seconds = stock_seconds + result.seconds.total, static_seconds + record.seconds.total
+            count += 1
+    return {"prompts": count, "ratio": stock_seconds / static_seconds if count else None}
+
+
+def by_method(records: Iterable[PromptRecord], over_stock: float | None) -> dict[str, dict[str, Any]]:
+    """The project's metrics of each method, over the prompts that all have answered."""
+    frame = metrics.answered(metrics.to_frame(records))
+    count = frame.method.nunique()
+    frame = frame[frame.groupby(metrics.PROMPT).method.transform("nunique") == count]
+    parts = dict(list(frame.groupby("method", sort=False)))
+    rows = {}
+    for name, part in parts.items():
+        ratio, low, high = metrics.speedup(frame, name)
+        us = {phase: 1e3 * metrics.milliseconds_per_step(part, [phase]) for phase in (*metrics.PHASES, "build")}
+        decoding = metrics.decode_tokens_per_second(part) / metrics.decode_tokens_per_second(parts["vanilla"])
+        rows[name] = {
+            "prompts": metrics.num_prompts(part),
+            "accept_length": metrics.accept_length(part),
+            "tokens_per_second": metrics.tokens_per_second(part),
+            "speedup": ratio,
+            "speedup_low": low,
+            "speedup_high": high,
+            "speedup_decoding_alone": decoding,
+            "speedup_over_stock_vanilla": ratio * over_stock if over_stock else None,
+            **{f"{phase}_us_per_step": us[phase] for phase in ("draft", "build", "commit")},
+            "loop_us_per_step": metrics.ratio_of(1e6 * part.seconds.sum(), metrics.num_steps(part))
+            - sum(us[phase] for phase in metrics.PHASES),
+            "index_ms": metrics.index_ms(part),
+            "prefill_ms": 1e3 * part.prefill_seconds.mean(),
+            "mean_nodes": 1 + metrics.draft_nodes(part),
+        }
+    return rows
+
+
+def targets(found: dict[str, Any], steps: step_costs.Steps, column: int) -> dict[str, Any]:
+    """What was aimed at (issue "Speed on a GPU"), what came out, and whether it was met."""
+    rows: dict[str, tuple[float, str, bool]] = {}
+    if "steps" in found and found["steps"]["share_of_bandwidth"]:
+        share = found["steps"]["share_of_bandwidth"][column]
+        rows["vanilla's share of the copy bandwidth"] = (share, ">= 0.80", share >= 0.80)
+    for size, most in STEP_TARGETS.items():
+        if size in steps.sizes:
+            ratio = float(steps.wall[steps.sizes.index(size), column] / steps.wall[0, column])
+            rows[f"a step of {size} nodes over one of 1"] = (ratio, f"<= {most:.2f}", ratio <= most)
+    trie = (found.get("forced") or {}).get("methods", {}).get("ngram_trie")
+    if trie:
+        largest = steps.sizes.index(min(size for size in steps.sizes if size >= found["nodes"]))
+        forward = 1e6 * float(steps.device[largest, column])
+        step = 1e6 * float(steps.wall[largest, column]) + trie["draft_us_per_step"] + trie["loop_us_per_step"]
+        rows["everything but the forward, of a trie's step"] = (1 - forward / step, "<= 0.05", forward / step >= 0.95)
+        for name, field in (("", "speedup"), (", decoding alone", "speedup_decoding_alone")):
+            ratio = trie[field] / trie["accept_length"]
+            rows[f"the trie's speedup over its accept length{name}"] = (ratio, ">= 0.90", ratio >= 0.90)
+    return {name: {"found": value, "target": aim, "met": met} for name, (value, aim, met) in rows.items()}
+
+
+def measure(options: Settings) -> dict[str, Any]:
+    """Everything, in order; returns what was found."""
+    for old in ("forced", "calibration"):  # of an earlier call: a part that is left out now must not seem to be there
+        shutil.rmtree(options.output / old, ignore_errors=True)
+    options.output.mkdir(parents=True, exist_ok=True)
+    run = Bench(options.output, options.budget)
+    settings = {"model": options.model, "contexts": options.contexts, "sizes": options.sizes}
+    about = options.manifest(settings, "random")
+    about.write(options.output / "manifest.json")
+    run.found |= {"device": about.device, "model": options.name, "dtype": options.dtype, "nodes": options.nodes}
+    bandwidth = run.part(
+        "copy_bandwidth", lambda: step_costs.copy_bandwidth(torch.device(options.device), options.copy_mb << 20)
+    )
+    run.part("tokens in fp32", lambda: check_tokens(options))
+    model = random_model(
+        str(options.architecture), options.dtype, options.device, max_position_embeddings=options.limit
+    )
+    stock = TargetModel(model, options.sizes[-1] - 1, options.limit)
+    best = run.part("variants", lambda: variants(model, options, run))
+    if not best:
+        return run.found
+    attention, _, compiled = best["best"].partition(", ")
+    target = StaticTarget(model, options.sizes[-1] - 1, options.limit, attention, bool(compiled), options.sizes)
+    compared = min(32, options.sizes[-1])
+    run.part("against the stock backend", lambda: differences(target, stock, options.contexts[0], compared))
+
+    def step_table() -> dict[str, Any]:
+        steps = step_costs.measure_steps(target, options.sizes, options.contexts, options.rounds)
+        vanilla = steps.wall[0]
+        bytes_read = [step_costs.step_bytes(target, context) for context in options.contexts]
+        rates = [count / seconds for count, seconds in zip(bytes_read, vanilla, strict=True)]
+        folder = options.output / "calibration"
+        steps.curve(f"{options.name} (random weights) in {options.dtype} on {about.device}").write(folder)
+        about.write(folder / "manifest.json")
+        return asdict(steps) | {
+            "relative": steps.wall / vanilla,
+            "tokens_per_second": 1 / vanilla,
+            "gigabytes_read": [count / 1e9 for count in bytes_read],
+            "share_of_bandwidth": [rate / bandwidth for rate in rates] if bandwidth else None,
+            "host_us": 1e6 * (steps.wall - steps.device),
+        }
+
+    if run.part("steps", step_table) is None:
+        return run.found
+    steps = step_costs.Steps(*(run.found["steps"][name] for name in ("sizes", "contexts", "wall", "device", "prefill")))
+
+    def stock_steps() -> dict[str, Any]:
+        sizes = [size for size in options.sizes if size in (1, 32, 64)] or options.sizes[:1]
+        found = step_costs.measure_steps(stock, sizes, options.contexts, options.rounds)
+        return {"sizes": sizes, "wall": found.wall, "vanilla_over_stock": found.wall[0] / steps.wall[0]}
+
+    run.part("stock steps", stock_steps, needs=0.1 * options.budget)
+
+    def static_cache_steps() -> dict[str, Any]:
+        seconds = [step_costs.static_cache_seconds(model, context, options.limit) for context in options.contexts]
+        return {"capacity": options.limit, "seconds": seconds, "over_static": np.array(seconds) / steps.wall[0]}
+
+    run.part("stock modules over StaticCache", static_cache_steps, needs=0.1 * options.budget)
+    if options.traces:
+        run.part("forced", lambda: forced_run(target, options, run, stock), needs=0.1 * options.budget)
+    else:
+        run.found["left out"]["forced"] = "no --traces were given"
+    run.found["targets"] = targets(run.found, steps, options.contexts.index(options.middle))
+    run.write()
+    return run.found
+
+
+def summary(found: dict[str, Any]) -> str:
+    """The findings as text; all of it, with what was left out, is in bench.json."""
+    lines = [f"{found['model']} (random weights) in {found['dtype']} on {found['device']}"]
+    if "copy_bandwidth" in found:
+        lines.append(f"copy bandwidth: {found['copy_bandwidth'] / 1e9:.0f} GB/s, read and written")
+    for part in ("tokens in fp32", "against the stock backend"):
+        if part in found:
+            lines.append(f"{part}: {found[part]}")
+    if "variants" in found:
+        lines.append(f"fastest way to attend: {found['variants']['best']}")
+    if steps := found.get("steps"):
+        plain = pd.DataFrame({
+            "context": steps["contexts"], "vanilla tokens/s": steps["tokens_per_second"],
+            "share of bandwidth": steps["share_of_bandwidth"] or np.nan, "step ms": 1e3 * steps["wall"][0],
+            "forward ms": 1e3 * steps["device"][0], "prefill ms": 1e3 * steps["prefill"],
+        })  # fmt: skip
+        relative = pd.DataFrame(steps["relative"], pd.Index(steps["sizes"], name="nodes"), steps["contexts"])
+        lines += [plain.round(3).to_string(index=False), "time of a step over a step of one token, by context:"]
+        lines.append(relative.round(3).to_string())
+    if stock := found.get("stock steps"):
+        lines.append(
+            f"stock backend's plain step over this one's, by context: {np.round(stock['vanilla_over_stock'], 2)}"
+        )
+    if cached := found.get("stock modules over StaticCache"):
+        ratios = np.round(cached["over_static"], 2)
+        lines.append(f"stock modules over StaticCache of {cached['capacity']} rows, no graph, the same ratio: {ratios}")
+    if forced_part := found.get("forced"):
+        lines += [forced_part["title"], pd.DataFrame(forced_part["methods"]).T.round(3).to_string()]
+    for name, row in found.get("targets", {}).items():
+        lines.append(f"{'met   ' if row['met'] else 'MISSED'} {name}: {row['found']:.3f} ({row['target']})")
+    for kind in ("failed", "left out"):
+        lines += [f"{kind}: {name}: {why}" for name, why in found[kind].items()]
+    return "\n".join(lines)

@@ -1,0 +1,104 @@
+"""One run's folder: what was measured and what follows from it, each read or computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ngram_trie import cost, metrics
+from ngram_trie.cost import CostCurve
+from ngram_trie.files import place
+from ngram_trie.records import PromptRecord, RunManifest, read_records
+
+#: Folders with curves of this machine: what the user measured, then what the project ships.
+CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
+
+
+class RunFolder:
+    """A folder with records.jsonl and manifest.json.
+
+    Args:
+        records: those in records.jsonl, where they are at hand.
+    """
+
+    def __init__(self, path: Path, records: list[PromptRecord] | None = None) -> None:
+        self.path = path
+        if records is not None:
+            self.records = records
+
+    @cached_property
+    def manifest(self) -> RunManifest:
+        return RunManifest.read(self.path / "manifest.json")
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.manifest.config
+
+    @cached_property
+    def records(self) -> list[PromptRecord]:
+        """Raises:
+        FileNotFoundError: the folder holds no records.
+        ValueError: they are none of this version's, or a live run has none yet.
+        """
+        path = self.path / "records.jsonl"
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: no records; `make reproduce-table1` writes them")
+        records = list(read_records(path))
+        if not records and self.is_measured:
+            raise ValueError(f"{path} is empty: nothing has been measured yet")
+        return records
+
+    @cached_property
+    def frame(self) -> pd.DataFrame:
+        """The records, one row an answer; see `metrics.to_frame`."""
+        return metrics.to_frame(self.records)
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether the run's seconds are a model's; those of a replay are predicted."""
+        return bool(self.config["engine"]["name"] != "replay")
+
+    @cached_property
+    def model(self) -> str:
+        return self.records[0].model if self.records else "no traces"
+
+    @cached_property
+    def curve(self) -> CostCurve | None:
+        """What steps cost on the run's device: of a replay the curve it was given, of a live run one measured there."""
+        if "cost" in self.config:
+            # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
+            given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}
+            return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
+        return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, self.manifest)), None)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame | None:
+        """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
+        path = self.path / "quality.csv"
+        return pd.read_csv(path, dtype={"question_id": str}) if path.exists() else None
+
+    def keep_scores(self, scores: pd.DataFrame) -> None:
+        """Take the scores of this run's answers, and write them to quality.csv."""
+        self.scores = scores
+        save_csv(scores, self.path / "quality.csv")
+
+    def methods(self) -> list[str]:
+        """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
+        baselines = {record.method: record.baseline for record in self.records}
+        named = [*(self.config.get("methods") or {}), *baselines]
+        order = [each for name in named if name in baselines for each in (baselines[name], name)]
+        return [name for name in dict.fromkeys(order) if name in baselines]
+
+    def datasets(self) -> list[str]:
+        """The data sets of the records; of a replay the categories asked for, with or without answers."""
+        asked = self.config["engine"].get("categories")
+        return ([asked] if isinstance(asked, str) else list(asked)) if asked else list(self.frame.dataset.unique())
+
+
+def save_csv(frame: pd.DataFrame, path: Path) -> None:
+    """Write rows with numbers to five significant digits."""
+    frame.to_csv(path, index=False, float_format="%.5g", lineterminator="\n")
