@@ -13,6 +13,7 @@ from pathlib import Path
 from ngram_trie.data.prompts import Question
 
 FOLDER = Path(__file__).parent / "embedded" / "prompts"
+MODEL = FOLDER.with_name("model")
 
 
 class BundledDataset:

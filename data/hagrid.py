@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_hub_file, read_local
+from ngram_trie.data.sources import Published, Row, check_fields, hub_page, read_hub_files, read_local, remedy
 
 
 class Hagrid(Published):
@@ -40,8 +40,8 @@ class Hagrid(Published):
         super().__init__(name, **options)
         if split not in ("dev", "train"):
             raise ValueError(f"dataset.split={split}: must be dev or train")
-        file = f"hagrid-v1.0-en/{split}.jsonl"
-        rows = read_local(Path(path), split) if path else read_hub_file(name, hub, file, revision)
+        file, copy = f"hagrid-v1.0-en/{split}.jsonl", remedy(name, hub_page(hub, revision))
+        rows = read_local(Path(path), split) if path else read_hub_files(hub, file, revision, copy)
         self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])
 
     def _question(self, number: int, row: Row) -> Question:

@@ -66,39 +66,35 @@ def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str 
     return rows
 
 
-def read_hub_file(name: str, hub: str, file: str, revision: str | None) -> Iterable[Row]:
-    """The rows of one file of a repository on the hub, for sets that `datasets` does not load.
+def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -> Iterable[Row]:
+    """The rows of some files of a repository on the hub; nothing else of it is fetched.
 
-    Raises:
-        FileNotFoundError: it cannot be had.
-        ValueError: it is no file of rows.
-    """
-    page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
-    with loading(f"{file} of {hub}", hub, revision, remedy(name, page)):
-        path = hf_hub_download(hub, file, repo_type="dataset", revision=revision)
-    return read_local(Path(path))
-
-
-def read_hub_folder(hub: str, folder: str, split: str, revision: str | None, otherwise: str) -> Iterable[Row]:
-    """The rows of FOLDER/SPLIT-* of a repository on the hub; nothing else of it is fetched.
-
-    `datasets` cannot read a part of a repository: it looks for the files of the first configuration, whichever is
-    asked for.
+    For what `datasets` does not read: a repository with a loading script, or a part of a repository (it looks for the
+    files of the first configuration, whichever is asked for).
 
     Args:
+        files: the path of one, or a pattern.
         otherwise: what helps whoever cannot fetch them.
 
     Raises:
         FileNotFoundError: they cannot be had.
         ValueError: they are no files of rows.
     """
-    pattern = f"{folder}/{split}-*"
-    with loading(f"{pattern} of {hub}", hub, revision, otherwise):
-        snapshot = Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[pattern]))
-    if not any(snapshot.glob(pattern)):
-        page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
-        raise FileNotFoundError(f"{pattern} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")
-    return read_local(snapshot / folder, f"{split}-")
+    with loading(f"{files} of {hub}", hub, revision, otherwise):
+        if "*" in files:
+            folder = snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files])
+            found = sorted(Path(folder).glob(files))
+        else:
+            found = [Path(hf_hub_download(hub, files, repo_type="dataset", revision=revision))]
+    if not found:
+        page = hub_page(hub, revision)
+        raise FileNotFoundError(f"{files} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")
+    return [row for file in found for row in read_file(file)]
+
+
+def hub_page(hub: str, revision: str | None) -> str:
+    """Where a repository's files are listed."""
+    return f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
 
 
 def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:

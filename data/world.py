@@ -302,16 +302,13 @@ def task_passages(task: str, rng: random.Random, subjects: Sequence[Subject], nu
 
 
 def training_sample(rng: random.Random, size: float, num_turns: int, alike: float = 0.5) -> Sample:
-    """A fresh sample about subjects that are not held out."""
-    return random_sample(rng, size, num_turns, lambda name: not is_held_out(name), alike)
-
-
-def random_sample(
-    rng: random.Random, size: float, num_turns: int, accept: Callable[[str], bool], alike: float = 0.5
-) -> Sample:
-    """A fresh sample of a random task about subjects whose names satisfy `accept`. `size` in (0, 1] scales the context
-    from one passage to five (or its counterpart); `alike` is the share of its subjects that are of one kind.
+    """A fresh sample of a random task about subjects that are not held out. `size` in (0, 1] scales the context from
+    one passage to five (or its counterpart); `alike` is the share of its subjects that are of one kind.
     """
+
+    def accept(name: str) -> bool:
+        return not is_held_out(name)
+
     task = rng.choice(TASKS)
     if task == "summarization":
         return summarization_sample(rng, draw_subject(rng, accept), round(rng.uniform(0.3, 1) * size * 26), num_turns)

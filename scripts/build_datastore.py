@@ -10,11 +10,10 @@ from typer import Option
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.cli.app import run
-from ngram_trie.data import documents
+from ngram_trie.data import bundled, documents
 from ngram_trie.files import PROJECT
 
 FOLDER = PROJECT / "results" / "local" / "datastore"
-MODEL = PROJECT / "data" / "embedded" / "model"
 EMBEDDED_TOKENS = 300_000
 
 
@@ -55,7 +54,7 @@ def main(
         )
     else:
         tokens = tokens or EMBEDDED_TOKENS
-        found = documents.encode(documents.embedded_answers(seed), documents.load_tokenizer(str(MODEL)))
+        found = documents.encode(documents.embedded_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))
     size = build_datastore(documents.limited(found, tokens), output)
     print(f"{size} tokens in {output}")
 

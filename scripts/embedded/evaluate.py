@@ -61,7 +61,7 @@ def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
 
 
 def main(
-    model: Annotated[Path, typer.Argument(help="Folder of the model.")] = PROJECT / "data" / "embedded" / "model",
+    model: Annotated[Path, typer.Argument(help="Folder of the model.")] = bundled.MODEL,
     output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = LOCAL / "quality",
     tasks: Annotated[
         list[str], typer.Argument(callback=one_of(BUNDLED), help="Bundled sets; default: the text world's.")

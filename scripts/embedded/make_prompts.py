@@ -13,13 +13,11 @@ from transformers import AutoTokenizer
 from ngram_trie.cli.app import run
 from ngram_trie.data import bundled, skills, world
 from ngram_trie.data.prompts import Question, build_prompt
-from ngram_trie.files import PROJECT
 
 SEED = 2026
 NUM_TEST, NUM_WARMUP, NUM_SKILL_TEST = 40, 2, 20
 SUBJECTS_PER_KIND = 10
 NUM_RETRIEVED = {"rag": 5, "open_qa": 5, "attributed_qa": 8}
-MODEL = PROJECT / "data" / "embedded" / "model"
 
 
 @dataclass
@@ -108,7 +106,7 @@ def main() -> None:
     what TF-IDF retrieval finds for the question in that corpus, so distractors resemble what a retriever finds. They
     are in the order of the corpus, so that the place of the right passage does not give it away.
     """
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(bundled.MODEL)
     rng = random.Random(SEED)
     subjects = held_out_subjects(rng)
     bundled.FOLDER.mkdir(parents=True, exist_ok=True)

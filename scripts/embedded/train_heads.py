@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 
 from ngram_trie.baselines.hydra import HydraHeads
 from ngram_trie.baselines.medusa import MedusaHeads
-from ngram_trie.data import world
+from ngram_trie.data import bundled, world
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.load import load_model
 from scripts.embedded import training
-from scripts.embedded.train_model import MODEL, Batches, fine_tuning_batches
+from scripts.embedded.train_model import Batches, fine_tuning_batches
 
 NUM_RANKS = 10
 
@@ -90,7 +90,7 @@ def scored(ids: torch.Tensor, weights: torch.Tensor, num_heads: int) -> tuple[to
 def train(recipe: HeadsRecipe, folder: Path) -> None:
     """Train both and save each to a folder of its own below `folder`, in the layout of the public weights."""
     torch.manual_seed(recipe.seed)
-    model = load_model(str(MODEL), device="cpu").requires_grad_(False)
+    model = load_model(str(bundled.MODEL), device="cpu").requires_grad_(False)
     batches = fine_tuning_batches(recipe.seed, recipe.tokens_per_step)
     heads = Heads(model, recipe)
 
@@ -113,7 +113,7 @@ def train(recipe: HeadsRecipe, folder: Path) -> None:
         return dict(zip(("medusa", "hydra"), loss(ids, positions[drawn], ahead[drawn]), strict=True))
 
     about = training.train(heads, losses_at, recipe, folder, model.config.vocab_size)
-    save(heads, model, batches, recipe, folder, about | {"target": fingerprint(str(MODEL))})
+    save(heads, model, batches, recipe, folder, about | {"target": fingerprint(str(bundled.MODEL))})
 
 
 def save(

@@ -15,19 +15,16 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ngram_trie.data import skills, world
-from ngram_trie.files import PROJECT
+from ngram_trie.data import bundled, skills, world
 from ngram_trie.targets.load import load_tokenizer
 from scripts.embedded import training
 
-MODEL = PROJECT / "data" / "embedded" / "model"
 SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}<|user|>\n{{ message['content'] }}\n"
@@ -84,18 +81,16 @@ class Source:
     Attributes:
         training: a fresh sample from a generator of random numbers, the context scale in (0, 1], the number of turns
             and the share of the context's subjects that are of one kind.
-        held_out: a full-size sample about what training never sees.
         cut: share of the samples that are fragments of `FRAGMENT` tokens from anywhere, behind a BOS. Large models are
             trained on texts that are cut anywhere, so they have a say on what follows a single token.
     """
 
     training: Callable[[random.Random, float, int, float], world.Sample]
-    held_out: Callable[[random.Random], world.Sample]
     cut: float = 0.0
 
 
 FRAGMENT = (8, 64)
-WORLD = Source(world.training_sample, lambda rng: world.random_sample(rng, 1.0, 1, world.is_held_out))
+WORLD = Source(world.training_sample)
 
 
 def train_tokenizer(recipe: ModelRecipe, source: Source = WORLD) -> PreTrainedTokenizerFast:
@@ -282,25 +277,6 @@ def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, positions: torch.Tensor,
     return (losses * weights).sum() / weights.sum()
 
 
-@torch.no_grad()
-def teacher_forced_accuracy(
-    model: nn.Module, batches: Batches, samples: list[world.Sample]
-) -> dict[str, tuple[float, float]]:
-    """Per task: the share of answer tokens predicted right, and of answers right from end to end (first turn)."""
-    scores: dict[str, list[tuple[float, bool]]] = {}
-    for sample in samples:
-        ids, weights = batches.encode(sample)
-        with torch.autocast("cpu", torch.bfloat16):
-            predicted = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1].argmax(-1)
-        answer = torch.tensor(weights[1:]) == 1
-        right = (predicted == torch.tensor(ids[1:]))[answer]
-        scores.setdefault(sample.task, []).append((right.float().mean().item(), bool(right.all())))
-    return {
-        task: (sum(t for t, _ in rows) / len(rows), sum(w for _, w in rows) / len(rows))
-        for task, rows in scores.items()
-    }
-
-
 #: The recipe of each model and the texts that it learns from.
 MODELS = {
     "embedded": (ModelRecipe(), WORLD),
@@ -322,7 +298,7 @@ MODELS = {
             copy_steps=200,
             prompt_steps=700,
         ),
-        Source(lambda rng, *_: skills.training_sample(rng), skills.held_out_sample, cut=0.5),
+        Source(lambda rng, *_: skills.training_sample(rng), cut=0.5),
     ),
     "draft-model": (
         ModelRecipe(
@@ -349,16 +325,9 @@ def train(recipe: ModelRecipe, source: Source, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
     batches = Batches(recipe, tokenizer, source)
     model = build_model(recipe, recipe.vocab_size)
-    rng = random.Random(7)
-    held_out = [source.held_out(rng) for _ in range(48)]
     loss = training.compiled(loss_of)
-
-    def accuracy() -> dict[str, Any]:
-        right = teacher_forced_accuracy(model, batches, held_out)
-        return {"accuracy": {task: [round(share, 3) for share in shares] for task, shares in right.items()}}
-
     about = training.train(
-        model, lambda step: {"loss": loss(model, *batches.at(step))}, recipe, folder, recipe.vocab_size, accuracy
+        model, lambda step: {"loss": loss(model, *batches.at(step))}, recipe, folder, recipe.vocab_size
     )
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
@@ -370,4 +339,4 @@ def fine_tuning_batches(seed: int, tokens_per_step: int, row_length: int = 1024)
         ModelRecipe(), seed=seed, tokens_per_step=tokens_per_step, row_length=row_length,
         short_steps=0, grow_steps=1, copy_steps=1, prompt_steps=0, alike_steps=0,
     )  # fmt: skip
-    return Batches(recipe, load_tokenizer(str(MODEL)))
+    return Batches(recipe, load_tokenizer(str(bundled.MODEL)))

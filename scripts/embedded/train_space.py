@@ -14,10 +14,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from ngram_trie.data import bundled
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.load import load_model
 from scripts.embedded import training
-from scripts.embedded.train_model import MODEL, fine_tuning_batches
+from scripts.embedded.train_model import fine_tuning_batches
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +65,7 @@ def with_masks(
 def train(recipe: SpaceRecipe, folder: Path) -> None:
     """Fine-tune the model and save it to `folder`."""
     torch.manual_seed(recipe.seed)
-    model: PreTrainedModel = load_model(str(MODEL), device="cpu")
+    model: PreTrainedModel = load_model(str(bundled.MODEL), device="cpu")
     mask_id = model.config.vocab_size
     model.resize_token_embeddings(mask_id + 1)
     batches = fine_tuning_batches(recipe.seed, recipe.rows * recipe.row_length, recipe.row_length)
@@ -110,6 +111,6 @@ def train(recipe: SpaceRecipe, folder: Path) -> None:
         }
 
     about = training.train(model, losses_at, recipe, folder, mask_id + 1)
-    about |= {"started_from": fingerprint(str(MODEL)), "mask_id": mask_id}
+    about |= {"started_from": fingerprint(str(bundled.MODEL)), "mask_id": mask_id}
     model.to(torch.bfloat16).save_pretrained(folder)
     (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from ngram_trie.engines.provenance import cpu_name
+from ngram_trie.files import replacing
 
 CHECKPOINT, LOG = "checkpoint.pt", "training_log.jsonl"
 RESUMES = "the same command continues from the last checkpoint"
@@ -50,7 +51,6 @@ def train(
     recipe: Recipe,
     folder: Path,
     vocab_size: int,
-    evaluate: Callable[[], dict[str, Any]] = dict,
     checkpoint_every: int = 200,
 ) -> dict[str, Any]:
     """Train `module` on the sum of the losses; continues from the checkpoint in `folder`, if there is one.
@@ -59,7 +59,6 @@ def train(
         module: its 2-D weights are Muon's, except those with a row for each token, which are AdamW's with the rest.
         losses_at: the losses of a step, by name.
         vocab_size: number of tokens.
-        evaluate: what is logged every 100 steps beside the losses.
 
     Returns:
         The recipe, the seconds that training took, and the processor.
@@ -97,12 +96,11 @@ def train(
             if step % 20 == 0:
                 entry: dict[str, Any] = {"step": step} | {name: round(x.item(), 4) for name, x in losses.items()}
                 entry |= {"grad_norm": round(norm.item(), 2), "seconds": round(seconds)}
-                entry |= evaluate() if step % 100 == 0 else {}
                 print(json.dumps(entry), file=log, flush=True)
                 print(entry, flush=True)
             if (step + 1) % checkpoint_every == 0:
                 states = [part.state_dict() for part in stateful]
                 about = {"recipe": asdict(recipe), "step": step + 1, "seconds": seconds, "states": states}
-                torch.save(about, checkpoint.with_suffix(".new"))
-                checkpoint.with_suffix(".new").replace(checkpoint)
+                with replacing(checkpoint) as unfinished:
+                    torch.save(about, unfinished)
     return asdict(recipe) | {"seconds": round(seconds), "device": cpu_name()}

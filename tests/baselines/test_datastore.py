@@ -12,12 +12,12 @@ from support.tiny import tiny_target
 
 from ngram_trie.baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
 from ngram_trie.cli.app import invoke
-from ngram_trie.data import world
+from ngram_trie.data import bundled, world
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from scripts import build_datastore as script
 
-EMBEDDED = ["--tokenizer", str(script.MODEL)]
+EMBEDDED = ["--tokenizer", str(bundled.MODEL)]
 
 
 def texts(folder: Path) -> list[str]:
@@ -27,7 +27,7 @@ def texts(folder: Path) -> list[str]:
     tokens = Datastore(folder).tokens
     borders = np.flatnonzero(tokens == BORDER)
     documents = [part[part != BORDER].tolist() for part in np.split(tokens, borders + 1)[:-1]]
-    return [AutoTokenizer.from_pretrained(script.MODEL).decode(ids) for ids in documents]
+    return [AutoTokenizer.from_pretrained(bundled.MODEL).decode(ids) for ids in documents]
 
 
 @given(st.lists(st.integers(-1, 2) | st.sampled_from([65_533, 65_534, 65_535, 2**31 - 1]), min_size=1, max_size=80))
