@@ -26,7 +26,7 @@ TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 
 
 def of_class(name: str) -> list[pytest.param]:
-    """The commands of a class; tests/test_docs_pages.py has those that need the files of their page."""
+    """The commands of a class; tests/docs/test_docs_pages.py has those that need the files of their page."""
     return [pytest.param(c, id=f"{c.page}:{c.text}") for c in COMMANDS if c.classify() == name and not c.is_example]
 
 
@@ -154,7 +154,7 @@ def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) ->
         "python -m scripts.run method=pdl",
         "python -m scripts.run method.num_drafts=3",
         "python -m scripts.build_index corpus=psgs",
-        "python -m scripts.derive",
+        "python -m scripts.time_split TRACES",
         "python -m scripts.time_split TRACES OUTPUT --num-drafts 3",
         "python -m scripts.reproduce_ngrammys --model vicuna",
     ):
