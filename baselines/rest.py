@@ -13,7 +13,7 @@ from numba import njit
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
 from ngram_trie.drafter import HistoryDrafter, State, check_int
 from ngram_trie.tree import DraftTree, IntArray
-from ngram_trie.trie import NUM_FIELDS, add_child, prune
+from ngram_trie.trie import NUM_FIELDS, Trie, add_child, prune
 
 
 @njit(cache=True)
@@ -69,17 +69,15 @@ def _retrieve(
     table_size = 2
     while table_size < 2 * capacity:
         table_size *= 2
-    nodes = np.zeros((capacity, NUM_FIELDS), np.int32)
-    table = np.zeros(table_size, np.int32)
-    size = 1
+    trie = Trie(np.zeros((capacity, NUM_FIELDS), np.int32), np.zeros(table_size, np.int32), np.ones(1, np.int64))
     for hit in range(low, high):
         start = suffixes[hit] + length
         node = 0
         for position in range(start, min(start + num_tokens, len(tokens))):
             if tokens[position] == BORDER:
                 break
-            node, size = add_child(nodes, table, size, node, tokens[position], 1)
-    return prune(nodes, 0, num_draft, False, text[-1])
+            node = add_child(trie, node, tokens[position], 1)
+    return prune(trie.nodes, 0, num_draft, False, text[-1])
 
 
 class REST(HistoryDrafter):

@@ -1,7 +1,7 @@
 """SAM-Decoding (Hu et al. 2024, arXiv 2411.10666): copy what followed the longest suffix of the text that occurred
 before, found in a suffix automaton.
 
-The automaton is three flat arrays under numba. `states` (capacity, 4) holds a state a row, the initial one in row 0;
+The automaton is three flat arrays under numba. `states` (capacity, 5) holds a state a row, the initial one in row 0;
 `edges` (capacity, 4) a transition a row; `table` is an open-addressing hash from (state, token) to the transition's
 row, where -1 means empty. A state's transitions are chained, for the time when it is cloned. A text of k tokens has at
 most 2k states and 3k transitions.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -21,20 +21,41 @@ from numpy.typing import NDArray
 from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
 from ngram_trie.drafter import Drafter, check_bool, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
 Rows: TypeAlias = NDArray[np.int32]
 
-# Of a state: its longest string, its suffix link, where its strings first end, its newest transition.
-LENGTH, LINK, FIRST_END, EDGES = range(4)
+# Of a state: its longest string, its suffix link, where its strings first end, its newest transition, and how often its
+# strings occurred, where that is counted.
+LENGTH, LINK, FIRST_END, EDGES, COUNT = range(5)
 # Of a transition: from where, by which token, to where, and the one that the same state got before.
 SOURCE, TOKEN, TARGET, NEXT_EDGE = range(4)
+# Of the automaton: tokens read, states, transitions, the state of the whole text; where strings are counted, the state
+# and length of the longest that is.
+SIZE, NUM_STATES, NUM_EDGES, LAST, REACHED, MATCHED = range(6)
 NONE = -1
 
 
-@njit(cache=True)
-def _edge_slot(edges: Rows, table: Rows, state: int, token: int) -> int:
-    """Where `table` holds the transition of `state` by `token`, or would hold it."""
+class Automaton(NamedTuple):
+    """A suffix automaton as compiled code reads and writes it; see the module.
+
+    Attributes:
+        states: (capacity, LENGTH to COUNT).
+        edges: (capacity, SOURCE to NEXT_EDGE).
+        table: hash table of transitions.
+        sizes: (6,) SIZE to MATCHED.
+    """
+
+    states: Rows
+    edges: Rows
+    table: Rows
+    sizes: IntArray
+
+
+@kernel
+def edge_slot(automaton: Automaton, state: int, token: int) -> int:
+    """Where the table holds the transition of `state` by `token`, or would hold it."""
+    edges, table = automaton.edges, automaton.table
     mask = len(table) - 1
     mixed = (state * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
     slot = (mixed ^ (mixed >> 31)) & mask
@@ -43,70 +64,79 @@ def _edge_slot(edges: Rows, table: Rows, state: int, token: int) -> int:
     return slot
 
 
-@njit(cache=True)
-def _connect(states: Rows, edges: Rows, table: Rows, num_edges: int, source: int, token: int, target: int) -> int:
-    """Add a transition that is not there yet; the new number of transitions."""
-    table[_edge_slot(edges, table, source, token)] = num_edges
-    edges[num_edges, SOURCE] = source
-    edges[num_edges, TOKEN] = token
-    edges[num_edges, TARGET] = target
-    edges[num_edges, NEXT_EDGE] = states[source, EDGES]
-    states[source, EDGES] = num_edges
-    return num_edges + 1
+@kernel
+def _connect(automaton: Automaton, source: int, token: int, target: int) -> None:
+    """Add a transition that is not there yet."""
+    edge = automaton.sizes[NUM_EDGES]
+    automaton.sizes[NUM_EDGES] += 1
+    automaton.table[edge_slot(automaton, source, token)] = edge
+    new = automaton.edges[edge]
+    new[SOURCE], new[TOKEN], new[TARGET], new[NEXT_EDGE] = source, token, target, automaton.states[source, EDGES]
+    automaton.states[source, EDGES] = edge
+
+
+@kernel
+def append(automaton: Automaton, token: int) -> None:
+    """Blumer et al.'s online construction, one token."""
+    states, edges, table, sizes = automaton
+    sizes[SIZE] += 1
+    current, state = sizes[NUM_STATES], sizes[LAST]
+    sizes[NUM_STATES] += 1
+    states[current] = 0
+    states[current, LENGTH] = states[current, FIRST_END] = sizes[SIZE]
+    states[current, EDGES] = NONE
+    found = NONE
+    while state != NONE:
+        found = table[edge_slot(automaton, state, token)]
+        if found != NONE:
+            break
+        _connect(automaton, state, token, current)
+        state = states[state, LINK]
+    if state != NONE:
+        target = edges[found, TARGET]
+        if states[target, LENGTH] != states[state, LENGTH] + 1:
+            target = _clone(automaton, target, state, token)
+        states[current, LINK] = target
+    sizes[LAST] = current
+
+
+@kernel
+def _clone(automaton: Automaton, target: int, state: int, token: int) -> int:
+    """Give the strings of `target` that are no longer than those of `state` and `token` a state of their own."""
+    states, edges, table, sizes = automaton
+    clone = sizes[NUM_STATES]
+    sizes[NUM_STATES] += 1
+    for field in range(states.shape[1]):  # the link, the first end and the count, too
+        states[clone, field] = states[target, field]
+    states[clone, LENGTH] = states[state, LENGTH] + 1
+    states[clone, EDGES] = NONE
+    edge = states[target, EDGES]
+    while edge != NONE:
+        _connect(automaton, clone, edges[edge, TOKEN], edges[edge, TARGET])
+        edge = edges[edge, NEXT_EDGE]
+    while state != NONE:
+        found = table[edge_slot(automaton, state, token)]
+        if found == NONE or edges[found, TARGET] != target:
+            break
+        edges[found, TARGET] = clone
+        state = states[state, LINK]
+    states[target, LINK] = clone
+    return clone
 
 
 @njit(cache=True)
-def _extend(
-    new_ids: IntArray, position: int, states: Rows, edges: Rows, table: Rows, num_states: int, num_edges: int, last: int
-) -> tuple[int, int, int]:
-    """Blumer et al.'s online construction; new numbers of states and transitions, and the state of the whole text."""
+def _extend(new_ids: IntArray, fields: Fields) -> None:
+    automaton = Automaton(*fields)
     for token in new_ids:
-        position += 1
-        current = num_states
-        num_states += 1
-        states[current] = 0
-        states[current, LENGTH] = states[current, FIRST_END] = position
-        states[current, EDGES] = NONE
-        state = last
-        found = NONE
-        while state != NONE:
-            found = table[_edge_slot(edges, table, state, token)]
-            if found != NONE:
-                break
-            num_edges = _connect(states, edges, table, num_edges, state, token, current)
-            state = states[state, LINK]
-        if state != NONE:
-            target = edges[found, TARGET]
-            if states[target, LENGTH] == states[state, LENGTH] + 1:
-                states[current, LINK] = target
-            else:
-                clone = num_states
-                num_states += 1
-                states[clone] = states[target]  # the link and the first end, too
-                states[clone, LENGTH] = states[state, LENGTH] + 1
-                states[clone, EDGES] = NONE
-                edge = states[target, EDGES]
-                while edge != NONE:
-                    num_edges = _connect(
-                        states, edges, table, num_edges, clone, edges[edge, TOKEN], edges[edge, TARGET]
-                    )
-                    edge = edges[edge, NEXT_EDGE]
-                while state != NONE:
-                    found = table[_edge_slot(edges, table, state, token)]
-                    if found == NONE or edges[found, TARGET] != target:
-                        break
-                    edges[found, TARGET] = clone
-                    state = states[state, LINK]
-                states[target, LINK] = clone
-                states[current, LINK] = clone
-        last = current
-    return num_states, num_edges, last
+        append(automaton, token)
 
 
 @njit(cache=True)
-def _rehash(edges: Rows, table: Rows, num_edges: int) -> None:
-    for edge in range(num_edges):
-        table[_edge_slot(edges, table, edges[edge, SOURCE], edges[edge, TOKEN])] = edge
+def _rehash(fields: Fields) -> None:
+    automaton = Automaton(*fields)
+    for edge in range(automaton.sizes[NUM_EDGES]):
+        source, token = automaton.edges[edge, SOURCE], automaton.edges[edge, TOKEN]
+        automaton.table[edge_slot(automaton, source, token)] = edge
 
 
 @njit(cache=True)
@@ -122,16 +152,17 @@ def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int,
 
 
 @njit(cache=True)
-def _follow(new_ids: IntArray, states: Rows, edges: Rows, table: Rows, state: int, length: int) -> tuple[int, int]:
+def _follow(new_ids: IntArray, fields: Fields, state: int, length: int) -> tuple[int, int]:
     """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
+    automaton = Automaton(*fields)
     for token in new_ids:
-        edge = table[_edge_slot(edges, table, state, token)]
+        edge = automaton.table[edge_slot(automaton, state, token)]
         while edge == NONE and state != 0:
-            state = states[state, LINK]
-            length = states[state, LENGTH]
-            edge = table[_edge_slot(edges, table, state, token)]
+            state = automaton.states[state, LINK]
+            length = automaton.states[state, LENGTH]
+            edge = automaton.table[edge_slot(automaton, state, token)]
         if edge != NONE:
-            state = edges[edge, TARGET]
+            state = automaton.edges[edge, TARGET]
             length += 1
     return state, length
 
@@ -168,48 +199,43 @@ class SuffixAutomaton:
         text: (k,) token ids, each in [0, 2**31).
     """
 
-    #: Columns of `states`; what a subclass adds is 0 in a new state and copied into a clone.
-    num_fields = 4
-
     def __init__(self, text: Sequence[int] | IntArray = ()) -> None:
-        self._states = np.empty((0, self.num_fields), np.int32)
-        self._edges = np.empty((0, 4), np.int32)
-        self._num_states, self._num_edges, self._last, self._size = 0, 0, 0, 0
+        nothing = np.empty((0, 4), np.int32)
+        self._automaton = Automaton(np.empty((0, 5), np.int32), nothing, nothing[:, 0], np.zeros(6, np.int64))
         self._text = np.empty(0, np.int64)
         self._reserve(len(text) + 256)
-        self._states[0] = 0
-        self._states[0, LINK] = self._states[0, EDGES] = NONE
-        self._num_states = 1
+        self._automaton.states[0] = 0
+        self._automaton.states[0, LINK] = self._automaton.states[0, EDGES] = NONE
+        self._automaton.sizes[NUM_STATES] = 1
         self.extend(text)
 
     def __len__(self) -> int:
         """Number of tokens."""
-        return self._size
+        return int(self._automaton.sizes[SIZE])
 
     def _reserve(self, num_new: int) -> None:
         """Make room for `num_new` tokens, with the hash at most three quarters full."""
-        needed = self._size + num_new
+        needed = len(self) + num_new
         if needed <= len(self._text):
             return
         capacity = max(needed, 2 * len(self._text))
-        self._text = np.concatenate([self._text[: self._size], np.empty(capacity - self._size, np.int64)])
-        states = np.empty((2 * capacity + 2, self.num_fields), np.int32)
-        edges = np.empty((3 * capacity + 3, 4), np.int32)
-        states[: self._num_states] = self._states[: self._num_states]
-        edges[: self._num_edges] = self._edges[: self._num_edges]
-        self._states, self._edges = states, edges
-        self._table = np.full(1 << (4 * capacity + 3).bit_length(), NONE, np.int32)
-        _rehash(edges, self._table, self._num_edges)
+        self._text = np.concatenate([self._text[: len(self)], np.empty(capacity - len(self), np.int64)])
+        old = self._automaton
+        states, edges = np.empty((2 * capacity + 2, 5), np.int32), np.empty((3 * capacity + 3, 4), np.int32)
+        states[: len(old.states)], edges[: len(old.edges)] = old.states, old.edges
+        table = np.full(1 << (4 * capacity + 3).bit_length(), NONE, np.int32)
+        self._automaton = Automaton(states, edges, table, old.sizes)
+        _rehash(tuple(self._automaton))
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> None:
         """Add the (k,) tokens that follow."""
         ids = np.asarray(new_ids, np.int64)
         self._reserve(len(ids))
-        self._num_states, self._num_edges, self._last = _extend(
-            ids, self._size, self._states, self._edges, self._table, self._num_states, self._num_edges, self._last
-        )
-        self._text[self._size : self._size + len(ids)] = ids
-        self._size += len(ids)
+        self._text[len(self) : len(self) + len(ids)] = ids
+        self._append(ids)
+
+    def _append(self, ids: IntArray) -> None:
+        _extend(ids, tuple(self._automaton))
 
     def begin_text(self) -> None:
         """What is added from here on is another text: no string of the automaton spans the border."""
@@ -221,13 +247,13 @@ class SuffixAutomaton:
         Returns:
             Its length, 0 if there is none, and where its first occurrence ends: the position of the token after it.
         """
-        length, end = _match(self._states, self._last, self._size, followers)
+        length, end = _match(self._automaton.states, self._automaton.sizes[LAST], len(self), followers)
         return int(length), int(end)
 
     def follow(self, new_ids: Sequence[int] | IntArray, state: int, length: int) -> tuple[int, int]:
         """Match another text as it grows: from the (state, length) of its longest suffix to those after `new_ids`."""
         ids = np.asarray(new_ids, np.int64)
-        state, length = _follow(ids, self._states, self._edges, self._table, state, length)
+        state, length = _follow(ids, tuple(self._automaton), state, length)
         return int(state), int(length)
 
     def first_that_goes_on(self, state: int, length: int) -> tuple[int, int]:
@@ -237,13 +263,13 @@ class SuffixAutomaton:
         Returns:
             Its length, 0 if there is none, and where its first such occurrence ends: the position of the next token.
         """
-        tokens = self._text[: self._size]
-        found, end = _first_that_goes_on(self._states, self._edges, tokens, state, length)
+        states, edges, *_ = self._automaton
+        found, end = _first_that_goes_on(states, edges, self._text[: len(self)], state, length)
         return int(found), int(end)
 
     def copied(self, start: int, count: int) -> IntArray:
         """(k,) at most `count` tokens of the text from `start` on, none behind a border."""
-        tokens = self._text[start : min(start + count, self._size)]
+        tokens = self._text[start : min(start + count, len(self))]
         borders = np.flatnonzero(tokens == BORDER)
         return tokens[: borders[0]] if len(borders) else tokens
 

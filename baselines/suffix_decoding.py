@@ -9,103 +9,99 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.baselines.datastore import BORDER
 from ngram_trie.baselines.sam import (
+    COUNT,
     EDGES,
     FIRST_END,
+    LAST,
     LENGTH,
     LINK,
+    MATCHED,
     NEXT_EDGE,
     NONE,
+    REACHED,
     TARGET,
     TOKEN,
-    Rows,
+    Automaton,
     SuffixAutomaton,
-    _edge_slot,
-    _extend,
-    _follow,
-)
+    append,
+    edge_slot,
+)  # fmt: skip
 from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, Fields, IntArray
 from ngram_trie.trie import Ties
 
 Totals = Literal["followers", "occurrences"]
 
-#: A fifth column of `states`.
-COUNT = 4
+
+class Rules(NamedTuple):
+    """How drafts are made: the settings of `SuffixDecoding`, `alpha` infinite for no limit, `siblings` for totals of
+    "followers", `tie_order` 1 for "shallow" and -1 for "deep"."""
+
+    num_draft: int
+    alpha: float
+    max_depth: int
+    min_prob: float
+    siblings: bool
+    tie_order: int
 
 
 @njit(cache=True)
-def _extend_counted(
-    new_ids: IntArray,
-    position: int,
-    states: Rows,
-    edges: Rows,
-    table: Rows,
-    num_states: int,
-    num_edges: int,
-    last: int,
-    reached: int,
-    matched: int,
-    max_depth: int,
-) -> tuple[int, int, int, int, int]:
-    """As `_extend`, counting strings of at most `max_depth` tokens; `reached` is the state of the last `matched`."""
-    for index in range(len(new_ids)):
-        num_states, num_edges, last = _extend(
-            new_ids[index : index + 1], position + index, states, edges, table, num_states, num_edges, last
-        )
+def _extend_counted(new_ids: IntArray, fields: Fields, max_depth: int) -> None:
+    """Append `new_ids`, counting strings of at most `max_depth` tokens."""
+    automaton = Automaton(*fields)
+    states, sizes = automaton.states, automaton.sizes
+    for token in new_ids:
+        append(automaton, token)
+        reached, matched = sizes[REACHED], sizes[MATCHED]
         # It may just have been cloned; the clone then holds its shorter strings.
         while reached != 0 and states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]
-        reached = edges[table[_edge_slot(edges, table, reached, new_ids[index])], TARGET]
+        reached = automaton.edges[automaton.table[edge_slot(automaton, reached, token)], TARGET]
         matched = min(matched + 1, max_depth)
         while states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]
-        state = reached
-        while state != 0:
-            states[state, COUNT] += 1
-            state = states[state, LINK]
-    return num_states, num_edges, last, reached, matched
+        sizes[REACHED], sizes[MATCHED] = reached, matched
+        while reached != 0:
+            states[reached, COUNT] += 1
+            reached = states[reached, LINK]
+
+
+@njit(cache=True)
+def _followers(automaton: Automaton, state: int) -> int:
+    """How many tokens followed the strings of `state`."""
+    states, edges = automaton.states, automaton.edges
+    total, edge = 0, states[state, EDGES]
+    while edge != NONE:
+        if edges[edge, TOKEN] != BORDER:
+            total += states[edges[edge, TARGET], COUNT]
+        edge = edges[edge, NEXT_EDGE]
+    return total
 
 
 @njit(cache=True)
 def _expand(
-    states: Rows,
-    edges: Rows,
-    top: int,
-    num_draft: int,
-    max_depth: int,
-    min_prob: float,
-    siblings: bool,
-    tie_order: int,
-    tokens: IntArray,
-    parents: IntArray,
+    automaton: Automaton, top: int, num_draft: int, max_depth: int, rules: Rules, tokens: IntArray, parents: IntArray
 ) -> tuple[int, float, bool]:
     """The `num_draft` likeliest nodes below `top`, written to `tokens` and `parents` behind the root.
 
     Returns:
         Number of nodes with the root, the sum of their probabilities, and whether `max_depth` left any out.
     """
+    states, edges = automaton.states, automaton.edges
     size, score, cut = 1, 0.0, False
     node_state, prob, depth, parent = top, 1.0, 0, 0
     # (minus the probability, what decides between equal ones: depth and first occurrence, transition, parent)
     heap = [(0.0, 0, 0, 0, 0) for _ in range(0)]
     while True:
-        total = 0
-        if siblings:
-            edge = states[node_state, EDGES]
-            while edge != NONE:
-                if edges[edge, TOKEN] != BORDER:
-                    total += states[edges[edge, TARGET], COUNT]
-                edge = edges[edge, NEXT_EDGE]
-        else:
-            total = states[node_state, COUNT]
+        total = _followers(automaton, node_state) if rules.siblings else states[node_state, COUNT]
         edge = states[node_state, EDGES]
         while edge != NONE:
             if edges[edge, TOKEN] != BORDER:
@@ -114,14 +110,14 @@ def _expand(
                     break
                 target = edges[edge, TARGET]
                 child_prob = prob * (states[target, COUNT] / total)
-                if child_prob >= min_prob:
+                if child_prob >= rules.min_prob:
                     decides = states[target, FIRST_END] + 0
-                    heappush(heap, (-child_prob, tie_order * (depth + 1), decides, edge + 0, parent))
+                    heappush(heap, (-child_prob, rules.tie_order * (depth + 1), decides, edge + 0, parent))
             edge = edges[edge, NEXT_EDGE]
         if len(heap) == 0 or size > num_draft:
             return size, score, cut
         negated, ordered_depth, _, edge, above = heappop(heap)
-        prob, depth = -negated, tie_order * ordered_depth
+        prob, depth = -negated, rules.tie_order * ordered_depth
         node_state, parent = edges[edge, TARGET], size
         tokens[size], parents[size] = edges[edge, TOKEN], above
         score += prob
@@ -129,19 +125,10 @@ def _expand(
 
 
 @njit(cache=True)
-def _best_draft(
-    states: Rows,
-    edges: Rows,
-    state: int,
-    length: int,
-    num_draft: int,
-    alpha: float,
-    max_depth: int,
-    min_prob: float,
-    siblings: bool,
-    tie_order: int,
-) -> tuple[float, IntArray, IntArray]:
+def _best_draft(fields: Fields, state: int, length: int, rules_fields: Fields) -> tuple[float, IntArray, IntArray]:
     """Of the trees behind every suffix of at most `length` tokens, the last ones of `state`, that of the best score."""
+    automaton, rules = Automaton(*fields), Rules(*rules_fields)
+    states, num_draft, max_depth = automaton.states, rules.num_draft, rules.max_depth
     best = 0.0
     kept = 1
     tokens, parents = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64)
@@ -149,10 +136,8 @@ def _best_draft(
     while state > 0:
         shortest = states[states[state, LINK], LENGTH] + 1
         for matched in range(min(length, max_depth - 1), shortest - 1, -1):
-            limit = int(min(float(num_draft), alpha * matched + 1e-6))
-            size, score, cut = _expand(
-                states, edges, state, limit, max_depth - matched, min_prob, siblings, tie_order, tokens, parents
-            )
+            limit = int(min(float(num_draft), rules.alpha * matched + 1e-6))
+            size, score, cut = _expand(automaton, state, limit, max_depth - matched, rules, tokens, parents)
             if score > best:  # the longest match first, so ties are its
                 best, kept = score, size
                 best_tokens[:size] = tokens[:size]
@@ -172,53 +157,25 @@ class CountedAutomaton(SuffixAutomaton):
     A token costs at most `max_depth` increments; in most texts a few.
     """
 
-    num_fields = 5
-
     def __init__(self, text: Sequence[int] | IntArray = (), *, max_depth: int) -> None:
         self.max_depth = max_depth
-        self._reached, self._matched = 0, 0
         super().__init__(text)
 
-    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
-        ids = np.asarray(new_ids, np.int64)
-        self._reserve(len(ids))
-        self._num_states, self._num_edges, self._last, self._reached, self._matched = _extend_counted(
-            ids,
-            self._size,
-            self._states,
-            self._edges,
-            self._table,
-            self._num_states,
-            self._num_edges,
-            self._last,
-            self._reached,
-            self._matched,
-            self.max_depth,
-        )
-        self._text[self._size : self._size + len(ids)] = ids
-        self._size += len(ids)
+    def _append(self, ids: IntArray) -> None:
+        _extend_counted(ids, tuple(self._automaton), self.max_depth)
 
     def count(self, path: Sequence[int]) -> int:
         """How often the (k,) tokens `path`, 1 <= k <= max_depth, occurred in a row."""
-        state, length = _follow(np.asarray(path, np.int64), self._states, self._edges, self._table, 0, 0)
-        return int(self._states[state, COUNT]) if length == len(path) else 0
+        state, length = self.follow(path, 0, 0)
+        return int(self._automaton.states[state, COUNT]) if length == len(path) else 0
 
-    def draft(
-        self,
-        num_draft: int,
-        alpha: float,
-        min_prob: float,
-        siblings: bool,
-        tie_order: int,
-        match: tuple[int, int] | None = None,
-    ) -> tuple[float, IntArray, IntArray]:
+    def draft(self, rules: Rules, match: tuple[int, int] | None = None) -> tuple[float, IntArray, IntArray]:
         """Score, tokens and parents of the best draft behind `match`, by default the end of the own text; the root's
         token is left open."""
         if match is None:
-            state = int(self._states[self._last, LINK])
-            match = state, int(self._states[max(state, 0), LENGTH])
-        limits = num_draft, alpha, self.max_depth, min_prob
-        return _best_draft(self._states, self._edges, *match, *limits, siblings, tie_order)
+            state = int(self._automaton.states[self._automaton.sizes[LAST], LINK])
+            match = state, int(self._automaton.states[max(state, 0), LENGTH])
+        return _best_draft(tuple(self._automaton), *match, tuple(rules))
 
 
 class SuffixDecoding(Drafter):
@@ -303,13 +260,13 @@ class SuffixDecoding(Drafter):
             self._match = self._earlier.follow(new_ids, *self._match)
 
     def propose(self, budget: int) -> DraftTree:
-        num_draft = min(self.num_draft, budget)
         alpha = np.inf if self.alpha is None else float(self.alpha)
-        rules = self.totals == "followers", 1 if self.ties == "shallow" else -1
-        settings = num_draft, alpha, float(self.min_prob), *rules
-        score, tokens, parents = self._own.draft(*settings)
+        siblings, tie_order = self.totals == "followers", 1 if self.ties == "shallow" else -1
+        limits = min(self.num_draft, budget), alpha, self.max_depth, float(self.min_prob)
+        rules = Rules(*limits, siblings, tie_order)
+        score, tokens, parents = self._own.draft(rules)
         if self._earlier is not None:
-            other, other_tokens, other_parents = self._earlier.draft(*settings, self._match)
+            other, other_tokens, other_parents = self._earlier.draft(rules, self._match)
             if other > score:
                 tokens, parents = other_tokens, other_parents
         tokens[0] = self.root

@@ -8,12 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+#: Of a named tuple. Numba takes plain tuples at once, and named ones from Python only after a look at each field.
+Fields: TypeAlias = tuple[Any, ...]
+
+#: Compiles a function that allocates nothing. Numba then need not count references to the arrays of named tuples, which
+#: would take three times as long as a step of a draft itself. (`_nrt` turns numba's runtime off.)
+kernel: Any = njit(cache=True, _nrt=False)  # type: ignore[call-overload]
 
 
 @njit(cache=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from heapq import heapreplace
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
 Ties = Literal["deep", "shallow"]
 Rows: TypeAlias = NDArray[np.int32]
@@ -25,9 +25,24 @@ TOKEN, PARENT, COUNT, FIRST_CHILD, LAST_CHILD, NEXT_SIBLING = range(6)
 NUM_FIELDS = 6
 
 
-@njit(cache=True)
-def _slot(nodes: Rows, table: Rows, node: int, token: int) -> int:
-    """Where `table` holds the child of `node` by `token`, or would hold it."""
+class Trie(NamedTuple):
+    """A trie as compiled code reads and writes it; see the module.
+
+    Attributes:
+        nodes: (capacity, TOKEN to NEXT_SIBLING).
+        table: hash table of children.
+        size: (1,) the number of rows in use.
+    """
+
+    nodes: Rows
+    table: Rows
+    size: IntArray
+
+
+@kernel
+def _slot(trie: Trie, node: int, token: int) -> int:
+    """Where the table holds the child of `node` by `token`, or would hold it."""
+    nodes, table = trie.nodes, trie.table
     mask = len(table) - 1
     mixed = (node * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
     slot = (mixed ^ (mixed >> 31)) & mask
@@ -36,30 +51,32 @@ def _slot(nodes: Rows, table: Rows, node: int, token: int) -> int:
     return slot
 
 
-@njit(cache=True)
-def add_child(nodes: Rows, table: Rows, size: int, node: int, token: int, weight: int) -> tuple[int, int]:
-    """Count `weight` at the child of `node` by `token`, inserting it where missing (equation 4): child, new size."""
-    slot = _slot(nodes, table, node, token)
-    child = int(table[slot])
+@kernel
+def add_child(trie: Trie, node: int, token: int, weight: int) -> int:
+    """Count `weight` at the child of `node` by `token`, which is inserted where it is missing (equation 4)."""
+    nodes = trie.nodes
+    slot = _slot(trie, node, token)
+    child = trie.table[slot]
     if child == 0:
-        child, size = size, size + 1
-        table[slot] = child
-        nodes[child] = 0
-        nodes[child, TOKEN] = token
-        nodes[child, PARENT] = node
+        child = trie.size[0]
+        trie.size[0] += 1
+        trie.table[slot] = child
+        nodes[child, TOKEN], nodes[child, PARENT], nodes[child, COUNT] = token, node, 0
+        nodes[child, FIRST_CHILD] = nodes[child, LAST_CHILD] = nodes[child, NEXT_SIBLING] = 0
         if nodes[node, FIRST_CHILD] == 0:
             nodes[node, FIRST_CHILD] = child
         else:
             nodes[nodes[node, LAST_CHILD], NEXT_SIBLING] = child
         nodes[node, LAST_CHILD] = child
     nodes[child, COUNT] += weight
-    return child, size
+    return int(child)
 
 
 @njit(cache=True)
-def _rehash(nodes: Rows, table: Rows, size: int) -> None:
-    for node in range(1, size):
-        table[_slot(nodes, table, nodes[node, PARENT], nodes[node, TOKEN])] = node
+def _rehash(fields: Fields) -> None:
+    trie = Trie(*fields)
+    for node in range(1, trie.size[0]):
+        trie.table[_slot(trie, trie.nodes[node, PARENT], trie.nodes[node, TOKEN])] = node
 
 
 @njit(cache=True)
@@ -127,66 +144,60 @@ class _Trie:
     """Storage that both tries share: rows, hash and their growth."""
 
     def __init__(self, capacity: int) -> None:
-        self._nodes = np.empty((0, NUM_FIELDS), np.int32)
-        self._size = 0
+        nothing = np.empty((0, NUM_FIELDS), np.int32)
+        self._trie = Trie(nothing, np.empty(0, np.int32), np.zeros(1, np.int64))
         self._reserve(capacity + 1)
-        self._nodes[0] = 0
-        self._size = 1
+        self._trie.nodes[0], self._trie.size[0] = 0, 1
 
     def __len__(self) -> int:
         """Number of nodes, the root not counted."""
-        return self._size - 1
+        return int(self._trie.size[0]) - 1
 
     def _reserve(self, num_new: int) -> None:
         """Make room for `num_new` nodes, with the hash at most half full."""
-        needed = self._size + num_new
-        if needed <= len(self._nodes):
+        nodes, _, size = self._trie
+        needed = int(size[0]) + num_new
+        if needed <= len(nodes):
             return
-        grown = np.empty((max(needed, 2 * len(self._nodes)), NUM_FIELDS), np.int32)
-        grown[: self._size] = self._nodes[: self._size]
-        self._nodes = grown
-        self._table = np.zeros(1 << (2 * len(grown) - 1).bit_length(), np.int32)
-        _rehash(self._nodes, self._table, self._size)
+        grown = np.empty((max(needed, 2 * len(nodes)), NUM_FIELDS), np.int32)
+        grown[: size[0]] = nodes[: size[0]]
+        self._trie = Trie(grown, np.zeros(1 << (2 * len(grown) - 1).bit_length(), np.int32), size)
+        _rehash(tuple(self._trie))
 
 
 @njit(cache=True)
-def _count_windows(
-    new_ids: IntArray, position: int, reached: IntArray, nodes: Rows, table: Rows, size: int, prefix_len: int
-) -> int:
-    n = len(reached) - 1
+def _count_windows(new_ids: IntArray, position: int, reached: IntArray, fields: Fields, prefix_len: int) -> None:
+    trie, n = Trie(*fields), len(reached) - 1
     for token in new_ids:
         # Deepest first: reached[depth - 1] must still be where the previous token left it.
         for depth in range(min(n, position + 1), 0, -1):
             start = position - depth + 1
             weight = min(prefix_len, start + 1, n - depth + 1)
-            reached[depth], size = add_child(nodes, table, size, reached[depth - 1], token, weight)
+            reached[depth] = add_child(trie, reached[depth - 1], token, weight)
         position += 1
-    return size
 
 
 @njit(cache=True)
-def _match(text: IntArray, nodes: Rows, table: Rows, prefix_len: int) -> int:
+def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest suffix of `text`, of at most L_p tokens, that goes on; 0 if there is none."""
-    end = len(text)
+    trie, end = Trie(*fields), len(text)
     for length in range(min(prefix_len, end), 0, -1):
         node = 0
         for position in range(end - length, end):
-            node = int(table[_slot(nodes, table, node, text[position])])
+            node = int(trie.table[_slot(trie, node, text[position])])
             if node == 0:
                 break
-        if node != 0 and nodes[node, FIRST_CHILD] != 0:
+        if node != 0 and trie.nodes[node, FIRST_CHILD] != 0:
             return node
     return 0
 
 
 @njit(cache=True)
-def _draft(
-    text: IntArray, nodes: Rows, table: Rows, prefix_len: int, num_draft: int, deep: bool
-) -> tuple[IntArray, IntArray]:
-    node = _match(text, nodes, table, prefix_len)
+def _draft(text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool) -> tuple[IntArray, IntArray]:
+    node = _match(text, fields, prefix_len)
     if node == 0:
         return text[-1:].copy(), np.full(1, -1, np.int64)
-    return prune(nodes, node, num_draft, deep, text[-1])
+    return prune(Trie(*fields).nodes, node, num_draft, deep, text[-1])
 
 
 class NgramTrie(_Trie):
@@ -223,14 +234,12 @@ class NgramTrie(_Trie):
         """Add the (k,) tokens that follow."""
         ids = np.asarray(new_ids, np.int64)
         self._reserve(self.n * len(ids))
-        self._size = _count_windows(
-            ids, self._position, self._reached, self._nodes, self._table, self._size, self.prefix_len
-        )
+        _count_windows(ids, self._position, self._reached, tuple(self._trie), self.prefix_len)
         self._position += len(ids)
 
     def match(self, text: IntArray) -> int:
         """The node that the end of `text`, (k,) with k >= 1, matches: the first half of `draft`; 0 if there is none."""
-        return int(_match(text, self._nodes, self._table, self.prefix_len))
+        return int(_match(text, tuple(self._trie), self.prefix_len))
 
     def draft(self, text: IntArray, num_draft: int, ties: Ties = "shallow") -> DraftTree:
         """Match the end of `text` and prune what follows (section 3.2).
@@ -251,12 +260,12 @@ class NgramTrie(_Trie):
         """
         if num_draft < 1:
             return DraftTree.root_only(int(text[-1]))
-        return DraftTree(*_draft(text, self._nodes, self._table, self.prefix_len, num_draft, ties == "deep"))
+        return DraftTree(*_draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep"))
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Every path from the root with its count, in order of creation."""
         paths: list[tuple[int, ...]] = [()]
-        for row in self._nodes[1 : self._size].tolist():
+        for row in self._trie.nodes[1 : self._trie.size[0]].tolist():
             paths.append((*paths[row[PARENT]], row[TOKEN]))
             yield paths[-1], row[COUNT]
 
@@ -267,22 +276,15 @@ _THEN = -1
 
 @njit(cache=True)
 def _store_windows(
-    text: IntArray,
-    start: int,
-    n: int,
-    prefix_len: int,
-    nodes: Rows,
-    table: Rows,
-    size: int,
-    waiting: Rows,
-    later: Rows,
-) -> int:
+    text: IntArray, start: int, n: int, prefix_len: int, fields: Fields, waiting: Rows, later: Rows
+) -> None:
     """Chain every window from `start` on to its prefixes. An entry of the chains is window x L_p + length of the
     prefix; 0 ends a chain."""
+    trie = Trie(*fields)
     for window in range(start, len(text) - n + 1):
         prefix = 0
         for length in range(1, prefix_len + 1):
-            prefix, size = add_child(nodes, table, size, prefix, text[window + prefix_len - length], 1)
+            prefix = add_child(trie, prefix, text[window + prefix_len - length], 1)
             entry = window * prefix_len + length
             later[entry] = 0
             if waiting[prefix, 0] == 0:
@@ -290,40 +292,29 @@ def _store_windows(
             else:
                 later[waiting[prefix, 1]] = entry
             waiting[prefix, 1] = entry
-    return size
 
 
 @njit(cache=True)
 def _insert_followers(
-    prefix: int,
-    text: IntArray,
-    n: int,
-    prefix_len: int,
-    nodes: Rows,
-    table: Rows,
-    size: int,
-    waiting: Rows,
-    later: Rows,
-) -> int:
+    prefix: int, text: IntArray, n: int, prefix_len: int, fields: Fields, waiting: Rows, later: Rows
+) -> None:
     """Insert what followed in the windows that wait at `prefix`, in the order of the text."""
-    entry = int(waiting[prefix, 0])
+    trie, entry = Trie(*fields), int(waiting[prefix, 0])
     while entry != 0:
         window = (entry - 1) // prefix_len
-        node, size = add_child(nodes, table, size, prefix, _THEN, 1)
+        node = add_child(trie, prefix, _THEN, 1)
         for follower in range(window + prefix_len, window + n):
-            node, size = add_child(nodes, table, size, node, text[follower], 1)
+            node = add_child(trie, node, text[follower], 1)
         entry = int(later[entry])
     waiting[prefix, 0] = 0
-    return size
 
 
 @njit(cache=True)
-def _longest_prefix(text: IntArray, nodes: Rows, table: Rows, prefix_len: int) -> int:
+def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest stored prefix that `text` ends with; 0 if there is none."""
-    prefix = 0
-    last = len(text) - 1
+    trie, prefix, last = Trie(*fields), 0, len(text) - 1
     for position in range(last, max(last - prefix_len, -1), -1):
-        longer = int(table[_slot(nodes, table, prefix, text[position])])
+        longer = int(trie.table[_slot(trie, prefix, text[position])])
         if longer == 0:
             break
         prefix = longer
@@ -352,11 +343,12 @@ def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[
 
 @njit(cache=True)
 def _released_draft(
-    prefix: int, root_token: int, nodes: Rows, table: Rows, n: int, prefix_len: int, num_draft: int
+    prefix: int, root_token: int, fields: Fields, n: int, prefix_len: int, num_draft: int
 ) -> tuple[IntArray, IntArray]:
-    top = int(table[_slot(nodes, table, prefix, _THEN)])
-    tokens, parents = prune(nodes, top, num_draft, True, root_token)
-    if nodes[top, COUNT] * (n - prefix_len) > num_draft:
+    trie = Trie(*fields)
+    top = int(trie.table[_slot(trie, prefix, _THEN)])
+    tokens, parents = prune(trie.nodes, top, num_draft, True, root_token)
+    if trie.nodes[top, COUNT] * (n - prefix_len) > num_draft:
         return _drop_longest(tokens, parents, num_draft)
     return tokens, parents
 
@@ -417,27 +409,25 @@ class ReleasedTrie(_Trie):
         self._text = np.append(self._text, text)
         self._later = np.append(self._later, np.zeros(len(text) * self.prefix_len, np.int32))
         self._reserve(len(text) * self.prefix_len)
-        self._size = _store_windows(self._text, start, self.n, self.prefix_len, *self._storage())
+        _store_windows(self._text, start, self.n, self.prefix_len, tuple(self._trie), self._waiting, self._later)
 
     def _reserve(self, num_new: int) -> None:
         super()._reserve(num_new)
-        if len(self._waiting) < len(self._nodes):
-            grown = np.zeros((len(self._nodes), 2), np.int32)
+        if len(self._waiting) < len(self._trie.nodes):
+            grown = np.zeros((len(self._trie.nodes), 2), np.int32)
             grown[: len(self._waiting)] = self._waiting
             self._waiting = grown
-
-    def _storage(self) -> tuple[Rows, Rows, int, Rows, Rows]:
-        return self._nodes, self._table, self._size, self._waiting, self._later
 
     def draft(self, text: IntArray, num_draft: int) -> DraftTree:
         """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class."""
         root = int(text[-1])
         if num_draft < 1:
             return DraftTree.root_only(root)
-        prefix = _longest_prefix(text, self._nodes, self._table, self.prefix_len)
+        prefix = _longest_prefix(text, tuple(self._trie), self.prefix_len)
         if prefix == 0:
             return DraftTree.chain(root, [self.no_match_id])
         if self._waiting[prefix, 0]:
-            self._reserve(int(self._nodes[prefix, COUNT]) * (self.n - self.prefix_len + 1))
-            self._size = _insert_followers(prefix, self._text, self.n, self.prefix_len, *self._storage())
-        return DraftTree(*_released_draft(prefix, root, self._nodes, self._table, self.n, self.prefix_len, num_draft))
+            self._reserve(int(self._trie.nodes[prefix, COUNT]) * (self.n - self.prefix_len + 1))
+            chains = self._waiting, self._later
+            _insert_followers(prefix, self._text, self.n, self.prefix_len, tuple(self._trie), *chains)
+        return DraftTree(*_released_draft(prefix, root, tuple(self._trie), self.n, self.prefix_len, num_draft))

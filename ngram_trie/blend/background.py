@@ -21,10 +21,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
-from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, kernel
+from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence
 from ngram_trie.files import replacing
 from ngram_trie.ngram_tables import NgramTables
-from ngram_trie.tree import IntArray
+from ngram_trie.tree import IntArray, kernel
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
 NUM_COMMON = 64

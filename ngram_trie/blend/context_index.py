@@ -19,15 +19,15 @@ is drafted only if it is among the `num_frequent` most frequent ones of the text
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.blend.background import NOTHING, Background, expect, most_successors
 from ngram_trie.blend.budget import StepPrices
-from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, kernel, room_for
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
+from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
 # Rows of `Index.tokens`: a token's latest position, how often it occurred, its place among the most frequent (-1:
 # none), and for counting successors: the context that saw it last, and its row there.
@@ -35,10 +35,6 @@ LAST, COUNT, RANK, SEEN_BY, ROW = range(5)
 # Entries of `Index.sizes`: length of the text, tokens that are numbered, those of them that the text has, those that
 # are ranked, and how many contexts were asked for.
 SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT = range(5)
-
-
-#: Of a named tuple. Numba takes plain tuples at once, and named ones from Python only after a look at each field.
-Fields: TypeAlias = tuple[Any, ...]
 
 
 class Index(NamedTuple):

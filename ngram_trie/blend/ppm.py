@@ -12,18 +12,16 @@ the caller's.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ngram_trie.tree import kernel
+
 Numbers: TypeAlias = NDArray[np.int32]
 FloatArray: TypeAlias = NDArray[np.float64]
-
-#: Compiles a step of a draft. It allocates nothing, so numba need not count references to the arrays of named tuples,
-#: which would take three times as long as the steps themselves. (`_nrt` turns numba's runtime off.)
-kernel: Any = njit(cache=True, _nrt=False)  # type: ignore[call-overload]
 
 
 class Successors(NamedTuple):
