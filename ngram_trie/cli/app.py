@@ -124,7 +124,17 @@ def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any]
 
 def _help(text: str) -> str:
     """The text with its indented blocks, which are commands, kept as they are written."""
-    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", inspect.cleandoc(text))
+    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", as_called(inspect.cleandoc(text)))
+
+
+def is_console() -> bool:
+    """Whether the process is the console command `ngram-trie`, not a script."""
+    return Path(sys.argv[0]).stem == "ngram-trie"
+
+
+def as_called(text: str) -> str:
+    """Help with its commands as this process was started."""
+    return text.replace("python -m scripts.", "ngram-trie ") if is_console() else text
 
 
 def started_as() -> str:
