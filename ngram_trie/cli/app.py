@@ -147,7 +147,7 @@ def _line(error: Any, command: Any) -> str:
     """A wrong command line in one line: the option, what is wrong with it, and what is allowed."""
     message = " ".join(error.format_message().split())
     if hasattr(error, "possibilities"):
-        options = [name for param in command.params for name in param.opts if name.startswith("--")]
+        options = [name for param in command.params for name in param.opts if name.startswith("--")] + ["--help"]
         return f"{error.option_name}: no such option; {near(error.option_name, options)}"
     if found := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", message):
         return f"{found[1]}: one argument too many"
