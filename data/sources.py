@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import constants, snapshot_download
+from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.prompts import Question
@@ -73,7 +73,7 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
     files of the first configuration, whichever is asked for).
 
     Args:
-        files: their paths, as a pattern.
+        files: the path of one, or a pattern.
         otherwise: what helps whoever cannot fetch them.
 
     Raises:
@@ -81,8 +81,11 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
         ValueError: they are no files of rows.
     """
     with loading(f"{files} of {hub}", hub, revision, otherwise):
-        snapshot = Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files]))
-    found = sorted(snapshot.glob(files))
+        if "*" in files:
+            folder = snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files])
+            found = sorted(Path(folder).glob(files))
+        else:
+            found = [Path(hf_hub_download(hub, files, repo_type="dataset", revision=revision))]
     if not found:
         page = hub_page(hub, revision)
         raise FileNotFoundError(f"{files} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")

@@ -1,4 +1,4 @@
-"""What the decoding loop asks of a method: a drafter that reads a prompt, observes the output and proposes trees.
+"""The interface of a method: a drafter reads a prompt, observes the output and proposes draft trees.
 
 To add a method, write one class with `propose` and one YAML under `configs/method/` (docs/adding_a_drafter.md).
 """

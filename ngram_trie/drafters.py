@@ -1,4 +1,4 @@
-"""The drafters of the paper, and the one that never drafts: what every other method is measured against."""
+"""The paper's drafters, and `vanilla`, which never drafts and which every other method is compared with."""
 
 from __future__ import annotations
 

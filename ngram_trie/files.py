@@ -1,4 +1,4 @@
-"""Where the project's files lie, what identifies their content, and how they are written."""
+"""Paths of the project, hashes of files, and how files are written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGE = Path(__file__).parent
-_IS_CHECKOUT = (_PACKAGE.parent / "pyproject.toml").is_file()
+IS_CHECKOUT = (_PACKAGE.parent / "pyproject.toml").is_file()
 #: What ships: configs/, data/ and the published numbers below results/. An installed package holds copies of them.
-RESOURCES = _PACKAGE.parent if _IS_CHECKOUT else _PACKAGE
+RESOURCES = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE
 #: Where runs write, below results/local: the checkout, or for an installed package the current folder.
-PROJECT = _PACKAGE.parent if _IS_CHECKOUT else Path.cwd()
+PROJECT = _PACKAGE.parent if IS_CHECKOUT else Path.cwd()
 CONFIGS = RESOURCES / "configs"
 PAPER = RESOURCES / "results" / "paper"
 

@@ -1,7 +1,7 @@
-"""Speculative generation for a person's own model: `speculative_generate`, and transformers' `generate` by way of it.
+"""The library: `speculative_generate` for a transformers model, and `custom_generate` for transformers' `generate`.
 
-Both go through `model.generate`, which settles the options (its defaults, the model's own generation config, logits
-processors, stopping criteria), and through the project's one loop, which does the rest.
+Both go through `model.generate`, which resolves the options (defaults, the model's generation config, logits
+processors, stopping criteria), and through the project's decoding loop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Every number that is shown, as a pure function over records.
+"""Every reported number, as a pure function over records.
 
-`to_frame` lays the records out, one row an answer; `under_protocol` reads them the way a protocol does; the rest takes
-such a frame. Failed answers are rows too: they are counted, and left out of every average.
+`to_frame` makes one row per answer; `under_protocol` counts as a protocol does; the other functions take such a frame.
+Failed answers are rows too: they are counted, but are in no average.
 
 A *prompt* is one turn of one question. Its repeats are averaged (or summed) before prompts are compared, so running
 one of them more often moves no average and narrows no interval.

@@ -1,4 +1,4 @@
-"""What a method is asked: a tokenised prompt, or a turn whose prompt is known once earlier turns are answered."""
+"""A tokenised prompt with its parts, or a later turn, whose prompt follows the answers to the earlier turns."""
 
 from __future__ import annotations
 

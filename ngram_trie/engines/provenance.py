@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.files import PROJECT, RESOURCES, content_hash
+from ngram_trie.files import IS_CHECKOUT, PROJECT, content_hash
 from ngram_trie.records import RunManifest
 
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
@@ -83,7 +83,7 @@ def driver() -> str | None:
 def git(*arguments: str) -> str | None:
     """Output of a git command in the project's folder; None where there is no git or no checkout."""
     # an installed package may lie in another project's checkout
-    return output_of("git", "-C", str(PROJECT), *arguments) if RESOURCES == PROJECT else None
+    return output_of("git", "-C", str(PROJECT), *arguments) if IS_CHECKOUT else None
 
 
 def output_of(*command: str) -> str | None:

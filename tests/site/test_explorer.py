@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ngram_trie.baselines import arctic_suffix
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.recordings import choose, recall, replayable
 from ngram_trie.config import ConfigError
@@ -21,7 +22,6 @@ from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.site.explorer import Evidence, evidence, explore, token_texts, walk
-from scripts import explore as script
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 # 1 2 3 4 occurs before, and after 9 nothing does
@@ -131,7 +131,7 @@ def test_wrong_methods_are_named(words: list[str], message: str) -> None:
 
 def test_at_most_three_side_by_side() -> None:
     with pytest.raises(ConfigError, match="at most 3"):
-        script.main(TRACES, ["pld"] * 4)
+        commands.explore(TRACES, ["pld"] * 4)
 
 
 def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,7 +168,9 @@ def test_a_drafter_that_remembers_is_shown_as_in_a_run(tmp_path: Path) -> None:
 def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
     output = tmp_path / "deep" / "explorer.html"
     question = read_traces(TRACES)[5].prompt.question_id
-    invoke(script.main, [str(TRACES), "--question", question, "--method", "pld num_draft=4", "--output", str(output)])
+    invoke(
+        commands.explore, [str(TRACES), "--question", question, "--method", "pld num_draft=4", "--output", str(output)]
+    )
     page = output.read_text(encoding="utf-8")
     assert question in page and "pld num_draft=4" in page
     assert "http://" not in page.replace("http://www.w3.org/2000/svg", "") and "https://" not in page
@@ -177,6 +179,6 @@ def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("arguments", [["nowhere.jsonl"], [str(TRACES), "--question", "none"]])
 def test_errors_are_one_line(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as error:
-        invoke(script.main, [*arguments, "--output", str(tmp_path / "x.html")])
+        invoke(commands.explore, [*arguments, "--output", str(tmp_path / "x.html")])
     said = str(error.value.code)
     assert said.startswith("error:") and "\n" not in said and not (tmp_path / "x.html").exists()

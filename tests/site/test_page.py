@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.files import PROJECT
 from ngram_trie.metrics import Agreement
@@ -21,7 +22,6 @@ from ngram_trie.report.blocks import Block, Cell, Tables, save
 from ngram_trie.site import audit, claims, sections
 from ngram_trie.site.gathered import LOCAL, Entry, Results, block_table, frame_table
 from ngram_trie.site.render import note, report_page
-from scripts import report as script
 
 RESULTS = PROJECT / "results"
 HTML = "{http://www.w3.org/1999/xhtml}"
@@ -31,7 +31,7 @@ HTML = "{http://www.w3.org/1999/xhtml}"
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The page of the project's results."""
     output = tmp_path_factory.mktemp("page") / "report.html"
-    script.write(Results(RESULTS), output)
+    commands.write_report(Results(RESULTS), output)
     return output
 
 
@@ -343,7 +343,7 @@ def test_models_are_named_by_their_identity_where_a_manifest_has_no_name(tmp_pat
 def test_local_runs_only_where_asked_for(tmp_path: Path) -> None:
     write_run(tmp_path / LOCAL / "table1", "embedded", 1.5)
     assert not Results(tmp_path).folders and [f.name for f in Results(tmp_path, True).folders] == ["local/table1"]
-    invoke(script.main, ["--results", str(tmp_path), "--local"])
+    invoke(commands.report, ["--results", str(tmp_path), "--local"])
     assert (tmp_path / LOCAL / "report.html").is_file() and not (tmp_path / "report.html").exists()
 
 
@@ -352,14 +352,14 @@ def test_what_is_no_manifest_is_named(tmp_path: Path, content: str, capsys: pyte
     (tmp_path / "table1").mkdir()
     (tmp_path / "table1" / "manifest.json").write_text(content)
     with pytest.raises(SystemExit) as error:
-        invoke(script.main, ["--results", str(tmp_path)])
+        invoke(commands.report, ["--results", str(tmp_path)])
     said = str(error.value.code)
     assert said.startswith("error:") and "table1/manifest.json" in said and "\n" not in said
 
 
 def test_no_results_folder(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="no such folder"):
-        invoke(script.main, ["--results", str(tmp_path / "nowhere")])
+        invoke(commands.report, ["--results", str(tmp_path / "nowhere")])
 
 
 def test_cells_are_the_blocks() -> None:

@@ -1,0 +1,199 @@
+"""The commands of `ngram-trie`; scripts/ has each of them as `python -m scripts.NAME`, too."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import typer
+from omegaconf import DictConfig
+
+from ngram_trie.cli import app
+from ngram_trie.cli.doctor import doctor
+from ngram_trie.cli.hydra_app import hydra_app
+from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
+from ngram_trie.config import ConfigError, check_values, default_folder, near
+from ngram_trie.engines import measure as loop
+from ngram_trie.engines.live import LosslessError, check_lossless
+from ngram_trie.engines.prepare import prepare
+from ngram_trie.engines.traces import read_traces, write_traces
+from ngram_trie.files import IS_CHECKOUT, PROJECT
+from ngram_trie.report import derive as derived
+from ngram_trie.report import embed
+from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.site import explorer
+from ngram_trie.site.gathered import LOCAL, Results
+from ngram_trie.site.render import explorer_page, report_page
+from ngram_trie.site.sections import page
+
+#: What `explore` shows unless told, and how many drafters can stand side by side.
+DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
+
+
+def run() -> None:
+    """Measure methods on data sets with a live model or over recorded answers; write records, tables and figures.
+
+      python -m scripts.run dataset=rag method=ngram_trie method.n=13      one cell, vanilla beside it
+      python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
+      python -m scripts.run experiment=table1                              Table 1 (make reproduce-table1)
+      python -m scripts.run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
+
+    An interrupted run is continued when the same command is given again.
+    """
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog=_prog("run"))
+
+
+def measure(config: DictConfig) -> Path:
+    """Everything one resolved config asks for; returns the output folder.
+
+    Raises:
+        ConfigError: a wrong name or value, a part that is not there, or too little memory.
+        LosslessError: a method gave other tokens than vanilla.
+    """
+    check_values(config)
+    engine = prepare(config)
+    folder = Path(config.output or default_folder(config, engine.manifest.run))
+    with loop.open_run(folder, engine, config.force) as writer:
+        try:
+            loop.measure(engine, writer)
+        except torch.OutOfMemoryError:
+            raise ConfigError(
+                "the device's memory does not hold the models: leave methods with models of their own out "
+                "(~methods.space), lower model.context_limit, or take a larger device"
+            ) from None
+    if traces := engine.traces(writer.records):
+        write_traces(folder / "traces.jsonl", traces)
+    measured = RunFolder(folder, list(writer.records.values()))
+    if (scores := engine.scores(measured.records)) is not None:
+        measured.keep_scores(scores)
+    print(derived.write(measured, engine.names, list(engine.datasets)))
+    check_lossless(measured.records)
+    return folder
+
+
+def derive(
+    folder: Annotated[Path | None, typer.Argument(help="of a run or of a sweep's runs")] = None,
+) -> None:
+    """Derive the tables and figures of FOLDER again from its records, then write the tables of README.md and docs/ anew
+    from results/.
+
+    FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own,
+    such as the jobs of `python -m scripts.run -m ... hydra/launcher=joblib`: they are gathered into one table.
+
+      python -m scripts.derive results/local/table1
+    """
+    if folder:
+        print(derived.write(folder) if (folder / "records.jsonl").exists() else derived.gather(folder))
+    for filled in embed.fill_pages() if IS_CHECKOUT else ():
+        print(f"tables filled: {filled.name}")
+
+
+def report(
+    results: Annotated[Path, typer.Option(help="folder to gather")] = PROJECT / "results",
+    local: Annotated[bool, typer.Option("--local", help="also its folder local/, the user's own runs")] = False,
+    output: Annotated[Path | None, typer.Option(help="the page; report.html there, or in local/")] = None,
+) -> None:
+    """Write results/report.html: every table and figure under results/, on one page that needs nothing else.
+
+    With --local the page goes to results/local/report.html. `python -m scripts.derive` derives one run's tables.
+
+      python -m scripts.report --local
+    """
+    print(write_report(Results(results, local), output or results / (LOCAL if local else "") / "report.html"))
+
+
+def write_report(results: Results, output: Path) -> str:
+    """Write the page; returns a line on what it holds."""
+    context = page(results, _explorer_data(results))
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in context["counts"].items())
+    return f"{_write(report_page(context), output)}: {len(results.folders)} folders; claims: {counts}"
+
+
+def _explorer_data(results: Results) -> Mapping[str, Any] | None:
+    """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
+    for folder in results.of("table1", "traces.jsonl"):
+        path = folder.path / "traces.jsonl"
+        traces = [t for t in read_traces(path) if t.model == "embedded" and t.output_ids]
+        if traces:
+            chosen = {name: replayable(name, path) for name in DRAFTERS}
+            trace = choose(traces, chosen[DRAFTERS[0]], None, None)
+            return explorer.explore(trace, chosen, decoder(str(EMBEDDED)))
+    return None
+
+
+def explore(
+    traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
+    method: Annotated[
+        list[str], typer.Option(help='of configs/method with fields to change, "blend num_draft=8"; once for each')
+    ] = DRAFTERS,
+    dataset: Annotated[str | None, typer.Option(help="of the question; summarization, if there is any")] = None,
+    question: Annotated[str | None, typer.Option(help="id of the question to show")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="folder or hub id; the embedded model's for its answers, else ids are shown")
+    ] = None,
+    output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
+) -> None:
+    """Write one page that steps through a recorded answer, with up to three drafters side by side.
+
+    The drafters must read tokens only. Unless a question is named, the one whose accept length under the first drafter
+    is the median of its data set is shown.
+
+      python -m scripts.explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
+    """
+    if len(method) > MOST:
+        raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can stand side by side")
+    recorded = read_traces(traces)
+    drafters = {name: replayable(name, traces) for name in method}
+    trace = choose(recorded, drafters[method[0]], dataset, question)
+    drafters = {name: recall(drafter, recorded, trace) for name, drafter in drafters.items()}
+    own = str(EMBEDDED) if trace.model == "embedded" else None
+    print(_write(explorer_page(explorer.explore(trace, drafters, decoder(tokenizer or own))), output))
+
+
+def _write(text: str, path: Path) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return f"written: {path} ({len(text.encode()) / 1e6:.1f} MB)"
+
+
+#: The commands, and what an interrupt of each leaves behind.
+COMMANDS: dict[Callable[..., None], str] = {
+    run: app.RESUMES,
+    derive: "the records are as they were",
+    report: "the page is as it was",
+    explore: "nothing was written",
+    doctor: "nothing was written",
+}
+
+
+def main() -> None:
+    """The console command: `ngram-trie NAME ARGUMENTS`."""
+    known = {command.__name__: command for command in COMMANDS}
+    name = sys.argv.pop(1) if sys.argv[1:] else "--help"
+    if name in ("-h", "--help"):
+        print("usage: ngram-trie COMMAND ...     (ngram-trie COMMAND --help shows its options)\n")
+        for command, function in known.items():
+            first = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
+            print(f"  {command:8} {re.split(r'[.:;,]', first)[0]}")
+    elif name in known:
+        start(known[name])
+    else:
+        sys.exit(f"error: {name}: {near(name, list(known))}")
+
+
+def start(command: Callable[..., None]) -> None:
+    """Run one of `COMMANDS` with the command line's arguments."""
+    if command is run:
+        run()
+    else:
+        app.run(command, COMMANDS[command], prog=_prog(command.__name__))
+
+
+def _prog(name: str) -> str:
+    """What a command is called: as in the console, else as it was started."""
+    return f"ngram-trie {name}" if Path(sys.argv[0]).stem == "ngram-trie" else ""
