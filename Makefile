@@ -25,24 +25,31 @@ CATEGORIES ?= [summarization,rag]
 PAPER   = $(RUN) -m scripts.reproduce_paper --table $(1) $(MODELS:%=--models %) $(ARGS)
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached; the CUDA build is
 # gigabytes larger.
-TORCH_INDEX ?= $(if $(shell command -v nvidia-smi),,https://download.pytorch.org/whl/cpu)
+HAS_GPU = $(shell command -v nvidia-smi)
+TORCH_INDEX ?= $(if $(HAS_GPU),,https://download.pytorch.org/whl/cpu)
+# The runs that `make derive` derives again.
+COMMITTED = $(dir $(shell find results -path results/local -prune -o -name records.jsonl -print))
 
+ifeq ($(filter embedded paper,$(PROFILE)),)
+$(error PROFILE=$(PROFILE): must be embedded or paper)
+endif
 # The paper profile has Tables 1 and 4; asked for another it must not run the embedded one.
 OTHERS = $(filter-out reproduce-table1 reproduce-table4,$(filter reproduce-%,$(MAKECMDGOALS)))
 ifeq ($(PROFILE)$(if $(OTHERS),+),paper+)
 $(error PROFILE=paper: for reproduce-table1 and reproduce-table4, not $(OTHERS); give traces of a model: TRACES=FILE)
 endif
+paper = $(filter paper,$(PROFILE))
+
+define newline
+
+
+endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce-table1 reproduce-table2 reproduce-table3 reproduce-table4 reproduce-table5 reproduce-table6 \
-	reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys fit-blend \
-	reproduce-all figures-run calibrate \
-	notebooks report explore derive bench-drafting bench-gpu suffix-package build-datastore build-index retrieve bench-index \
-	build-ngram-tables train-embedded train-draft-model train-heads train-space train-general prompts doctor test test-fast lint \
-	format clean
+.PHONY: $(shell grep -oE '^[a-z0-9 -]+:' $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help: ## Show this list
-	@grep -hE '^[a-z0-9 -]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{gsub("reproduce-table5", "-table5", $$1); gsub("reproduce-table6", "-table6", $$1); printf "  make %-33s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9 %-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-35s %s\n", $$1, $$2}'
 
 setup: $(VENV)/.ready ## Make the virtual environment (done by every other target)
 
@@ -53,32 +60,22 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(shell command -v nvidia-smi),gpu,cpu)]'
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
 	@touch $@
 
-ifeq ($(PROFILE),paper)
-reproduce-table1: setup ## Table 1: on the embedded profile (20 minutes, to OUTPUT), or with PROFILE=paper MODELS=vicuna_7b
-	$(call PAPER,1)
-else ifeq ($(PROFILE),embedded)
-reproduce-table1: setup $(PARTS)
-	$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT)
-else
-$(error PROFILE=$(PROFILE): must be embedded or paper)
-endif
+reproduce-table1: setup $(if $(paper),,$(PARTS)) ## Table 1: on the embedded profile (20 minutes, to OUTPUT), or with PROFILE=paper MODELS=vicuna_7b
+	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT))
 
-reproduce-table2 reproduce-table5 reproduce-table6: setup ## Speed and trie time over n x L_p, with heatmaps
+reproduce-table2: setup ## Speed and trie time over n x L_p, with heatmaps
 	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(TRACES),method.num_draft=64)
+
+reproduce-table5 reproduce-table6: reproduce-table2 ## As reproduce-table2, which measures all three
 
 reproduce-table3: setup ## Speed over num_draft
 	$(RUN) -m scripts.run experiment=num_draft $(call engine,num_draft)
 
-ifeq ($(PROFILE),paper)
 reproduce-table4: setup ## Table 4, noisy contexts: embedded (10 minutes), by replay (TRACES=FILE), or PROFILE=paper
-	$(call PAPER,4)
-else
-reproduce-table4: setup
-	$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(GPU_DRAFTS))
-endif
+	$(if $(paper),$(call PAPER,4),$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(GPU_DRAFTS)))
 
 reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted
 	$(RUN) -m scripts.case_study $(ANSWERS) $(LOCAL)/figure3 $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
@@ -98,7 +95,9 @@ fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table
 reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
-reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys ## All of it; what is done is not run again
+reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 \
+	reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys
+reproduce-all: ## All of it; what is done is not run again
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
 figures-run: setup
@@ -108,8 +107,9 @@ calibrate: setup ## What a step costs on this machine; then predicted beside mea
 	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
-notebooks: setup ## Run the notebooks over results/ and keep their outputs
-	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --inplace notebooks/*.ipynb
+notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
+	@mkdir -p results/local/notebooks
+	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --output '../results/local/notebooks/{notebook_name}' notebooks/*.ipynb
 
 report: setup ## All of results/ on one page, results/report.html; ARGS=--local takes results/local in, too
 	$(RUN) -m scripts.report $(ARGS)
@@ -117,8 +117,8 @@ report: setup ## All of results/ on one page, results/report.html; ARGS=--local 
 explore: setup ## Step through one recorded answer's draft trees: TRACES=FILE, ARGS="--question ID --method blend"
 	$(RUN) -m scripts.explore $(or $(TRACES),results/embedded/table1/traces.jsonl) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(ARGS)
 
-derive: setup ## Derive tables and figures again from the records in OUTPUT, a run or a folder of runs
-	$(RUN) -m scripts.derive $(OUTPUT)
+derive: setup ## Derive tables and figures again from the records of all of results/, or of OUTPUT, a run or a folder of runs
+	$(foreach run,$(if $(filter file,$(origin OUTPUT)),$(COMMITTED),$(OUTPUT)),$(RUN) -m scripts.derive $(run)$(newline))
 
 suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-drafting and fit-blend (a C++ compiler)
 	$(RUN) -m pip install --quiet cmake==4.4.4 ninja==1.13.2 nanobind==2.9.2
@@ -152,23 +152,11 @@ results/local/datastore/header.json: | $(VENV)/.ready
 results/local/ngram_tables/%/header.json: | $(VENV)/.ready
 	$(RUN) -m scripts.build_ngram_tables $*
 
-train-embedded: setup ## Train the embedded model from nothing into results/local/embedded_model
-	$(RUN) -m scripts.train_embedded
-
-train-general: setup ## Train the general model (chat, code, math) from nothing into results/local/general_model (10 minutes)
-	$(RUN) -m scripts.train_general
-
-train-draft-model: setup ## Train SpS's draft model for the embedded model into results/local/draft_model (25 minutes)
-	$(RUN) -m scripts.train_draft_model
-
-train-heads: setup ## Train Medusa's and Hydra's heads on the embedded model into results/local/heads (half an hour)
-	$(RUN) -m scripts.train_heads
-
-train-space: setup ## Fine-tune the embedded model for SPACE into results/local/space (15 minutes)
-	$(RUN) -m scripts.train_space
+train-%: setup ## Train a bundled model: train-embedded, -general, -draft-model, -heads, -space (10 minutes to 2.4 hours)
+	$(RUN) -m scripts.embedded.train $*
 
 prompts: setup ## Write the bundled test prompts again
-	$(RUN) -m scripts.make_prompts
+	$(RUN) -m scripts.embedded.make_prompts
 
 doctor: setup ## What this machine can run: GPU, packages, cached models and data, disk; and what to do about the rest
 	@$(RUN) -m scripts.doctor $(ARGS)

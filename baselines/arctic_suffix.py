@@ -34,16 +34,15 @@ class ArcticSuffix(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    not_sent = ("_cache",)  # compiled, and of one prompt
+    _cache: Any = None
+
     def __init__(
         self, *, num_draft: int = 32, alpha: float | None = 4.0, max_depth: int = 64, min_prob: float = 0.0
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("max_depth", max_depth, 2)
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
-        self._cache: Any = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cache": None}  # compiled, and of one prompt
 
     def parts(self) -> Mapping[Path, str]:
         return {} if is_installed() else {Path("arctic_inference"): INSTALL}
@@ -62,9 +61,9 @@ class ArcticSuffix(HistoryDrafter):
     def propose(self, budget: int) -> DraftTree:
         num_draft = min(self.num_draft, budget)
         factor, offset = (0.0, float(num_draft)) if self.alpha is None else (self.alpha, 0.0)
-        last = self._history.ids[-self.max_depth :].astype(np.int32)
+        last = self.text[-self.max_depth :].astype(np.int32)
         draft = self._cache.speculate(_REQUEST, last, num_draft, factor, offset, self.min_prob, True)
-        tokens = np.array([last[-1], *draft.token_ids], np.int64)
+        tokens = np.array([self.root, *draft.token_ids], np.int64)
         return DraftTree(tokens, np.array([-1, *(parent + 1 for parent in draft.parents)], np.int64))
 
 

@@ -97,12 +97,8 @@ class RowsDrafter(HistoryDrafter):
         """(r, w) the rows that continue `text`, r at most k, best first."""
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
-        root = int(text[-1])
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
-        if most < 1:
-            return DraftTree.root_only(root)
-        return DraftTree.from_paths(root, self.rows(text).tolist()).pruned(most, self.w)
+        return DraftTree.from_paths(self.root, self.rows(self.text).tolist()).pruned(most, self.w)
 
 
 class ContextNgrams(RowsDrafter):

@@ -171,11 +171,11 @@ class Datastore:
         self.tokens, self.suffixes = map(_map, files)
         self.folder = folder
 
-    def check(self, target: Any) -> None:
+    def check(self, model: Any) -> None:
         """Raises:
-        ValueError: it holds tokens that the target model does not have.
+        ValueError: it holds tokens that the target `model` does not have; None is unknown and has all.
         """
-        if hasattr(target, "model") and self.largest_token >= (size := target.model.config.vocab_size):
+        if model and self.largest_token >= (size := model.config.vocab_size):
             raise ValueError(
                 f"datastore={self.folder}: holds token {self.largest_token} and the model has {size}; it was built "
                 f"with another tokenizer, build one with the model's: {BUILD_COMMAND} FOLDER --tokenizer MODEL"

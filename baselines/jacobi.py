@@ -3,7 +3,6 @@ positions one step ago."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -50,13 +49,9 @@ class Jacobi(Drafter):
         self.target = target
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         self._prompt_ids = prompt.ids
         self._random = np.random.default_rng(self.seed)
-        self._root = int(prompt.ids[-1])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._root = int(new_ids[-1])
 
     def propose(self, budget: int) -> DraftTree:
         last = self.target.last
@@ -64,12 +59,12 @@ class Jacobi(Drafter):
         known: IntArray = np.empty(0, np.int64) if last.tree is None else last.choices[len(last.path) :]
         num_draft = min(self.num_draft, budget)
         known = known[:num_draft]
-        return DraftTree.chain(self._root, np.concatenate([known, self._first_guesses(known, num_draft - len(known))]))
+        return DraftTree.chain(self.root, np.concatenate([known, self._first_guesses(known, num_draft - len(known))]))
 
     def _first_guesses(self, known: IntArray, count: int) -> IntArray:
         """(count,) guesses for the positions behind the `known` ones."""
         if self.fill == "prompt":
             return self._random.choice(self._prompt_ids, count)
         if self.fill == "repeat":
-            return np.full(count, known[-1] if len(known) else self._root, np.int64)
+            return np.full(count, known[-1] if len(known) else self.root, np.int64)
         return np.full(count, self.fill, np.int64)

@@ -3,12 +3,11 @@ reference, copy what follows them there."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 from numba import njit
 
-from ngram_trie.drafter import Drafter, TokenHistory, check_context, check_int
+from ngram_trie.drafter import HistoryDrafter, check_choice, check_context, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -33,7 +32,7 @@ def _find_copy(reference: IntArray, output: IntArray, least: int, most: int, las
     return found
 
 
-class LLMA(Drafter):
+class LLMA(HistoryDrafter):
     """LLMA: where the last n tokens of the output occur in the reference, what follows them there is copied.
 
     Rules and defaults are those of the authors' released code (LMOps, `llma/src/decode.py` and its README), which
@@ -65,25 +64,17 @@ class LLMA(Drafter):
         check_int("k", k, 2)
         check_int("max_n", max_n, n)
         check_context(context)
-        if which not in get_args(Which):
-            raise ValueError(f"which={which!r}: must be one of {', '.join(get_args(Which))}")
+        check_choice("which", which, get_args(Which))
         self.n, self.k, self.max_n, self.context = n, k, max_n, context
         self.which: Which = which
 
     def start(self, prompt: Prompt) -> None:
-        self._reference = prompt.part(self.context)
-        self._root = int(prompt.ids[-1])
-        self._output = TokenHistory(prompt.ids[:0])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._output.append(new_ids)
-        if len(new_ids):
-            self._root = int(new_ids[-1])
+        super().start(prompt)
+        self._reference, self._num_prompt = prompt.part(self.context), len(prompt.ids)
 
     def propose(self, budget: int) -> DraftTree:
-        if budget < 1:
-            return DraftTree.root_only(self._root)
-        start = _find_copy(self._reference, self._output.ids, self.n, self.max_n, self.which == "last")
+        output = self.text[self._num_prompt :]
+        start = _find_copy(self._reference, output, self.n, self.max_n, self.which == "last")
         if start < 0:
-            return DraftTree.root_only(self._root)
-        return DraftTree.chain(self._root, self._reference[start : start + min(self.k - 1, budget)])
+            return DraftTree.root_only(self.root)
+        return DraftTree.chain(self.root, self._reference[start : start + min(self.k - 1, budget)])

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -96,8 +96,7 @@ class Lookahead(Drafter):
         check_int("window", window, 1)
         check_int("level", level, 2)
         check_int("guesses", guesses, 1)
-        if not isinstance(seed_with_prompt, bool):
-            raise ValueError(f"seed_with_prompt={seed_with_prompt!r}: must be true or false")
+        check_bool("seed_with_prompt", seed_with_prompt)
         check_int("seed", seed, 0)
         self.window, self.level, self.guesses = window, level, guesses
         self.seed_with_prompt, self.seed = seed_with_prompt, seed
@@ -106,6 +105,7 @@ class Lookahead(Drafter):
         self.target = target
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         drawn = np.random.default_rng(self.seed).choice(prompt.ids, self.window + self.level - 3)
         # (r, w) the window; its first cell is the root, whatever that is by then.
         self._rows: IntArray = np.concatenate([prompt.ids[-1:], drawn])[None]
@@ -115,6 +115,7 @@ class Lookahead(Drafter):
         self._read_text(prompt.ids.tolist())
 
     def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
         # A window that did not come back whole says nothing about its last row.
         if self._probed and self.target.last.tree.probes == self._rows.size - 1:
             self._advance(self.target.last.choices)
@@ -122,13 +123,12 @@ class Lookahead(Drafter):
         self._read_text(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
-        root = self._tail[-1]
-        self._rows[0, 0] = root
+        self._rows[0, 0] = self.root
         probes = self._rows.size - 1
         self._probed = probes <= budget
         if not self._probed:
             probes = 0
-        candidates = DraftTree.from_paths(root, self.pool.after(root)).pruned(budget - probes, self.level - 1)
+        candidates = DraftTree.from_paths(self.root, self.pool.after(self.root)).pruned(budget - probes, self.level - 1)
         if probes == 0:
             return candidates
         rows, columns = self._rows.shape

@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, check_int
-from ngram_trie.prompt import Prompt
+from ngram_trie.drafter import Drafter, check_choice, check_int
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -130,17 +129,11 @@ class HeadDrafter(Drafter):
         num_draft: int | None = None,
     ) -> None:
         check_int("num_heads", num_heads, 1)
-        if tree not in ("published", "likely"):
-            raise ValueError(f"tree={tree!r}: must be published or likely")
+        check_choice("tree", tree, ("published", "likely"))
         if num_draft is not None or tree == "likely":
             check_int("num_draft", num_draft, 1)
-        self.heads, self.revision, self.num_heads, self.tree, self.num_draft = (
-            heads,
-            revision,
-            num_heads,
-            tree,
-            num_draft,
-        )
+        self.heads, self.revision, self.num_heads = heads, revision, num_heads
+        self.tree, self.num_draft = tree, num_draft
 
     def parts(self) -> Mapping[Path, str]:
         return weight_parts(self.heads, self.revision, "`make train-heads` trains the embedded model's")
@@ -177,21 +170,11 @@ class HeadDrafter(Drafter):
             self._layouts[budget] = TreeLayout(paths)
         return self._layouts[budget]
 
-    def start(self, prompt: Prompt) -> None:
-        self._root = int(prompt.ids[-1])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._root = int(new_ids[-1])
-
     @torch.inference_mode()
     def propose(self, budget: int) -> DraftTree:
-        limit = min(budget, len(PUBLISHED_TREE) if self.num_draft is None else self.num_draft)
-        if limit < 1:
-            return DraftTree.root_only(self._root)
-        layout = self.layout(limit)
+        layout = self.layout(min(budget, len(PUBLISHED_TREE) if self.num_draft is None else self.num_draft))
         tokens = np.empty(len(layout.parents), np.int64)
-        tokens[0] = self._root
+        tokens[0] = self.root
         self.fill_in(tokens, layout)
         return DraftTree(tokens, layout.parents)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -181,27 +181,25 @@ class NgramPredictor(HistoryDrafter):
         check_int("max_order", max_order, 2)
         check_int("num_draft", num_draft, 1)
         check_int("history", history, 1)
-        if ties not in get_args(Ties):
-            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        check_choice("ties", ties, get_args(Ties))
         self.max_order, self.num_draft, self.history = max_order, num_draft, history
         self.ties: Ties = ties
 
     def _count_all(self, room: int) -> None:
         self._tables = BackoffTables(min(self.max_order, self.history + 1), self.ties, room)
-        self._tables.count(self._history.ids)
+        self._tables.count(self.text)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._count_all(len(self._history) + 512)
+        self._count_all(len(self.text) + 512)
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        begin = len(self._history)
+        begin = len(self.text)
         super().observe(new_ids)
-        if len(self._history) > self._tables.room:
-            self._count_all(2 * len(self._history))  # seldom, as the room doubles
+        if len(self.text) > self._tables.room:
+            self._count_all(2 * len(self.text))  # seldom, as the room doubles
         else:
-            self._tables.count(self._history.ids, begin)
+            self._tables.count(self.text, begin)
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
-        return DraftTree.chain(int(text[-1]), self._tables.predict(text, max(0, min(self.num_draft, budget))))
+        return DraftTree.chain(self.root, self._tables.predict(self.text, min(self.num_draft, budget)))

@@ -6,16 +6,16 @@ prefixes once, they are accepted alike at less cost (`engine.verify=tree`). The 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
-from ngram_trie.drafter import State, check_int
+from ngram_trie.drafter import State, check_choice, check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import IntArray
 
 Extend = Literal["model", "bigram"]
@@ -32,30 +32,25 @@ class TableDrafter(RowsDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: ClassVar[State] = "preloaded"
+    state: State = "preloaded"
+    not_sent = ("opened",)  # another process maps the files itself
 
     def __init__(self, tables: str, k: int, w: int, num_draft: int | None) -> None:
         if not isinstance(tables, str | Path) or not str(tables):
             raise ValueError(f"tables={tables!r}: must be the path of a folder")
         super().__init__(k, w, num_draft)
         self.folder = Path(tables)
-        self._opened: NgramTables | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process maps the files itself instead of being sent their content.
-        return self.__dict__ | {"_opened": None}
-
-    def open(self) -> NgramTables:
-        """The tables, opened at the first call.
+    @functools.cached_property
+    def opened(self) -> NgramTables:
+        """The tables.
 
         Raises:
             FileNotFoundError, ValueError: no usable tables (`NgramTables.open`), or smaller ones than k or w.
         """
-        if self._opened is None:
-            opened = NgramTables.open(self.folder)
-            self.check_size(opened)
-            self._opened = opened
-        return self._opened
+        opened = NgramTables.open(self.folder)
+        self.check_size(opened)
+        return opened
 
     def check_size(self, tables: NgramTables) -> None:
         """Raises:
@@ -68,12 +63,8 @@ class TableDrafter(RowsDrafter):
         return {self.folder / "header.json": f"`{BUILD_COMMAND}{self.folder.name}` builds it"}
 
     def bind(self, target: Any) -> None:
-        if hasattr(target, "model"):  # a recorded answer does not say which weights gave it
-            self.open().check(target.model, self.folder)
-
-    def start(self, prompt: Prompt) -> None:
-        self.open()  # before the first step is timed
-        super().start(prompt)
+        if self.opened and target.model:  # a recorded answer does not say which weights gave it
+            self.opened.check(target.model, self.folder)
 
 
 class ModelUnigram(TableDrafter):
@@ -87,8 +78,7 @@ class ModelUnigram(TableDrafter):
     """
 
     def __init__(self, *, tables: str, k: int = 10, ranking: str = "text", num_draft: int | None = None) -> None:
-        if ranking not in RANKINGS:
-            raise ValueError(f"ranking={ranking!r}: must be one of {', '.join(RANKINGS)}")
+        check_choice("ranking", ranking, RANKINGS)
         self.ranking = ranking
         super().__init__(tables, k, 1, num_draft)
 
@@ -97,7 +87,7 @@ class ModelUnigram(TableDrafter):
             raise ValueError(f"k={self.k}: {self.folder} ranks {len(tables.bigram)} tokens")
 
     def rows(self, text: IntArray) -> IntArray:
-        return self.open().unigram[RANKINGS.index(self.ranking), : self.k, None].astype(np.int64)
+        return self.opened.unigram[RANKINGS.index(self.ranking), : self.k, None].astype(np.int64)
 
 
 class ModelBigram(TableDrafter):
@@ -114,7 +104,7 @@ class ModelBigram(TableDrafter):
     def __init__(
         self, *, tables: str, k: int = 10, w: int = 1, extend: Extend = "model", num_draft: int | None = None
     ) -> None:
-        check_extend(extend)
+        check_choice("extend", extend, get_args(Extend))
         self.extend: Extend = extend
         super().__init__(tables, k, w, num_draft)
 
@@ -124,8 +114,7 @@ class ModelBigram(TableDrafter):
             raise ValueError(f"w={self.w}: {self.folder} holds rows of {tables.w} tokens; extend=bigram has no limit")
 
     def rows(self, text: IntArray) -> IntArray:
-        tables = self.open()
-        rows = tables.greedy if self.extend == "model" else tables.chain
+        rows = self.opened.greedy if self.extend == "model" else self.opened.chain
         return rows(int(text[-1]), self.w)[: self.k]
 
 
@@ -159,11 +148,3 @@ class MixedNgrams(ModelBigram):
     def rows(self, text: IntArray) -> IntArray:
         ours = self.context_rows(text)
         return ours if len(ours) == self.k else np.concatenate([ours, super().rows(text)[: self.k - len(ours)]])
-
-
-def check_extend(extend: object) -> None:
-    """Raises:
-    ValueError: `extend` is no way to extend a bigram.
-    """
-    if extend not in get_args(Extend):
-        raise ValueError(f"extend={extend!r}: must be one of {', '.join(get_args(Extend))}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from numba import njit
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -51,21 +51,15 @@ class PromptLookup(HistoryDrafter):
     ) -> None:
         check_int("max_ngram", max_ngram, 1)
         check_int("num_draft", num_draft, 1)
-        if not isinstance(require_full, bool):
-            raise ValueError(f"require_full={require_full!r}: must be true or false")
+        check_bool("require_full", require_full)
         if dummy_when_none is not None:
             check_int("dummy_when_none", dummy_when_none, 0)
         self.max_ngram, self.num_draft = max_ngram, num_draft
         self.require_full, self.dummy_when_none = require_full, dummy_when_none
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
-        root = int(text[-1])
-        if budget < 1:
-            return DraftTree.root_only(root)
+        text = self.text
         start = _find_copy(text, self.max_ngram, self.num_draft if self.require_full else 1)
         if start >= 0:
-            return DraftTree.chain(root, text[start : start + min(self.num_draft, budget)])
-        if self.dummy_when_none is not None:
-            return DraftTree.chain(root, [self.dummy_when_none])
-        return DraftTree.root_only(root)
+            return DraftTree.chain(self.root, text[start : start + min(self.num_draft, budget)])
+        return DraftTree.chain(self.root, [] if self.dummy_when_none is None else [self.dummy_when_none])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
 from ngram_trie.drafter import HistoryDrafter, State, check_int
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NUM_FIELDS, add_child, prune
 
@@ -104,7 +104,8 @@ class REST(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: ClassVar[State] = "preloaded"
+    state: State = "preloaded"
+    not_sent = ("_store",)  # another process maps the files itself
 
     def __init__(
         self,
@@ -124,7 +125,6 @@ class REST(HistoryDrafter):
         check_int("max_hits", max_hits, 1)
         self.max_span, self.min_span = max_span, min_span
         self.num_tokens, self.num_draft, self.max_hits = num_tokens, num_draft, max_hits
-        self._opened: Datastore | None = None
 
     def parts(self) -> Mapping[Path, str]:
         return {self.datastore / "header.json": how_to_get(self.datastore)}
@@ -133,22 +133,13 @@ class REST(HistoryDrafter):
         """Raises:
         FileNotFoundError, ValueError: no usable datastore (`Datastore`).
         """
-        self._opened = self._opened or Datastore(self.datastore)
-        self._opened.check(target)
+        self._store.check(target.model)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process maps the files itself instead of being sent their content.
-        return self.__dict__ | {"_opened": None}
-
-    def start(self, prompt: Prompt) -> None:
-        self.bind(None)  # for those who call it without a target
-        super().start(prompt)
+    @functools.cached_property
+    def _store(self) -> Datastore:
+        return Datastore(self.datastore)
 
     def propose(self, budget: int) -> DraftTree:
-        text, store = self._history.ids, self._opened
-        num_draft = min(self.num_draft, budget)
-        if num_draft < 1:
-            return DraftTree.root_only(int(text[-1]))
-        assert store
+        store, num_draft = self._store, min(self.num_draft, budget)
         limits = self.max_span, self.min_span, self.num_tokens, self.max_hits, num_draft
-        return DraftTree(*_retrieve(store.tokens, store.suffixes, text, *limits))
+        return DraftTree(*_retrieve(store.tokens, store.suffixes, self.text, *limits))

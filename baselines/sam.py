@@ -19,7 +19,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
-from ngram_trie.drafter import Drafter, check_context, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -291,6 +291,8 @@ class SAMDecoding(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    not_sent = ("_static",)  # another process builds its own
+
     def __init__(
         self,
         *,
@@ -304,17 +306,15 @@ class SAMDecoding(Drafter):
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("min_match", min_match, 1)
-        if alpha is not None and (not isinstance(alpha, int | float) or isinstance(alpha, bool) or not alpha > 0):
-            raise ValueError(f"alpha={alpha!r}: must be a number above 0, or null for no limit")
-        if not isinstance(require_full, bool):
-            raise ValueError(f"require_full={require_full!r}: must be true or false")
+        if alpha is not None:
+            check_positive("alpha", alpha, ", or null for no limit")
+        check_bool("require_full", require_full)
         check_context(context)
         check_int("static_bias", static_bias, 0)
         self.datastore = None if datastore is None else check_folder(datastore)
         if self.datastore:
-            self.state = "preloaded"  # type: ignore[misc]
+            self.state = "preloaded"
         self.static_bias = static_bias
-        self._static: SuffixAutomaton | None = None
         self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
         self.require_full, self.context = require_full, context
 
@@ -325,36 +325,29 @@ class SAMDecoding(Drafter):
         """Raises:
         FileNotFoundError, ValueError: no usable datastore (`Datastore`).
         """
-        if self.datastore and not self._static:
-            store = Datastore(self.datastore)
-            store.check(target)
-            self._static = static_automaton(self.datastore, store.sha256)
+        if self.datastore:
+            Datastore(self.datastore).check(target.model)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process builds its own.
-        return self.__dict__ | {"_static": None}
+    @functools.cached_property
+    def _static(self) -> SuffixAutomaton | None:
+        return static_automaton(self.datastore, Datastore(self.datastore).sha256) if self.datastore else None
 
     def start(self, prompt: Prompt) -> None:
-        self.bind(None)  # for those who call it without a target
+        super().start(prompt)
         if self._static:
             self._static_match = self._static.follow(prompt.ids, 0, 0)
         self._automaton = SuffixAutomaton(prompt.part(self.context))
-        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
-            # The output does not follow this part of the prompt.
+        if not prompt.ends_with(self.context):
             self._automaton.begin_text()
-        self._root = int(prompt.ids[-1])
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._automaton.extend(new_ids)
-            self._root = int(new_ids[-1])
-            if self._static:
-                self._static_match = self._static.follow(new_ids, *self._static_match)
+        super().observe(new_ids)
+        self._automaton.extend(new_ids)
+        if self._static:
+            self._static_match = self._static.follow(new_ids, *self._static_match)
 
     def propose(self, budget: int) -> DraftTree:
         limit = min(self.num_draft, budget)
-        if limit < 1:
-            return DraftTree.root_only(self._root)
         source, bias = self._automaton, 0
         length, start = source.match(limit if self.require_full else 1)
         if self._static:
@@ -362,7 +355,7 @@ class SAMDecoding(Drafter):
             if static_length - self.static_bias > length:
                 source, length, start, bias = self._static, static_length, static_start, self.static_bias
         if length - bias < self.min_match:
-            return DraftTree.root_only(self._root)
+            return DraftTree.root_only(self.root)
         if self.alpha is not None:
             limit = int(min(limit, self.alpha * length))
-        return DraftTree.chain(self._root, source.copied(start, limit))
+        return DraftTree.chain(self.root, source.copied(start, limit))

@@ -4,14 +4,13 @@ forward verifies the last guesses and makes the next ones.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from ngram_trie.baselines.checkpoints import weight_parts
 from ngram_trie.drafter import Drafter, check_int
-from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -53,21 +52,14 @@ class Space(Drafter):
         """
         if self.mask_id >= target.model.config.vocab_size:
             raise ValueError(f"mask_id={self.mask_id}: {self.own_model} has {target.model.config.vocab_size} tokens")
-        self._target = target
-
-    def start(self, prompt: Prompt) -> None:
-        self._root = int(prompt.ids[-1])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._root = int(new_ids[-1])
+        self.target = target
 
     def propose(self, budget: int) -> DraftTree:
         num_masks = self.num_masks
         while (num_masks + 1) ** 2 - 1 > budget:
             num_masks -= 1
-        if num_masks < 1:
-            return DraftTree.root_only(self._root)
+        if not num_masks:
+            return DraftTree.root_only(self.root)
         candidates = self._guesses()[:num_masks]
         size = len(candidates) + 1
         masks = np.full((size, num_masks), self.mask_id, np.int64)
@@ -75,12 +67,12 @@ class Space(Drafter):
         above = size + np.arange(size * num_masks, dtype=np.int64).reshape(size, num_masks) - 1
         above[:, 0] = np.arange(size)
         chain = np.arange(-1, size - 1, dtype=np.int64)
-        tokens = np.concatenate([[self._root], candidates, masks.ravel()]).astype(np.int64)
+        tokens = np.concatenate([[self.root], candidates, masks.ravel()]).astype(np.int64)
         return DraftTree(tokens, np.concatenate([chain, above.ravel()]), probes=masks.size)
 
     def _guesses(self) -> list[int]:
         """What the last forward said at the masks behind the last accepted token; nothing after a prefill."""
-        last = self._target.last
+        last = self.target.last
         if last.tree is None:
             return []
         parents, first_probe = last.tree.parents, len(last.tree) - last.tree.probes

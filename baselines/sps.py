@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.load import load_model
 from ngram_trie.targets.model import TargetModel
@@ -36,6 +36,8 @@ class SpS(Drafter):
     """
 
     uses_device = True
+    not_sent = ("_draft", "_model")  # another process loads the weights itself
+    _draft: Any = None
     _model: Any = None  # that the draft model was loaded beside
 
     def __init__(
@@ -50,8 +52,7 @@ class SpS(Drafter):
     ) -> None:
         check_int("gamma", gamma, 1)
         check_int("max_gamma", max_gamma, 1)
-        if schedule not in ("heuristic", "constant"):
-            raise ValueError(f"schedule={schedule!r}: must be heuristic or constant")
+        check_choice("schedule", schedule, ("heuristic", "constant"))
         if not isinstance(min_confidence, int | float) or not 0 <= min_confidence < 1:
             raise ValueError(f"min_confidence={min_confidence!r}: must be a number of at least 0 and below 1")
         self.draft_model, self.revision = draft_model, revision
@@ -61,18 +62,14 @@ class SpS(Drafter):
         how = "`make train-draft-model` trains the embedded model's"
         return weight_parts(self.draft_model, self.revision, how)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process loads the weights itself.
-        return {name: value for name, value in self.__dict__.items() if not name.startswith("_")}
-
     def bind(self, target: Any) -> None:
         """Load the draft model, where there is a network beside it: in its precision, on its device.
 
         Raises:
             FileNotFoundError, ValueError: no weights, or of another vocabulary.
         """
-        model = getattr(target, "model", None)
-        if hasattr(self, "_draft") and (model is None or model is self._model):
+        model = target.model
+        if self._draft and (model is None or model is self._model):
             return  # a replay binds anew for each answer, and a cache that grows is a new target of the same model
         place = {"dtype": str(model.dtype).removeprefix("torch."), "device": str(model.device)} if model else {}
         draft = load_model(self.draft_model, revision=self.revision, **place)
@@ -84,29 +81,27 @@ class SpS(Drafter):
         self._draft, self._model = TargetModel(draft, self.max_gamma), model
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         self._num_prompt = len(prompt.ids)
         self._output: list[int] = []
         self._cached: list[int] = []  # the draft model's cache behind the prompt: accepted tokens and its own drafts
-        self._root = int(prompt.ids[-1])
         self._gamma, self._drafted = self.gamma, 0
         if self._fits(0):
             self._draft.prefill(prompt.ids)
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        if not len(new_ids):
-            return
+        super().observe(new_ids)
         if self._drafted and self.schedule == "heuristic":
             grown = self._gamma + 2 if len(new_ids) > self._drafted else self._gamma - 1
             # Within what may be drafted: beyond it, many rejections would go by before a draft got shorter.
             self._gamma = min(max(grown, 1), self.max_gamma)
         self._drafted = 0
         self._output += new_ids
-        self._root = int(new_ids[-1])
 
     def propose(self, budget: int) -> DraftTree:
         limit = min(self._gamma, self.max_gamma, budget)
-        if limit < 1 or not self._fits(limit):
-            return DraftTree.root_only(self._root)
+        if not self._fits(limit):
+            return DraftTree.root_only(self.root)
         same = next(
             (i for i, (a, b) in enumerate(zip(self._cached, self._output, strict=False)) if a != b),
             min(len(self._cached), len(self._output)),
@@ -121,7 +116,7 @@ class SpS(Drafter):
             unread = [token]
         self._cached = self._output + tokens[:-1]
         self._drafted = len(tokens)
-        return DraftTree.chain(self._root, tokens)
+        return DraftTree.chain(self.root, tokens)
 
     def _fits(self, num_draft: int) -> bool:
         """Whether the text and so many drafts fit the draft model's context."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from numba import njit
@@ -30,7 +30,7 @@ from ngram_trie.baselines.sam import (
     _extend,
     _follow,
 )
-from ngram_trie.drafter import Drafter, check_context, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import Ties
@@ -221,10 +221,6 @@ class CountedAutomaton(SuffixAutomaton):
         return _best_draft(self._states, self._edges, *match, *limits, siblings, tie_order)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 class SuffixDecoding(Drafter):
     """SuffixDecoding, per request: for every suffix of the text, p tokens long, that occurred before, a tree of at most
     MAX_SPEC = alpha x p nodes is grown below it, the likeliest node first; the tree of the best SCORE is drafted.
@@ -268,17 +264,14 @@ class SuffixDecoding(Drafter):
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("max_depth", max_depth, 2)
-        if alpha is not None and (not _is_number(alpha) or not alpha > 0):
-            raise ValueError(f"alpha={alpha!r}: must be a number above 0, or null for no limit")
-        if not _is_number(min_prob) or not 0 <= min_prob <= 1:
+        if alpha is not None:
+            check_positive("alpha", alpha, ", or null for no limit")
+        if not isinstance(min_prob, int | float) or isinstance(min_prob, bool) or not 0 <= min_prob <= 1:
             raise ValueError(f"min_prob={min_prob!r}: must be a number from 0 to 1")
-        if totals not in get_args(Totals):
-            raise ValueError(f"totals={totals!r}: must be one of {', '.join(get_args(Totals))}")
-        if ties not in get_args(Ties):
-            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        check_choice("totals", totals, get_args(Totals))
+        check_choice("ties", ties, get_args(Ties))
         check_context(context)
-        if not isinstance(remember_outputs, bool):
-            raise ValueError(f"remember_outputs={remember_outputs!r}: must be true or false")
+        check_bool("remember_outputs", remember_outputs)
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
         self.totals: Totals = totals
         self.ties: Ties = ties
@@ -286,15 +279,14 @@ class SuffixDecoding(Drafter):
         self._output: list[int] = []
         self._earlier: CountedAutomaton | None = None
         if remember_outputs:
-            self.state = "warm"  # type: ignore[misc]
+            self.state = "warm"
             self._earlier = CountedAutomaton(max_depth=max_depth)
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         self._own = CountedAutomaton(prompt.part(self.context), max_depth=self.max_depth)
-        if self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids):
-            # The output does not follow this part of the prompt.
+        if not prompt.ends_with(self.context):
             self._own.begin_text()
-        self._root = int(prompt.ids[-1])
         if self._earlier is not None:
             if self._output:
                 self._earlier.extend(self._output)
@@ -304,18 +296,14 @@ class SuffixDecoding(Drafter):
         self._output = []
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        if not len(new_ids):
-            return
+        super().observe(new_ids)
         self._own.extend(new_ids)
-        self._root = int(new_ids[-1])
         if self._earlier is not None:
             self._output.extend(new_ids)
             self._match = self._earlier.follow(new_ids, *self._match)
 
     def propose(self, budget: int) -> DraftTree:
         num_draft = min(self.num_draft, budget)
-        if num_draft < 1:
-            return DraftTree.root_only(self._root)
         alpha = np.inf if self.alpha is None else float(self.alpha)
         rules = self.totals == "followers", 1 if self.ties == "shallow" else -1
         settings = num_draft, alpha, float(self.min_prob), *rules
@@ -324,5 +312,5 @@ class SuffixDecoding(Drafter):
             other, other_tokens, other_parents = self._earlier.draft(*settings, self._match)
             if other > score:
                 tokens, parents = other_tokens, other_parents
-        tokens[0] = self._root
+        tokens[0] = self.root
         return DraftTree(tokens, parents)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -92,44 +92,39 @@ class TokenRecycling(Drafter):
     ) -> None:
         check_int("num_draft", num_draft, 1, TEMPLATE_NODES)
         check_int("k", k, 1, TEMPLATE_K)
-        if not isinstance(keep_between_prompts, bool):
-            raise ValueError(f"keep_between_prompts={keep_between_prompts!r}: must be true or false")
+        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
         self._matrix: NDArray[np.int32] | None = None  # (V, k)
         self._model: Any = None
         if keep_between_prompts:
-            self.state = "warm"  # type: ignore[misc]
+            self.state = "warm"
 
     def bind(self, target: Any) -> None:
-        model = getattr(target, "model", None)
-        if model is None or model is not self._model:
+        if target.model is None or target.model is not self._model:
             self._matrix = None  # another model has another vocabulary
-        self.target, self._model = target, model
+        self.target, self._model = target, target.model
 
     def start(self, prompt: Prompt) -> None:
         if self._matrix is None or not self.keep_between_prompts:
             self._matrix = np.zeros((self.target.last.logits.shape[-1], self.k), np.int32)
-        self._root = int(prompt.ids[-1])
+        super().start(prompt)
         self._prefilled = prompt.ids[-1:]
 
     def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._root = int(new_ids[-1])
+        super().observe(new_ids)
+        self._learn()
 
     def propose(self, budget: int) -> DraftTree:
-        matrix = self._learnt()
-        num_draft = min(self.num_draft, budget)
-        if num_draft < 1:
-            return DraftTree.root_only(self._root)
-        parents, ranks = template(num_draft, self.k)
+        assert self._matrix is not None
+        parents, ranks = template(min(self.num_draft, budget), self.k)
         tokens = np.zeros(len(parents), np.int64)
-        tokens[0] = self._root
+        tokens[0] = self.root
         for _ in _CHILDREN:  # each round makes one more level right
-            tokens[1:] = matrix[tokens[parents[1:]], ranks[1:]]
+            tokens[1:] = self._matrix[tokens[parents[1:]], ranks[1:]]
         return DraftTree(tokens, parents)
 
-    def _learnt(self) -> NDArray[np.int32]:
-        """The matrix with what the last forward said.
+    def _learn(self) -> None:
+        """Take over what the last forward said.
 
         The top k are found where the logits are and come over at once: the matrix is small, and a search in it by many
         small kernels would cost more than the copy.
@@ -141,4 +136,3 @@ class TokenRecycling(Drafter):
         # numpy leaves open which of several equal indices wins.
         unique, from_behind = np.unique(tokens[::-1], return_index=True)
         self._matrix[unique] = successors[len(tokens) - 1 - from_behind]
-        return self._matrix

@@ -1,7 +1,7 @@
 """The prompts that ship with the project: four tasks of the text world and three skills, on what training never sees.
 
-`python -m scripts.make_prompts` writes them. Each file holds 40 test questions of the text world (`rag-001` ...) or 20
-of a skill (`math-001` ...; those of `chat` have two turns) and two for warming up (`rag-warmup-1` ...), never measured.
+`make prompts` writes them. Each file holds 40 test questions of the text world (`rag-001` ...) or 20 of a skill
+(`math-001` ...; those of `chat` have two turns) and two for warming up (`rag-warmup-1` ...), never measured.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from ngram_trie.data.prompts import Question
 
 FOLDER = Path(__file__).parent / "embedded" / "prompts"
+MODEL = FOLDER.with_name("model")
 
 
 class BundledDataset:
@@ -28,7 +29,7 @@ class BundledDataset:
     def __init__(self, name: str, limit: int | None = None, parity: str | None = None) -> None:
         path = FOLDER / f"{name}.jsonl"
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no such bundled task; `python -m scripts.make_prompts` writes them")
+            raise FileNotFoundError(f"{path}: no such bundled task; `make prompts` writes them")
         check_choice(limit, parity)
         self.name = name
         questions = [read_question(name, line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Row, check_fields, check_options, divide, read_hub_file, read_local
+from ngram_trie.data.sources import Published, Row, check_fields, hub_page, read_hub_files, read_local, remedy
 
 
-class Hagrid:
+class Hagrid(Published):
     """The questions of one split, each after its quotes: "we simply concatenate the given context and the question"
     (paper, section 4.1.2).
 
@@ -20,7 +21,7 @@ class Hagrid:
         split: "dev" or "train".
         revision: a commit of the hub's repository; None for its newest.
         path: instead of the hub a file of the same layout, or a folder with one for each split.
-        warmup, limit, parity: as in `data.hub.HubDataset`.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
         FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
@@ -34,18 +35,14 @@ class Hagrid:
         split: str = "dev",
         revision: str | None = None,
         path: str | None = None,
-        warmup: int = 2,
-        limit: int | None = None,
-        parity: str | None = None,
+        **options: Any,
     ) -> None:
-        check_options(warmup, limit, parity)
+        super().__init__(name, **options)
         if split not in ("dev", "train"):
             raise ValueError(f"dataset.split={split}: must be dev or train")
-        self.name = name
-        file = f"hagrid-v1.0-en/{split}.jsonl"
-        rows = read_local(Path(path), split) if path else read_hub_file(name, hub, file, revision)
-        questions = [self._question(number, row) for number, row in enumerate(rows, 1)]
-        self.questions, self.warmup = divide(questions, warmup, limit, parity)
+        file, copy = f"hagrid-v1.0-en/{split}.jsonl", remedy(name, hub_page(hub, revision))
+        rows = read_local(Path(path), split) if path else read_hub_files(hub, file, revision, copy)
+        self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])
 
     def _question(self, number: int, row: Row) -> Question:
         check_fields(number, row, ("query", "query_id", "quotes", "answers"))

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Row, check_fields, check_options, divide, read_hub, read_local
+from ngram_trie.data.sources import Published, Row, check_fields, read_hub, read_local
 
 
-class HubDataset:
+class HubDataset(Published):
     """The questions of one published set.
 
     Args:
@@ -29,8 +29,7 @@ class HubDataset:
         before, after: what is said around every question.
         path: instead of the hub a file of the same layout (.jsonl, .json, .parquet), or a folder of such; of a folder
             with several files those are read whose path names the split.
-        warmup: so many questions at the set's end are for warming up and never measured.
-        limit, parity: as in `data.bundled.BundledDataset`; parity goes by a question's place in the set, from 1.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
         FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
@@ -50,17 +49,13 @@ class HubDataset:
         before: str = "",
         after: str = "",
         path: str | None = None,
-        warmup: int = 2,
-        limit: int | None = None,
-        parity: str | None = None,
+        **options: Any,
     ) -> None:
-        check_options(warmup, limit, parity)
-        self.name = name
+        super().__init__(name, **options)
         rows = read_local(Path(path), split) if path else read_hub(name, hub, subset, split, revision)
         self._before, self._after = before, after
         self._fields = {"prompt": prompt, "id": id, "reference": reference}
-        questions = [self._question(number, row) for number, row in enumerate(rows, 1)]
-        self.questions, self.warmup = divide(questions, warmup, limit, parity)
+        self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])
 
     def _question(self, number: int, row: Row) -> Question:
         check_fields(number, row, filter(None, self._fields.values()))

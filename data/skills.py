@@ -9,20 +9,18 @@ tested on combinations that training never sees (`is_held_out`). The grammar is 
 from __future__ import annotations
 
 import functools
+import operator
 import random
-import re
-import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from ngram_trie.data.world import Sample, Turn, sentence
+from ngram_trie.data.world import SLOT, Sample, Turn, is_held_out, sentence
 
 GRAMMAR = Path(__file__).parent / "embedded" / "skills.yaml"
 TASKS = ("chat", "code", "math")
-SLOT = re.compile(r"\{(\w+)\}")
 Accept = Callable[[str], bool]
 
 
@@ -30,11 +28,6 @@ Accept = Callable[[str], bool]
 def grammar() -> dict[str, Any]:
     parsed: dict[str, Any] = yaml.safe_load(GRAMMAR.read_text(encoding="utf-8"))
     return parsed
-
-
-def is_held_out(about: str) -> bool:
-    """Whether what a sample is about is kept for testing: one in eight, by a hash of the words."""
-    return zlib.crc32(about.encode()) % 8 == 0
 
 
 class Draws:
@@ -128,10 +121,10 @@ def code_sample(rng: random.Random, accept: Accept) -> Sample:
 
 
 _OPERATIONS: Mapping[str, Callable[[int, int], int]] = {
-    "+": lambda a, b: a + b,
-    "-": lambda a, b: a - b,
-    "*": lambda a, b: a * b,
-    "/": lambda a, b: a // b,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.floordiv,
 }
 
 

@@ -6,6 +6,7 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -30,6 +31,21 @@ def remedy(name: str, page: str = "") -> str:
     return f"or give a copy{source}: dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
 
 
+@contextlib.contextmanager
+def loading(what: str, hub: str, revision: str | None, otherwise: str) -> Iterator[None]:
+    """Errors of the hub and of its libraries, which have no common ancestor, as FileNotFoundError.
+
+    Args:
+        what: is loaded, in words.
+        otherwise: what helps whoever cannot fetch it.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = explain(error, hub, revision, "dataset")
+        raise FileNotFoundError(f"{what} cannot be loaded: {reason}; {otherwise}") from error
+
+
 def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Row]:
     """The rows of a set on the hub, through the `datasets` library.
 
@@ -44,53 +60,41 @@ def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str 
         import datasets
     except ImportError:
         raise FileNotFoundError(f"`pip install datasets` reads {hub} from the hub; {otherwise}") from None
-    try:
+    with loading(hub, hub, revision, otherwise):
         folder = snapshot_download(hub, repo_type="dataset", revision=revision)
-        return datasets.load_dataset(folder, subset, split=split)
-    except Exception as error:  # many libraries' own kinds
-        reason = explain(error, hub, revision, "dataset")
-        raise FileNotFoundError(f"{hub} cannot be loaded: {reason}; {otherwise}") from error
+        rows: Iterable[Row] = datasets.load_dataset(folder, subset, split=split)
+    return rows
 
 
-def read_hub_file(name: str, hub: str, file: str, revision: str | None) -> Iterable[Row]:
-    """The rows of one file of a repository on the hub, for sets that `datasets` does not load.
+def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -> Iterable[Row]:
+    """The rows of some files of a repository on the hub; nothing else of it is fetched.
 
-    Raises:
-        FileNotFoundError: it cannot be had.
-        ValueError: it is no file of rows.
-    """
-    try:
-        path = hf_hub_download(hub, file, repo_type="dataset", revision=revision)
-    except Exception as error:  # many libraries' own kinds
-        reason = explain(error, hub, revision, "dataset")
-        page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
-        raise FileNotFoundError(f"{file} of {hub} cannot be loaded: {reason}; {remedy(name, page)}") from error
-    return read_local(Path(path))
-
-
-def read_hub_folder(hub: str, folder: str, split: str, revision: str | None, otherwise: str) -> Iterable[Row]:
-    """The rows of FOLDER/SPLIT-* of a repository on the hub; nothing else of it is fetched.
-
-    `datasets` cannot read a part of a repository: it looks for the files of the first configuration, whichever is
-    asked for.
+    For what `datasets` does not read: a repository with a loading script, or a part of a repository (it looks for the
+    files of the first configuration, whichever is asked for).
 
     Args:
+        files: the path of one, or a pattern.
         otherwise: what helps whoever cannot fetch them.
 
     Raises:
         FileNotFoundError: they cannot be had.
         ValueError: they are no files of rows.
     """
-    pattern = f"{folder}/{split}-*"
-    try:
-        snapshot = Path(snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[pattern]))
-    except Exception as error:  # many libraries' own kinds
-        reason = explain(error, hub, revision, "dataset")
-        raise FileNotFoundError(f"{pattern} of {hub} cannot be loaded: {reason}; {otherwise}") from error
-    if not any(snapshot.glob(pattern)):
-        page = f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
-        raise FileNotFoundError(f"{pattern} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")
-    return read_local(snapshot / folder, f"{split}-")
+    with loading(f"{files} of {hub}", hub, revision, otherwise):
+        if "*" in files:
+            folder = snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files])
+            found = sorted(Path(folder).glob(files))
+        else:
+            found = [Path(hf_hub_download(hub, files, repo_type="dataset", revision=revision))]
+    if not found:
+        page = hub_page(hub, revision)
+        raise FileNotFoundError(f"{files} of {hub} cannot be loaded: it has no such file: see {page}; {otherwise}")
+    return [row for file in found for row in read_file(file)]
+
+
+def hub_page(hub: str, revision: str | None) -> str:
+    """Where a repository's files are listed."""
+    return f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
 
 
 def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
@@ -210,24 +214,36 @@ def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
             raise ValueError(f"question {number} has no field {field!r}; it has {', '.join(row)}: another file?")
 
 
-def divide(
-    questions: Sequence[Question], warmup: int, limit: int | None, parity: str | None
-) -> tuple[list[Question], list[Question]]:
-    """The questions to ask, of which `limit` and `parity` (by place, from 1) choose, and the last few, which warm up.
+class Published:
+    """The options that all published data sets have.
+
+    Args:
+        name: the dataset's name in records.
+        warmup: so many questions are for warming up and never measured: the last ones, unless the set says otherwise.
+        limit, parity: as in `data.bundled.BundledDataset`; parity goes by a question's place in the set, from 1, unless
+            the set says otherwise.
 
     Raises:
-        ValueError: nothing is left to ask.
+        ValueError: a value that is not allowed; before anything is fetched.
     """
-    if len(questions) <= warmup:
-        raise ValueError(f"{len(questions)} questions, of which {warmup} are for warming up")
-    asked = questions[: len(questions) - warmup]
-    return choose(asked, range(1, len(asked) + 1), limit, parity), list(questions[len(asked) :])
 
+    def __init__(self, name: str, warmup: int = 2, limit: int | None = None, parity: str | None = None) -> None:
+        check_choice(limit, parity)
+        if not isinstance(warmup, int) or warmup < 0:
+            raise ValueError(f"dataset.warmup={warmup}: must be an integer of at least 0")
+        self.name = name
+        self.questions: list[Question] = []
+        self.warmup: list[Question] = []
+        self._num_warmup, self._limit, self._parity = warmup, limit, parity
 
-def check_options(warmup: object, limit: object, parity: object) -> None:
-    """Raises:
-    ValueError: a value that is not allowed; before anything is fetched.
-    """
-    check_choice(limit, parity)
-    if not isinstance(warmup, int) or warmup < 0:
-        raise ValueError(f"dataset.warmup={warmup}: must be an integer of at least 0")
+    def divide(self, questions: Sequence[Question]) -> None:
+        """Divide the set's questions into those to ask and those to warm up on.
+
+        Raises:
+            ValueError: no question to ask is left.
+        """
+        if len(questions) <= self._num_warmup:
+            raise ValueError(f"{len(questions)} questions, of which {self._num_warmup} are for warming up")
+        asked = questions[: len(questions) - self._num_warmup]
+        self.questions = choose(asked, range(1, len(asked) + 1), self._limit, self._parity)
+        self.warmup = list(questions[len(asked) :])

@@ -10,27 +10,25 @@ from typing import Any
 from ngram_trie.config import near
 from ngram_trie.data.bundled import choose
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Row, check_fields, check_options, read_local, read_url
+from ngram_trie.data.sources import Published, Row, check_fields, read_local, read_url
 
 # Where every category is asked, no question of the set is left to warm up on.
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."
 
 
-class SpecBench:
+class SpecBench(Published):
     """The questions of Spec-Bench, with the ids, messages and order of the published file.
 
-    A category's question is asked whole, both turns of it: the second follows what vanilla answers to the first.
+    A category's question is asked whole, both turns of it: the second follows what vanilla answers to the first. All of
+    the set are test questions, so those for warming up are of other categories: the ones nearest in length to what is
+    asked. Where every category is asked, a text of the project's own takes their place.
 
     Args:
         name: the dataset's name in records.
         url, checksum: the published file, and what it must be.
         category: one, a list of several, or None for all of them.
         path: instead of the download a file of the same layout.
-        warmup: so many questions are for warming up and never measured. All of the set are test questions, so these are
-            of other categories: those nearest in length to what is asked. Where every category is asked, a text of the
-            project's own takes their place.
-        limit: as in `data.bundled.BundledDataset`.
-        parity: "odd" or "even" question ids only; None for all.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`; parity goes by question ids.
 
     Raises:
         FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
@@ -44,12 +42,9 @@ class SpecBench:
         checksum: str,
         category: str | Sequence[str] | None = None,
         path: str | None = None,
-        warmup: int = 2,
-        limit: int | None = None,
-        parity: str | None = None,
+        **options: Any,
     ) -> None:
-        check_options(warmup, limit, parity)
-        self.name = name
+        super().__init__(name, **options)
         turns: dict[str, list[Question]] = {}
         for number, row in enumerate(read_local(Path(path)) if path else read_url(name, url, checksum), 1):
             check_fields(number, row, ("question_id", "category", "turns"))
@@ -59,12 +54,12 @@ class SpecBench:
             raise ValueError(f"dataset.category={unknown}: {near(unknown, list(turns))}")
         asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
         others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
-        self.questions = choose(asked, [int(question.question_id) for question in asked], limit, parity)
+        self.questions = choose(asked, [int(question.question_id) for question in asked], self._limit, self._parity)
         length = median(len(question.message) for question in asked)
         near_in_length = sorted((q for q in others if not q.turn), key=lambda q: abs(len(q.message) - length))
-        self.warmup = near_in_length[:warmup]
+        self.warmup = near_in_length[: self._num_warmup]
         if not others:
-            self.warmup = [Question(name, f"warmup-{number}", "", WARMUP, "") for number in range(1, warmup + 1)]
+            self.warmup = [Question(name, f"warmup-{place + 1}", "", WARMUP, "") for place in range(self._num_warmup)]
 
 
 def read_turns(name: str, row: Row) -> Iterator[Question]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Row, check_fields, check_options, divide, read_local
+from ngram_trie.data.sources import Published, Row, check_fields, read_local
 
 INSTRUCTION = "Answer this question in a few sentences, relying on the passages above: {question}"
 
 
-class TriviaQA:
+class TriviaQA(Published):
     """The questions, each after the passages that `python -m scripts.retrieve` found for it.
 
     The layout is the paper's: the passages' texts, each followed by a blank line, then one sentence with the question.
@@ -20,23 +21,15 @@ class TriviaQA:
         path: what `scripts.retrieve` wrote: a line a question, {"id", "question", "answers": [...], "passages":
             [{"id", "title", "text", "score"}, ...]}, the best passage first.
         num_passages: so many of each question's passages are given, from the best on.
-        warmup, limit, parity: as in `data.hub.HubDataset`.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
         FileNotFoundError: no such file; the message says what makes it.
         ValueError: a field that is not there, or a value that is not allowed.
     """
 
-    def __init__(
-        self,
-        name: str,
-        path: str,
-        num_passages: int = 5,
-        warmup: int = 2,
-        limit: int | None = None,
-        parity: str | None = None,
-    ) -> None:
-        check_options(warmup, limit, parity)
+    def __init__(self, name: str, path: str, num_passages: int = 5, **options: Any) -> None:
+        super().__init__(name, **options)
         if not isinstance(num_passages, int) or num_passages < 1:
             raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
         if not Path(path).exists():
@@ -44,10 +37,8 @@ class TriviaQA:
                 f"{path}: no such file; `make build-index`, then `python -m scripts.retrieve`, make it; or give one "
                 f"by dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
             )
-        self.name = name
         self._num_passages = num_passages
-        questions = [self._question(number, row) for number, row in enumerate(read_local(Path(path)), 1)]
-        self.questions, self.warmup = divide(questions, warmup, limit, parity)
+        self.divide([self._question(number, row) for number, row in enumerate(read_local(Path(path)), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
         check_fields(number, row, ("id", "question", "answers", "passages"))

@@ -25,22 +25,10 @@ GRAMMAR = Path(__file__).parent / "embedded" / "grammar.yaml"
 TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 SLOT = re.compile(r"\{(\w+)\}")
 YEARS = tuple(str(year) for year in range(1830, 2010))
-SMALL = [
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-    "thirteen",
-    "fourteen",
-    "fifteen",
-]
+SMALL = (
+    "two", "three", "four", "five", "six", "seven", "eight",
+    "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen",
+)  # fmt: skip
 NUMBERS = tuple(str(number) for number in range(20, 400, 3))
 LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 
@@ -64,7 +52,7 @@ def sentence(text: str) -> str:
 
 
 def is_held_out(name: str) -> bool:
-    """Whether a subject's name is kept for testing: one in eight, by a hash of the name."""
+    """Whether what has this name is kept for testing: one in eight, by a hash of the name."""
     return zlib.crc32(name.encode()) % 8 == 0
 
 
@@ -199,7 +187,7 @@ class Query:
     def turn(self, task: str, passages: Sequence[Passage]) -> Turn:
         """The question with its reference answer, worded the way `task` does."""
         places = self.places(passages)
-        answer = COMPOSE[task](self.subject, self.facts, self.wordings, places, [passages[k - 1] for k in places])
+        answer = COMPOSE[task](self, places, [passages[k - 1] for k in places])
         return Turn(self.text, answer, tuple(fact.value for fact in self.facts))
 
 
@@ -210,14 +198,9 @@ def draw_query(rng: random.Random, passages: Sequence[Passage]) -> Query:
     return Query(subject, facts, tuple(rng.randrange(3) for _ in facts))
 
 
-Wordings = Sequence[int]
-
-
-def rag_answer(
-    subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
-) -> str:
+def rag_answer(query: Query, places: Sequence[int], passages: Sequence[Passage]) -> str:
     """Names the passage, then quotes each fact with the sentence that follows and says it again in its own words."""
-    words = grammar()["answers"]
+    words, subject, facts, wordings = grammar()["answers"], query.subject, query.facts, query.wordings
     return " ".join([
         words["rag_open"][wordings[0]].format(name=subject.name, k=places[0]),
         passages[0].quote(facts[0], 2),
@@ -228,11 +211,9 @@ def rag_answer(
     ])  # fmt: skip
 
 
-def open_qa_answer(
-    subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
-) -> str:
+def open_qa_answer(query: Query, places: Sequence[int], passages: Sequence[Passage]) -> str:
     """Quotes the first fact, says it in its own words, quotes the second and the two sentences that follow it."""
-    words = grammar()["answers"]
+    words, subject, facts, wordings = grammar()["answers"], query.subject, query.facts, query.wordings
     return " ".join([
         words["open_quote"][wordings[0]],
         passages[0].quote(facts[0]),
@@ -243,14 +224,12 @@ def open_qa_answer(
     ])  # fmt: skip
 
 
-def attributed_answer(
-    subject: Subject, facts: Sequence[Fact], wordings: Wordings, places: Sequence[int], passages: Sequence[Passage]
-) -> str:
+def attributed_answer(query: Query, places: Sequence[int], passages: Sequence[Passage]) -> str:
     """Quotes up to two sentences for each part, with their source, and answers it in its own words, with the source."""
     quote = grammar()["answers"]["cite_quote"]
     parts = []
-    for fact, wording, k, passage in zip(facts, wordings, places, passages, strict=True):
-        parts += [quote[wording], cited(passage.quote(fact, 2), k), cited(subject.clause(fact, wording), k)]
+    for fact, wording, k, passage in zip(query.facts, query.wordings, places, passages, strict=True):
+        parts += [quote[wording], cited(passage.quote(fact, 2), k), cited(query.subject.clause(fact, wording), k)]
     return " ".join(parts)
 
 
@@ -323,16 +302,13 @@ def task_passages(task: str, rng: random.Random, subjects: Sequence[Subject], nu
 
 
 def training_sample(rng: random.Random, size: float, num_turns: int, alike: float = 0.5) -> Sample:
-    """A fresh sample about subjects that are not held out."""
-    return random_sample(rng, size, num_turns, lambda name: not is_held_out(name), alike)
-
-
-def random_sample(
-    rng: random.Random, size: float, num_turns: int, accept: Callable[[str], bool], alike: float = 0.5
-) -> Sample:
-    """A fresh sample of a random task about subjects whose names satisfy `accept`. `size` in (0, 1] scales the context
-    from one passage to five (or its counterpart); `alike` is the share of its subjects that are of one kind.
+    """A fresh sample of a random task about subjects that are not held out. `size` in (0, 1] scales the context from
+    one passage to five (or its counterpart); `alike` is the share of its subjects that are of one kind.
     """
+
+    def accept(name: str) -> bool:
+        return not is_held_out(name)
+
     task = rng.choice(TASKS)
     if task == "summarization":
         return summarization_sample(rng, draw_subject(rng, accept), round(rng.uniform(0.3, 1) * size * 26), num_turns)

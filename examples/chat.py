@@ -1,33 +1,37 @@
-"""A chat whose answers are printed as they come: python examples/chat.py [--model MODEL] [MESSAGE ...]
-
-Each message is a turn, answered with drafts from all that was said before; without messages it asks two of its own.
-"""
+"""A chat whose answers are printed as they come."""
 
 from __future__ import annotations
 
-from common import arguments, load, report, run, speculators
+from typing import Annotated
+
+import typer
+from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
 from transformers import TextStreamer
+
+from ngram_trie.cli.app import run
 
 MESSAGES = ["What should children know about repairing a bicycle?", "Write the same for newcomers in Winstead."]
 
 
-def main() -> None:
-    parser = arguments(__doc__, "general_model")
-    parser.add_argument("messages", nargs="*", metavar="MESSAGE", default=MESSAGES)
-    args = parser.parse_args()
-    model, tokenizer = load(args)
-    with_drafts, without = speculators(args, model, tokenizer)
+def main(
+    messages: Annotated[list[str] | None, typer.Argument(help="one per turn", show_default="two")] = None,
+    model: Model = str(EMBEDDED / "general_model"),
+    drafter: Drafter = "blend",
+    num_draft: NumDraft = None,
+    max_new_tokens: MaxNewTokens = 160,
+) -> None:
+    """Answer messages in turn, with drafts from everything said before, and without drafts.
 
-    streamer = TextStreamer(tokenizer, skip_prompt=True, skip_special_tokens=True)
+    python examples/chat.py "How does one repair a bicycle?" "And a lamp?"
+    """
+    answer = Comparison(model, drafter, num_draft)
+    streamer = TextStreamer(answer.tokenizer, skip_prompt=True, skip_special_tokens=True)
     chat: list[dict[str, str]] = []
-    for message in args.messages:
+    for message in messages or MESSAGES:
         print(f"> {message}")
         chat.append({"role": "user", "content": message})
-        _, answer = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False, streamer=streamer)
-        _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-        report(answer, plain, model)
-        chat.append({"role": "assistant", "content": answer.text})
+        chat.append({"role": "assistant", "content": answer(chat, max_new_tokens, streamer)})
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "nothing is kept")

@@ -1,8 +1,13 @@
-"""An answer from retrieved passages, with drafts and without: python examples/rag_answer.py [--model MODEL]"""
+"""An answer from retrieved passages."""
 
 from __future__ import annotations
 
-from common import arguments, load, report, run, speculators
+from typing import Annotated
+
+import typer
+from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
+
+from ngram_trie.cli.app import run
 
 PASSAGES = """\
 Hobbs Gardens (passage 1): Hobbs Gardens was given in 1912 to the people of Garhaven. Hobbs Gardens invites painters \
@@ -13,21 +18,20 @@ speak eight languages."""
 QUESTION = "Among which trees of Webb Gardens do painters sit, and when was the garden given to the people?"
 
 
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--question", default=QUESTION)
-    args = parser.parse_args()
-    model, tokenizer = load(args)
-    message = f"{PASSAGES}\n\nAnswer the question with the help of these passages.\nQuestion: {args.question}"
-    chat = [{"role": "user", "content": message}]
+def main(
+    question: Annotated[str, typer.Option(help="about the two gardens")] = QUESTION,
+    model: Model = str(EMBEDDED / "model"),
+    drafter: Drafter = "blend",
+    num_draft: NumDraft = None,
+    max_new_tokens: MaxNewTokens = 160,
+) -> None:
+    """Answer a question from retrieved passages, with drafts and without.
 
-    with_drafts, without = speculators(args, model, tokenizer)
-
-    _, answer = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-    _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-    print(answer.text)
-    report(answer, plain, model)
+    python examples/rag_answer.py --drafter ngram_trie
+    """
+    message = f"{PASSAGES}\n\nAnswer the question with the help of these passages.\nQuestion: {question}"
+    Comparison(model, drafter, num_draft)([{"role": "user", "content": message}], max_new_tokens)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "nothing is kept")

@@ -1,10 +1,14 @@
-"""An article summarised, with drafts and without: python examples/summary.py [--model MODEL] [--article FILE]"""
+"""An article summarised."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
-from common import arguments, load, report, run, speculators
+import typer
+from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
+
+from ngram_trie.cli.app import run
 
 ARTICLE = """\
 Brenford Library opened its reading room in 1911. In May the school of Brenby sends four classes for a visit. A \
@@ -15,22 +19,21 @@ Library lets scholars read a book of coins that was lost for long."""
 TASK = "Give the main points of the following article, among them the number of books, the donor and its treasure."
 
 
-def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--article", type=Path, help="a text file; a short article about a library if not given")
-    parser.add_argument("--task", default=TASK)
-    args = parser.parse_args()
-    model, tokenizer = load(args)
-    article = args.article.read_text(encoding="utf-8").strip() if args.article else ARTICLE
-    chat = [{"role": "user", "content": f"{args.task}\n\n{article}"}]
+def main(
+    article: Annotated[Path | None, typer.Option(help="a text file", show_default="an article on a library")] = None,
+    task: Annotated[str, typer.Option(help="what to write")] = TASK,
+    model: Model = str(EMBEDDED / "model"),
+    drafter: Drafter = "blend",
+    num_draft: NumDraft = None,
+    max_new_tokens: MaxNewTokens = 160,
+) -> None:
+    """Summarise an article, with drafts and without.
 
-    with_drafts, without = speculators(args, model, tokenizer)
-
-    _, summary = with_drafts(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-    _, plain = without(chat, max_new_tokens=args.max_new_tokens, do_sample=False)
-    print(summary.text)
-    report(summary, plain, model)
+    python examples/summary.py --article article.txt
+    """
+    text = article.read_text(encoding="utf-8").strip() if article else ARTICLE
+    Comparison(model, drafter, num_draft)([{"role": "user", "content": f"{task}\n\n{text}"}], max_new_tokens)
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "nothing is kept")

@@ -1,7 +1,4 @@
-"""N-gram trie speculative decoding: trees, tries and drafters, decoding, records, metrics, tables, figures.
-
-`from ngram_trie import speculative_generate` is the library's front door (docs/library.md).
-"""
+"""N-gram trie speculative decoding. `from ngram_trie import speculative_generate` is the library (docs/library.md)."""
 
 from __future__ import annotations
 

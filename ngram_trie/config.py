@@ -1,4 +1,4 @@
-"""Reading the configuration: the project's paths, unknown names with their nearest neighbours, building from YAML."""
+"""Reads the configuration: answers unknown names with the nearest ones, and builds objects from YAML."""
 
 from __future__ import annotations
 

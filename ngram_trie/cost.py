@@ -1,4 +1,4 @@
-"""What a step costs, and what accept lengths are therefore worth: from a measured curve to predicted speedups.
+"""Predicts speedups from accept lengths and a measured curve of step costs.
 
 A plain step costs v(0, c) seconds at c cached tokens, a step that verifies q drafted nodes v(q, c). With a prompt of l
 tokens, an answer of N tokens in S steps and a drafter that takes I seconds to index and d to draft in all,

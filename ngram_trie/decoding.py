@@ -1,7 +1,6 @@
 """The decoding loop: draft, verify, accept, commit. One loop for every drafter, live or replayed.
 
-The target is anything with the four calls of `Target`:
-a network (`ngram_trie.targets.model`) or a table of recorded tokens.
+The target is anything with the four calls of `Target`: a network (`ngram_trie.targets.model`) or recorded tokens.
 """
 
 from __future__ import annotations
@@ -21,9 +20,11 @@ class Target(Protocol):
     """What the loop asks of a target model. `commit` is told how many tokens were cached before `verify`.
 
     Attributes:
+        model: the network, of transformers; None for recorded tokens.
         build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
     """
 
+    model: Any
     context_limit: int
     max_draft: int
     build_seconds: float
@@ -54,6 +55,10 @@ class Sampler(Protocol):
 
 class PromptTooLong(ValueError):
     """The prompt leaves no room for an answer within the model's context."""
+
+
+class DrafterError(ValueError):
+    """A draft that would change the answer: a wrong root, or a token that the vocabulary has not."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +244,8 @@ class SpeculativeDecoder(Decoder):
 
     def bind(self, target: Target) -> None:
         self.target = target
+        # of recorded tokens the vocabulary is not known
+        self._vocabulary = target.model and target.model.get_input_embeddings().num_embeddings
         self.drafter.bind(target)
 
     def generate(
@@ -321,8 +328,7 @@ class SpeculativeDecoder(Decoder):
             The tokens it emits (one more than were accepted) and the number of nodes drafted.
         """
         with watch("draft"):
-            self.drafter.observe(new_ids)
-            tree = self.drafter.propose(self.target.max_draft).pruned(self.target.max_draft, max_depth)
+            tree = self._draft(new_ids, cached, max_depth)
         with watch("verify"):
             next_tokens = self.target.verify(tree)
             if sampler:
@@ -331,3 +337,23 @@ class SpeculativeDecoder(Decoder):
         with watch("commit"):
             self.target.commit(cached, path)
         return [*tree.tokens[path[1:]].tolist(), int(next_tokens[path[-1]])], tree.num_draft
+
+    def _draft(self, new_ids: list[int], cached: int, max_depth: int) -> DraftTree:
+        """The drafter's tree behind `new_ids`, cut to the room there is. Without room the drafter is not asked.
+
+        Raises:
+            DrafterError: the tree would change the answer.
+        """
+        root, max_draft = new_ids[-1], self.target.max_draft
+        self.drafter.observe(new_ids)
+        if max_draft < 1 or max_depth < 1:
+            return DraftTree.root_only(root)
+        tree = self.drafter.propose(max_draft)
+        where = f"{type(self.drafter).__name__}, step behind {cached} cached tokens"
+        if tree.tokens[0] != root:
+            raise DrafterError(f"{where}: the draft's root is {tree.tokens[0]}, the last token {root}")
+        least, most = int(tree.tokens.min()), int(tree.tokens.max())
+        if least < 0 or (self._vocabulary and most >= self._vocabulary):
+            known = f"from 0 to {self._vocabulary - 1}" if self._vocabulary else "at least 0"
+            raise DrafterError(f"{where}: drafted token {least if least < 0 else most}; tokens are {known}")
+        return tree.pruned(max_draft, max_depth)

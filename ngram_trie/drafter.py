@@ -1,6 +1,6 @@
-"""What the decoding loop asks of a method: the prompt it starts from and the drafter that proposes trees.
+"""The interface of a method: a drafter reads a prompt, observes the output and proposes draft trees.
 
-To add a method, write one class with these three calls and one YAML under `configs/method/`.
+To add a method, write one class with `propose` and one YAML under `configs/method/` (docs/adding_a_drafter.md).
 """
 
 from __future__ import annotations
@@ -27,6 +27,30 @@ def check_int(field: str, value: object, least: int, most: int | None = None) ->
         raise ValueError(f"{field}={value!r}: must be an integer {bound}")
 
 
+def check_bool(field: str, value: object) -> None:
+    """Raises:
+    ValueError: `value` is not a bool.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(f"{field}={value!r}: must be true or false")
+
+
+def check_choice(field: str, value: object, allowed: Sequence[str]) -> None:
+    """Raises:
+    ValueError: `value` is none of `allowed`.
+    """
+    if value not in allowed:
+        raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")
+
+
+def check_positive(field: str, value: object, otherwise: str = "") -> None:
+    """Raises:
+    ValueError: `value` is not a number above 0; `otherwise` tells what else the field takes.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+        raise ValueError(f"{field}={value!r}: must be a number above 0{otherwise}")
+
+
 def check_context(context: object) -> None:
     """Raises:
     ValueError: `context` cannot name a part of a prompt.
@@ -39,23 +63,33 @@ class Drafter(ABC):
     """Proposes continuations from the tokens seen so far.
 
     The loop calls `start` once a prompt, then `observe` with every token as it is emitted (the first one comes from
-    prefill), and `propose` before each step. A drafter that reads tokens only can be replayed exactly; one that reads
-    more is given the target by `bind` and finds in `target.last` what the last forward said.
+    prefill), and `propose` before each step in which a draft has room. A drafter that reads only tokens can be replayed
+    exactly. One that reads more takes the target in `bind` and finds in `target.last` the last forward.
+
+    Attributes:
+        root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
+        state: what survives from one prompt to the next: nothing, earlier outputs, or a store that was built before.
+        context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
+        own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
+            comes with a model that was trained for it, and is compared with that model's own vanilla.
     """
 
-    #: What survives from one prompt to the next: nothing, earlier outputs, or a store that was built beforehand.
-    state: ClassVar[State] = "cold"
+    root: int
+    state: State = "cold"
+    context: str = "prompt"
+    own_model: str | None = None
+    own_revision: str | None = None
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens only.
     reads: ClassVar[str] = "tokens"
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
-    #: The part of the prompt that drafts are made from, a name of `Prompt.part`.
-    context: str = "prompt"
-    #: Folder or hub id of a target of its own that takes the place of the run's: the method comes with a model that was
-    #: trained for it, and is compared with that model's own vanilla.
-    own_model: str | None = None
-    own_revision: str | None = None
+    #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
+    #: default on the class.
+    not_sent: ClassVar[Sequence[str]] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
 
     def parts(self) -> Mapping[Path, str]:
         """What it needs beside the target (weights, a datastore, a table): each folder, or the file that completes it,
@@ -68,24 +102,27 @@ class Drafter(ABC):
         return ""
 
     def bind(self, target: Any) -> None:
-        """Take the target; called before the first prompt, and again with one whose cache had to grow.
+        """Take the target; called before the first prompt, and again with one whose cache had to grow. `target.model`
+        is None where answers are replayed.
 
         Raises:
             ValueError: a part does not fit this target.
         """
         return
 
-    @abstractmethod
     def start(self, prompt: Prompt) -> None:
         """Forget the previous prompt and read this one."""
+        if len(prompt.ids):  # of a recorded answer it may be empty
+            self.root = int(prompt.ids[-1])
 
-    @abstractmethod
     def observe(self, new_ids: Sequence[int]) -> None:
         """Take note of the tokens that were just emitted, in order."""
+        if len(new_ids):
+            self.root = int(new_ids[-1])
 
     @abstractmethod
     def propose(self, budget: int) -> DraftTree:
-        """Draft at most `budget` nodes that continue the text; the root is the last observed token."""
+        """Draft at most `budget`, at least 1, nodes that continue the text behind `root`."""
 
     def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
         """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
@@ -96,39 +133,26 @@ class Drafter(ABC):
             self.observe(output_ids)
 
 
-class TokenHistory:
-    """The tokens seen so far in one growing array: prompt first, then output."""
+class HistoryDrafter(Drafter):
+    """A drafter that reads the whole text so far, prompt and output."""
 
-    def __init__(self, prompt_ids: IntArray) -> None:
-        self._size = len(prompt_ids)
+    def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
+        self._size = len(prompt.ids)
         self._buffer = np.empty(2 * self._size + 256, np.int64)
-        self._buffer[: self._size] = prompt_ids
+        self._buffer[: self._size] = prompt.ids
 
-    def append(self, new_ids: Sequence[int]) -> None:
+    def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
         end = self._size + len(new_ids)
         if end > len(self._buffer):
             grown = np.empty(2 * end, np.int64)
-            grown[: self._size] = self.ids
+            grown[: self._size] = self.text
             self._buffer = grown
         self._buffer[self._size : end] = new_ids
         self._size = end
 
-    def __len__(self) -> int:
-        return self._size
-
     @property
-    def ids(self) -> IntArray:
+    def text(self) -> IntArray:
         """(k,) a view of all tokens, prompt and output."""
         return self._buffer[: self._size]
-
-
-class HistoryDrafter(Drafter):
-    """A drafter that reads the text so far, prompt and output, in `_history`."""
-
-    _history: TokenHistory
-
-    def start(self, prompt: Prompt) -> None:
-        self._history = TokenHistory(prompt.ids)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._history.append(new_ids)

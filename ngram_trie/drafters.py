@@ -1,4 +1,4 @@
-"""The drafters of the paper, and the one that never drafts: what every other method is measured against."""
+"""The paper's drafters, and `vanilla`, which never drafts and which every other method is compared with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, HistoryDrafter, check_context, check_int
+from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
@@ -17,15 +17,8 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
-    def start(self, prompt: Prompt) -> None:
-        self._last = int(prompt.ids[-1])
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        if len(new_ids):
-            self._last = int(new_ids[-1])
-
     def propose(self, budget: int) -> DraftTree:
-        return DraftTree.root_only(self._last)
+        return DraftTree.root_only(self.root)
 
 
 class _TrieDrafter(HistoryDrafter):
@@ -38,8 +31,7 @@ class _TrieDrafter(HistoryDrafter):
         check_int("prefix_len", prefix_len, 1, n - 1)
         check_int("num_draft", num_draft, 1)
         check_context(context)
-        if not isinstance(update_with_output, bool):
-            raise ValueError(f"update_with_output={update_with_output!r}: must be true or false")
+        check_bool("update_with_output", update_with_output)
         self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft
         self.context, self.update_with_output = context, update_with_output
 
@@ -47,13 +39,10 @@ class _TrieDrafter(HistoryDrafter):
     def _index(self, text: IntArray) -> NgramTrie | ReleasedTrie:
         """The trie of `text`."""
 
-    @abstractmethod
-    def _draft(self, text: IntArray, num_draft: int) -> DraftTree: ...
-
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         self._trie = self._index(np.concatenate([prompt.part(self.context), prompt.noise]))
-        if len(prompt.noise) or (self.context != "prompt" and prompt.spans[self.context][1] != len(prompt.ids)):
+        if len(prompt.noise) or not prompt.ends_with(self.context):
             # The output does not follow this part of the prompt, so no window may run from one into the other.
             self._trie.begin_text()
 
@@ -61,9 +50,6 @@ class _TrieDrafter(HistoryDrafter):
         super().observe(new_ids)
         if self.update_with_output:
             self._trie.extend(new_ids)
-
-    def propose(self, budget: int) -> DraftTree:
-        return self._draft(self._history.ids, min(self.num_draft, budget))
 
 
 class NgramTrieDrafter(_TrieDrafter):
@@ -94,15 +80,14 @@ class NgramTrieDrafter(_TrieDrafter):
         ties: Ties = "shallow",
     ) -> None:
         super().__init__(n, prefix_len, num_draft, context, update_with_output)
-        if ties not in get_args(Ties):
-            raise ValueError(f"ties={ties!r}: must be one of {', '.join(get_args(Ties))}")
+        check_choice("ties", ties, get_args(Ties))
         self.ties: Ties = ties
 
     def _index(self, text: IntArray) -> NgramTrie:
         return NgramTrie(text, n=self.n, prefix_len=self.prefix_len)
 
-    def _draft(self, text: IntArray, num_draft: int) -> DraftTree:
-        return self._trie.draft(text, num_draft, self.ties)
+    def propose(self, budget: int) -> DraftTree:
+        return self._trie.draft(self.text, min(self.num_draft, budget), self.ties)
 
 
 class ReleasedNgramTrieDrafter(_TrieDrafter):
@@ -140,9 +125,8 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
         self._padding = 2 if eos_id is None else eos_id
 
     def bind(self, target: Any) -> None:
-        model = getattr(target, "model", None)
-        if self.eos_id is None and model is not None:
-            ids = model.generation_config.eos_token_id
+        if self.eos_id is None and target.model is not None:
+            ids = target.model.generation_config.eos_token_id
             if ids is not None:
                 self._padding = int(ids if isinstance(ids, int) else ids[0])
 
@@ -151,5 +135,5 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
             text, n=self.n, prefix_len=self.prefix_len, eos_id=self._padding, no_match_id=self.no_match_id
         )
 
-    def _draft(self, text: IntArray, num_draft: int) -> DraftTree:
-        return self._trie.draft(text, num_draft)
+    def propose(self, budget: int) -> DraftTree:
+        return self._trie.draft(self.text, min(self.num_draft, budget))

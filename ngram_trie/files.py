@@ -1,4 +1,4 @@
-"""Where the project's files lie, what identifies their content, and how they are written."""
+"""Paths of the project, hashes of files, and how files are written."""
 
 from __future__ import annotations
 

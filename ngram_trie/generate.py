@@ -1,13 +1,14 @@
-"""Speculative generation for a person's own model: `speculative_generate`, and transformers' `generate` by way of it.
+"""The library: `speculative_generate` for a transformers model, and `custom_generate` for transformers' `generate`.
 
-Both go through `model.generate`, which settles the options (its defaults, the model's own generation config, logits
-processors, stopping criteria), and through the project's one loop, which does the rest.
+Both go through `model.generate`, which resolves the options (defaults, the model's generation config, logits
+processors, stopping criteria), and through the project's decoding loop.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -78,6 +79,36 @@ class CriteriaStop(Stop):
     prompt_ids: tuple[int, ...] = ()
     criteria: tuple[StoppingCriteria, ...] = ()
     device: torch.device | str = "cpu"
+
+    @classmethod
+    def settled(
+        cls,
+        prompt: Prompt,
+        criteria: StoppingCriteriaList,
+        config: GenerationConfig,
+        stop_strings: str | Sequence[str] | None,
+        tokenizer: PreTrainedTokenizerBase | None,
+        device: torch.device,
+    ) -> CriteriaStop:
+        """What `generate` settled on for `prompt`. Limits and EOS tokens stand among its criteria, and a limit of the
+        caller's own takes the place of generate's.
+
+        Raises:
+            ValueError: stop strings without a tokenizer to find them.
+        """
+        if stop_strings and tokenizer is None:
+            raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
+        lengths = [kind.max_length for kind in criteria if isinstance(kind, MaxLengthCriteria)]
+        eos = [kind.eos_token_id.tolist() for kind in criteria if isinstance(kind, EosTokenCriteria)]
+        return cls(
+            max_new_tokens=min(lengths, default=config.max_length) - len(prompt.ids),
+            eos_ids=frozenset(itertools.chain.from_iterable(eos)),
+            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings or ()),
+            decode=tokenizer.decode if tokenizer else None,
+            prompt_ids=tuple(prompt.ids.tolist()),
+            criteria=tuple(kind for kind in criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)),
+            device=device,
+        )
 
     def reason(self, output_ids: Sequence[int]) -> str | None:
         found = super().reason(output_ids)
@@ -158,8 +189,6 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         prompt = self.read(inputs)
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
-        if streamer is not None:
-            streamer.put(ids.cpu())
         strings, options = self._own_stop_strings(stop_strings, options)
         decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=strings, seed=seed)
         answer: Answer = self.model.generate(
@@ -171,33 +200,21 @@ class Speculator:
         self,
         model: PreTrainedModel,
         input_ids: torch.Tensor,
-        logits_processor: LogitsProcessorList,
-        stopping_criteria: StoppingCriteriaList,
-        generation_config: GenerationConfig,
+        *,
         stream_to: BaseStreamer | None = None,
         stop_strings: str | Sequence[str] | None = None,
         seed: int | None = None,
-        **model_kwargs: Any,
+        **settled: Any,
     ) -> torch.Tensor | SpeculativeOutput:
-        """For `model.generate(..., custom_generate=speculator.custom_generate)`; see `ngram_trie.custom_generate`."""
+        """For `model.generate(..., custom_generate=speculator.custom_generate)`; see `ngram_trie.custom_generate`.
+        `settled` is what `generate` gives any method.
+        """
         if model is not self.model:
             raise ValueError("custom_generate: this Speculator was made for another model")
-        if stream_to is not None:
-            stream_to.put(input_ids.cpu())
-        answer = self._decode(
-            model,
-            input_ids,
-            logits_processor,
-            stopping_criteria,
-            generation_config,
-            streamer=stream_to,
-            ends=stop_strings,
-            seed=seed,
-            **model_kwargs,
-        )
+        answer = self._decode(model, input_ids, streamer=stream_to, ends=stop_strings, seed=seed, **settled)
         output = torch.tensor([answer.output_ids], device=input_ids.device)
         sequences = torch.cat([input_ids, output], dim=1)
-        if generation_config.return_dict_in_generate:
+        if settled["generation_config"].return_dict_in_generate:
             return SpeculativeOutput(sequences=sequences, result=answer)
         return sequences
 
@@ -274,35 +291,18 @@ class Speculator:
         """
         check_supported(generation_config, model_kwargs)
         prompt = prompt or Prompt(_one_text(input_ids))
-        if ends and self.tokenizer is None:
-            raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
-        criteria = [kind for kind in stopping_criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)]
-        # one of the caller's own stands in place of generate's
-        lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]
-        max_length = min(lengths, default=generation_config.max_length)
-        stop = CriteriaStop(
-            max_new_tokens=max_length - len(prompt.ids),
-            eos_ids=frozenset(
-                int(token)
-                for kind in stopping_criteria
-                if isinstance(kind, EosTokenCriteria)
-                for token in kind.eos_token_id
-            ),
-            stop_strings=(ends,) if isinstance(ends, str) else tuple(ends or ()),
-            decode=self.tokenizer.decode if self.tokenizer else None,
-            prompt_ids=tuple(prompt.ids.tolist()),
-            criteria=tuple(criteria),
-            device=model.device,
-        )
+        stop = CriteriaStop.settled(prompt, stopping_criteria, generation_config, ends, self.tokenizer, model.device)
         sampler = None
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
             sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
-        decoder = self._reserve(len(prompt.ids), max_length)
+        decoder = self._reserve(len(prompt.ids), len(prompt.ids) + stop.max_new_tokens)
         model.eval()
-        emit = None if streamer is None else functools.partial(_put, streamer)
-        result = decoder.generate(prompt, stop, sampler, emit)
-        if streamer is not None:
+        if streamer is None:
+            result = decoder.generate(prompt, stop, sampler)
+        else:
+            streamer.put(input_ids.cpu())
+            result = decoder.generate(prompt, stop, sampler, functools.partial(_put, streamer))
             streamer.end()
         text = self.tokenizer.decode(result.output_ids, skip_special_tokens=True) if self.tokenizer else ""
         return Answer(**vars(result), text=text)
@@ -376,14 +376,12 @@ def speculative_generate(
 def custom_generate(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
-    logits_processor: LogitsProcessorList,
-    stopping_criteria: StoppingCriteriaList,
-    generation_config: GenerationConfig,
+    *,
     drafter: DrafterLike = "blend",
     num_draft: int | None = None,
     stream_to: BaseStreamer | None = None,
     seed: int | None = None,
-    **model_kwargs: Any,
+    **settled: Any,
 ) -> torch.Tensor | SpeculativeOutput:
     """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
 
@@ -395,16 +393,8 @@ def custom_generate(
     Returns:
         What `generate` returns: prompt and answer (1, l), or with `return_dict_in_generate` a `SpeculativeOutput`.
     """
-    return Speculator(model, drafter, num_draft=num_draft).custom_generate(
-        model,
-        input_ids,
-        logits_processor,
-        stopping_criteria,
-        generation_config,
-        stream_to=stream_to,
-        seed=seed,
-        **model_kwargs,
-    )
+    speculator = Speculator(model, drafter, num_draft=num_draft)
+    return speculator.custom_generate(model, input_ids, stream_to=stream_to, seed=seed, **settled)
 
 
 def _one_text(ids: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Every number that is shown, as a pure function over records.
+"""Every reported number, as a pure function over records.
 
-`to_frame` lays the records out, one row an answer; `under_protocol` reads them the way a protocol does; the rest takes
-such a frame. Failed answers are rows too: they are counted, and left out of every average.
+`to_frame` makes one row per answer; `under_protocol` counts as a protocol does; the other functions take such a frame.
+Failed answers are rows too: they are counted, but are in no average.
 
 A *prompt* is one turn of one question. Its repeats are averaged (or summed) before prompts are compared, so running
 one of them more often moves no average and narrows no interval.
@@ -338,8 +338,11 @@ def lossless(frame: pd.DataFrame) -> Agreement:
     compared = answered(frame).dropna(subset="verdict")
     severity = compared.verdict.map({"identical": 0, "tie": 1, "different": 2})
     worst = severity.groupby([compared[column] for column in PROMPT]).max()
+    identical, ties, different = (int((worst == level).sum()) for level in range(3))
     return Agreement(
-        *(int((worst == level).sum()) for level in range(3)),
+        identical,
+        ties,
+        different,
         not_compared=num_prompts(frame) - len(worst),
         failed=num_failures(frame),
         is_baseline=bool(len(frame) and (frame.method == frame.baseline).all()),

@@ -35,7 +35,7 @@ class NgramTables:
 
     Attributes:
         model: `ngram_trie.files.fingerprint` of the model they were made with; empty if it has no files.
-        bos: whether the model read its BOS before each token (see `scripts.build_ngram_tables`).
+        bos: whether the model read its BOS before each token (see `ngram_trie.targets.model_ngrams`).
         unigram: (2, V) all tokens, the likeliest first, by each of `RANKINGS`.
         bigram: (V, k) successors of each token, best first.
         extended: (V, k, w - 1) the greedy continuation of each of them.

@@ -1,4 +1,4 @@
-"""What a method is asked: a tokenised prompt, or a turn whose prompt is known once earlier turns are answered."""
+"""A tokenised prompt with its parts, or a later turn, whose prompt follows the answers to the earlier turns."""
 
 from __future__ import annotations
 
@@ -45,6 +45,10 @@ class Prompt:
             raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
         start, end = self.spans[name]
         return self.ids[start:end]
+
+    def ends_with(self, name: str) -> bool:
+        """Whether the output follows the part `name` without a gap."""
+        return name == "prompt" or self.spans[name][1] == len(self.ids)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
-"""How good answers are: exact match and F1 of short answers, key facts, ROUGE-L of whole ones, through torchmetrics.
+"""Quality of answers by torchmetrics: exact match and F1 of short answers, key facts, ROUGE-L of whole answers.
 
-Lossless decoding keeps vanilla's answers and with them their quality. That is so by construction; here it is measured,
-in numbers that other work on the same tasks reports. Scores are shares, from 0 to 1.
+Lossless decoding keeps vanilla's answers, so it keeps their quality. This measures it. Scores are shares, from 0 to 1.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a run leaves behind: one JSON line per answer and a manifest that says what was run on what.
+"""The files of a run: one JSON line per answer, and a manifest of what was run on which machine.
 
-`records.jsonl` is append-only; every line is written and flushed as its answer completes, so an interrupt or a kill
-costs at most the line being written, and the next run goes on from there. Everything that is shown is derived from it.
+`records.jsonl` is append-only. Each line is flushed when its answer is complete, so an interrupt loses at most one
+line, and the next run resumes there. Every reported number is derived from this file.
 The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
 """
 

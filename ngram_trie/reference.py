@@ -1,4 +1,4 @@
-"""Algorithm 1 and section 3.2, literally, in plain Python: what the tests and the benchmark hold `trie.py` against."""
+"""Algorithm 1 and section 3.2 in plain Python, for tests and benchmarks of `trie.py`."""
 
 from __future__ import annotations
 

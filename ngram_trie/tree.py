@@ -1,4 +1,4 @@
-"""The draft tree: what every drafter proposes and every step of decoding verifies.
+"""The draft tree, which a drafter proposes and a decoding step verifies.
 
 Shapes: m = number of nodes (the root and the drafted tokens).
 """

@@ -1,6 +1,6 @@
-"""The n-gram trie of the paper (sections 3.1 and 3.2), and the one that the authors released.
+"""The n-gram trie of the paper (Algorithm 1, sections 3.1 and 3.2), and the trie of its released code.
 
-Both are flat arrays under numba. `nodes` (capacity, 6) holds one node a row, the root in row 0; `table` is an
+Both are flat numba arrays. `nodes` (capacity, 6) holds one node a row, the root in row 0; `table` is an
 open-addressing hash from (parent, token) to the child's row, where 0 means empty, since the root is nobody's child.
 Rows are handed out in order of creation and siblings are chained in that order, so "first inserted" is the chain's
 order. A child's count never exceeds its parent's: whatever counts a path also counts its prefixes.

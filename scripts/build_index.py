@@ -1,9 +1,9 @@
-"""Encode a corpus and build its IVF-PQ index on disk; a build that was cut short goes on when given again.
+"""Encode a corpus and build its IVF-PQ index on disk; the same command resumes an interrupted build.
 
   python -m scripts.build_index                                                     Wikipedia with BGE-M3
   python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm index.nlist=256
 
-Says first what it will take. The folder then holds vectors/ (float16 shards) and ivfpq/ (the index and its lists).
+Prints first what it will take. The folder then holds vectors/ (float16 shards) and ivfpq/ (the index and its lists).
 """
 
 from __future__ import annotations
@@ -14,32 +14,10 @@ from typing import Any
 from omegaconf import DictConfig
 from tqdm import tqdm
 
-from ngram_trie import config as configuration
-from ngram_trie.cli import shell
+from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.retrieval import index, vectors
-from ngram_trie.data.retrieval.corpus import Corpus
-from ngram_trie.data.retrieval.encoders import Encoder
 from ngram_trie.data.retrieval.estimate import Estimate, check_disk, duration, probe, size
-
-
-def folder_of(config: DictConfig) -> Path:
-    """Where vectors and index of a configuration lie."""
-    corpus = Path(config.corpus.path).name.partition(".")[0] if config.corpus.path else config.corpus.name
-    default = configuration.PROJECT / "results" / "local" / "retrieval" / f"{corpus}-{config.encoder.name}"
-    return Path(config.folder or default)
-
-
-def parts_of(config: DictConfig) -> tuple[index.IndexSettings, Corpus, Encoder]:
-    """Index settings, corpus and encoder, the quickest to fail first.
-
-    Raises:
-        ConfigError: what is wrong, in one line.
-    """
-    for field in ("shard_size", "chunk", "nprobe", "top", "keep"):
-        if not isinstance(value := config[field], int) or value < 1:
-            raise configuration.ConfigError(f"{field}={value}: must be an integer of at least 1")
-    settings = configuration.build(config.index, "index")
-    return settings, configuration.build(config.corpus, "corpus"), configuration.build(config.encoder, "encoder")
+from ngram_trie.data.retrieval.settings import folder_of, parts_of
 
 
 def build(config: DictConfig) -> Path:
@@ -83,10 +61,5 @@ def build(config: DictConfig) -> Path:
     return folder
 
 
-def cli() -> None:
-    """What the shell calls."""
-    shell.hydra_app(build, __doc__, "retrieval")
-
-
 if __name__ == "__main__":
-    cli()
+    hydra_app(build, __doc__, "retrieval")

@@ -1,151 +1,52 @@
-"""Make the tables of a model's own N-grams for N-Grammys (make build-ngram-tables).
-
-  python -m scripts.build_ngram_tables embedded
-  python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
-
-MODEL is a name of configs/model. One pass over its vocabulary (section 4.1, appendix B.1): the unigram's ranking from
-the two embeddings, the k likeliest successors of every token, and the model's greedy continuation of each.
-
-Unigram. The text ranks by the distance ||u_x - mean|| in the metric of the input embeddings, the pseudo code of
-appendix B.1 by the inner product of the mean with u_x, which is another ranking. Both are stored.
-
-BOS. The pseudo code asks the model for p(. | x) with x alone. Models whose every text began with a BOS have never seen
-another token at the first place, and attend to it as to nothing else; so the BOS, where the tokenizer has one and its
-chat template writes it, stands before x unless --no-bos says otherwise. On the general model's answers to the odd chat
-questions the bigram's 10 best give 1.73 tokens a call with it and 1.09 without.
-"""
+"""The command line that builds a model's n-gram tables."""
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import numpy as np
-import torch
 from omegaconf import OmegaConf
-from tqdm import tqdm
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from typer import Argument, Option
 
-from ngram_trie.cli.shell import Parser, name_of, one_line_errors, positive
+from ngram_trie.cli.app import name_in, run
 from ngram_trie.data.prompts import model_tokenizer
 from ngram_trie.files import CONFIGS, PROJECT, fingerprint
-from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.targets.load import choose_device, load_model
+from ngram_trie.targets.model_ngrams import build_tables, leading_bos
 
 FOLDER = PROJECT / "results" / "local" / "ngram_tables"
-K, W, ROWS = 25, 15, 1024
 
 
-@torch.inference_mode()
-def unigram_rankings(model: PreTrainedModel) -> torch.Tensor:
-    """(2, V) all tokens by p(x) ~ exp(-d(x)), the likeliest first; d(x) is ||u_x - m||_V as the text of section 4.1 has
-    it, <m, u_x>_V as the pseudo code of appendix B.1 has it, with m the mean of the output embeddings u (`RANKINGS`).
+def main(
+    model: Annotated[str, Argument(callback=name_in("model"), metavar="MODEL")],
+    output: Annotated[Path | None, Option(help="Default: results/local/ngram_tables/NAME.")] = None,
+    k: Annotated[int, Option(min=1, help="Successors of each token.")] = 25,
+    w: Annotated[int, Option(min=1, help="Tokens of each row.")] = 15,
+    rows: Annotated[int, Option(min=1, help="Rows of a batch.")] = 1024,
+    bos: Annotated[bool, Option(help="Put the BOS before each token, where the chat template writes one.")] = True,
+    device: Annotated[str | None, Option(help="cpu or cuda; default: the model's own setting.")] = None,
+) -> None:
+    """Build the tables of a model's own N-grams that N-Grammys drafts from (a minute or two).
 
-    <u, u'>_V = u' V'V u over the input embeddings V (V, H), so tokens lie close where they lead to similar next tokens.
+    MODEL is a name in configs/model.
+
+      python -m scripts.build_ngram_tables embedded
+      python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
     """
-    inputs = model.get_input_embeddings().weight.float()
-    outputs = model.get_output_embeddings().weight.float()
-    metric = inputs.T @ inputs / len(inputs)
-    centred = outputs - outputs.mean(0)
-    squared = ((centred @ metric) * centred).sum(1)
-    products = outputs @ metric @ outputs.mean(0)
-    return torch.stack([squared.argsort(stable=True), products.argsort(stable=True)])
-
-
-@torch.inference_mode()
-def successors(
-    model: PreTrainedModel, tokens: torch.Tensor, k: int, w: int, bos: int | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """(t, k, w) after each of `tokens` (t,): its k likeliest successors, best first, and what the model continues with;
-    (t, k) how likely the successors are.
-
-    Args:
-        bos: token that stands before each, or None.
-    """
-    start = tokens[:, None]
-    if bos is not None:
-        start = torch.cat([torch.full_like(start, bos), start], dim=1)
-    cache = DynamicCache(config=model.config)
-    logits = model(input_ids=start, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
-    likeliest = logits.float().softmax(-1).topk(k)
-    column = likeliest.indices.flatten()
-    columns = [column]
-    if w > 1:
-        cache.batch_repeat_interleave(k)
-    for _ in range(w - 1):
-        logits = model(input_ids=column[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
-        column = logits[:, -1].argmax(-1)
-        columns.append(column)
-    return torch.stack(columns, 1).view(len(tokens), k, w), likeliest.values
-
-
-def build_tables(
-    model: PreTrainedModel, identity: str, k: int = K, w: int = W, bos: int | None = None, rows: int = ROWS
-) -> NgramTables:
-    """The tables of `model`; `identity` is its fingerprint, `rows` the size of a batch.
-
-    Raises:
-        ValueError: more successors than there are tokens.
-    """
-    size = model.config.vocab_size
-    if k > size:
-        raise ValueError(f"k={k}: the vocabulary has {size} tokens")
-    parts, shares = [], []
-    step = max(1, rows // k)
-    for start in tqdm(range(0, size, step), unit="batch", desc="bigram", disable=None):
-        tokens = torch.arange(start, min(start + step, size), device=model.device)
-        continued, likely = successors(model, tokens, k, w, bos)
-        parts.append(continued.cpu().numpy().astype(np.int32))
-        shares.append(likely.cpu().numpy())
-    table = np.concatenate(parts)
-    rankings = unigram_rankings(model).cpu().numpy().astype(np.int32)
-    return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:], np.concatenate(shares))
-
-
-def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """The token that every prompt of the chat template begins with, if that is the BOS."""
-    if not tokenizer.chat_template or tokenizer.bos_token_id is None:
-        return None
-    text = tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
-    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
-    bos: int = tokenizer.bos_token_id
-    return bos if ids[:1] == [bos] else None
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    parser.add_argument("model", type=name_of("model"), metavar="MODEL", help="of configs/model")
-    parser.add_argument("--output", type=Path, metavar="FOLDER", help=f"default: {FOLDER}/NAME")
-    parser.add_argument("--k", type=positive, default=K, metavar="N", help="successors of each token")
-    parser.add_argument("--w", type=positive, default=W, metavar="N", help="tokens of each row")
-    parser.add_argument("--rows", type=positive, default=ROWS, metavar="N", help="rows of a batch")
-    parser.add_argument("--no-bos", action="store_true", help="ask the model for what follows each token alone")
-    parser.add_argument("--device", metavar="NAME", help="cpu, cuda; default: the model's own setting")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Load, build, write."""
-    options = parse(arguments)
-    with one_line_errors("nothing was written"):
-        about: Any = OmegaConf.load(CONFIGS / "model" / f"{options.model}.yaml")
-        folder = options.output or FOLDER / about.name
-        settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
-        settings["device"] = str(choose_device(options.device or about.device))
-        bos = None if options.no_bos else leading_bos(model_tokenizer(about))
-        model = load_model(**settings)
-        started = time.perf_counter()
-        identity = fingerprint(about.path, about.revision)
-        tables = build_tables(model, identity, options.k, options.w, bos, options.rows)
-        tables.write(folder)
+    about: Any = OmegaConf.load(CONFIGS / "model" / f"{model}.yaml")
+    folder = output or FOLDER / about.name
+    settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
+    settings["device"] = str(choose_device(device or about.device))
+    first = leading_bos(model_tokenizer(about)) if bos else None
+    loaded = load_model(**settings)
+    started = time.perf_counter()
+    tables = build_tables(loaded, fingerprint(about.path, about.revision), k, w, first, rows)
+    tables.write(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f"{len(tables.bigram)} tokens, {tables.k} rows of {tables.w}, {'with' if tables.bos else 'without'} BOS")
-    print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {model.device}")
+    print(f"{len(tables.bigram)} tokens, {k} rows of {w}, {'with' if tables.bos else 'without'} BOS")
+    print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {loaded.device}")
 
 
 if __name__ == "__main__":
-    main()
+    run(main, "nothing was written")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, plain_greedy, tiny_target
 
 from ngram_trie.baselines.prompt_lookup import PromptLookup
-from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
+from ngram_trie.decoding import DrafterError, PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
@@ -179,3 +179,23 @@ def test_probes_are_never_accepted() -> None:
     tree = DraftTree(np.array([1, 5, 6]), np.array([-1, 0, 1]))
     assert verify_greedy(tree, chosen) == [0, 1, 2]
     assert verify_greedy(DraftTree(tree.tokens, tree.parents, probes=1), chosen) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("root", "drafted", "message"),
+    [
+        (1, [], r"^Scripted, step behind 3 cached tokens: the draft's root is \d+, the last token \d+$"),
+        (0, [VOCABULARY], r": drafted token 61; tokens are from 0 to 60$"),
+        (0, [-1], r": drafted token -1; tokens are from 0 to 60$"),
+    ],
+)
+def test_a_draft_that_would_change_the_answer_is_an_error(root: int, drafted: list[int], message: str) -> None:
+    drafter = Scripted([lambda text: DraftTree.chain((text[-1] + root) % VOCABULARY, drafted)])
+    with pytest.raises(DrafterError, match=message):
+        SpeculativeDecoder(tiny_target("llama"), drafter).generate(Prompt(np.array(PROMPT)), Stop(9))
+
+
+def test_without_room_the_drafter_is_not_asked() -> None:
+    drafter = Scripted([lambda text: DraftTree.root_only(text[-1])] * 9)
+    SpeculativeDecoder(tiny_target("llama"), drafter).generate(Prompt(np.array(PROMPT)), Stop(4))
+    assert drafter.step == 2  # the first token is from prefill, the last step emits one

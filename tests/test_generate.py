@@ -227,7 +227,7 @@ def test_tokens_are_streamed_as_they_are_emitted() -> None:
 
     class Watching(NgramTrieDrafter):
         def propose(self, budget: int) -> Any:
-            assert sum(map(len, streamer.puts)) == len(self._history.ids)  # all that is known is out
+            assert sum(map(len, streamer.puts)) == len(self.text)  # all that is known is out
             return super().propose(budget)
 
     drafter = Watching(update_with_output=True)
@@ -443,3 +443,16 @@ def test_an_answer_of_one_token_has_no_accept_length() -> None:
     _, result = speculative_generate(tiny_model("llama"), PROMPT, max_new_tokens=1)
     assert len(result.output_ids) == 1
     assert np.isnan(result.accept_length)
+
+
+def test_the_library_loads_neither_pandas_nor_scipy_nor_hydra() -> None:
+    """Beyond what transformers itself loads where they are installed."""
+    script = (
+        "import sys, torch, transformers, transformers.generation.candidate_generator, transformers.modeling_utils\n"
+        "before = set(sys.modules)\n"
+        "import ngram_trie.generate\n"
+        "new = {name.partition('.')[0] for name in set(sys.modules) - before}\n"
+        "print(sorted(new & {'pandas', 'scipy', 'hydra', 'matplotlib', 'joblib', 'sklearn'}))"
+    )
+    told = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ngram_trie import config as configuration
 from ngram_trie import metrics
+from ngram_trie.cli.app import invoke
 from ngram_trie.files import CONFIGS
 from ngram_trie.records import PromptRecord, read_records
 from scripts import build_datastore, build_ngram_tables
@@ -25,8 +26,8 @@ SMALL = ["experiment=table1", "model.device=cpu", *(f"datasets.{task}.limit=1" f
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small datastore and small tables, and the overrides that say where they are."""
     folder = tmp_path_factory.mktemp("parts")
-    assert build_datastore.main(["--tokens", "20000", "--output", str(folder / "datastore")]) == 0
-    build_ngram_tables.main(["embedded", "--k", "8", "--w", "2", "--output", str(folder / "tables")])
+    invoke(build_datastore.main, ["--tokens", "20000", "--output", str(folder / "datastore")])
+    invoke(build_ngram_tables.main, ["embedded", "--k", "8", "--w", "2", "--output", str(folder / "tables")])
     return [
         *(f"methods.{name}.datastore={folder / 'datastore'}" for name in ("rest", "sam_static")),
         *(f"methods.ngrammys_{name}.tables={folder / 'tables'}" for name in TABLES),

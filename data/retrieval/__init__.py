@@ -1,4 +1,4 @@
-"""From a question to the passages it is answered from: encode a corpus, index it, search, rerank (docs/retrieval.md).
+"""From a question to the passages it is answered from: encode a corpus, index it, search, rerank (docs/data.md).
 
 corpus.py reads passages, encoders.py and rerankers.py hold the models, vectors.py the shards on disk, index.py FAISS,
 estimate.py what it will cost, questions.py and recall.py what is asked and whether the answer was found.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngram_trie.data.sources import PAGES, Row, read_hub_folder, read_local
+from ngram_trie.data.sources import PAGES, Row, read_hub_files, read_local
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ def read_questions(
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ValueError(f"questions.limit={limit}: at least 1, or null for all")
     copy = f"or give a copy from {PAGES['dataset']}/{hub}: questions.path=FILE"
-    rows = read_local(Path(path), split) if path else read_hub_folder(hub, subset or "data", split, revision, copy)
+    rows = (
+        read_local(Path(path), split) if path else read_hub_files(hub, f"{subset or 'data'}/{split}-*", revision, copy)
+    )
     asked: dict[str, Asked] = {}
     for number, row in enumerate(rows, 1):
         if limit and len(asked) == limit:

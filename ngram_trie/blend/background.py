@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numba import njit
 
-from ngram_trie.blend.ppm import FloatArray, Numbers, blend_orders
+from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, kernel
 from ngram_trie.files import replacing
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.tree import IntArray
@@ -65,7 +65,8 @@ class Background(NamedTuple):
 
 
 _EMPTY = np.empty(0, np.int32)
-_NOTHING = Background(
+#: No background.
+NOTHING = Background(
     text=_EMPTY,
     before=_EMPTY,
     before_pair=_EMPTY,
@@ -81,7 +82,7 @@ _NOTHING = Background(
 )
 
 
-@njit(cache=True)
+@kernel
 def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
     """The slot of `heads` that holds the latest place of `last`, behind `other` unless that is `BOUNDARY`, or would."""
     mask = len(heads) - 1
@@ -96,16 +97,10 @@ def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
 
 
 @njit(cache=True)
-def _index(
-    start: int,
-    end: int,
-    text: Numbers,
-    before: Numbers,
-    before_pair: Numbers,
-    heads: Numbers,
-    pair_heads: Numbers,
-) -> None:
+def _index(store: Background, start: int, end: int) -> None:
     """Chain the places text[start:end]; a boundary stands before the first of all."""
+    text, before, before_pair = store.text, store.before, store.before_pair
+    heads, pair_heads = store.heads, store.pair_heads
     for place in range(start, end):
         before[place] = before_pair[place] = -1
         if text[place] == BOUNDARY:
@@ -119,106 +114,90 @@ def _index(
             pair_heads[slot] = place + 1
 
 
-@njit(cache=True)
-def _row_of(token: int, found: int, ids: Numbers, rows: Numbers) -> int:
-    """The row of `token` in `ids`, by the hash table `rows` of row + 1; `found`, entered there, if it is new."""
-    mask = len(rows) - 1
+@kernel
+def _row_of(token: int, found: int, successors: Successors) -> int:
+    """The row of `token` among the `found` successors; `found`, where it is entered, if it is new."""
+    mask = len(successors.slots) - 1
     slot = (token ^ (token >> 9)) & mask
-    while rows[slot] != 0:
-        if ids[rows[slot] - 1] == token:
-            return rows[slot] - 1
+    while successors.slots[slot] != 0:
+        row = successors.slots[slot] - 1
+        if successors.tokens[row] == token:
+            return row
         slot = (slot + 1) & mask
-    rows[slot] = found + 1
-    ids[found] = token
+    successors.slots[slot] = found + 1
+    successors.tokens[found] = token
     return found
 
 
-@njit(cache=True)
-def _tally(
-    background: Background,
-    place: int,
-    links: Numbers,
-    shortest: int,
-    longest: int,
-    context: IntArray,
-    length: int,
-    found: int,
-    ids: Numbers,
-    counts: Numbers,
-    rows: Numbers,
-) -> int:
-    """Count the successors of the occurrences along `links` from `place` on that are `shortest` to `longest` tokens
-    long; as `ngram_trie.blend.ppm` wants them. Returns how many successors there are now.
+@kernel
+def _tally(store: Background, context: IntArray, pairs: bool, found: int, successors: Successors) -> int:
+    """Count what follows the context in the answers: with `pairs` the occurrences of two tokens and more, else those of
+    its last token alone. Returns how many successors there are now.
     """
-    text, hidden = background.text, background.hidden
+    text, hidden = store.text, store.hidden
+    if pairs:
+        place, links = store.pair_heads[_slot(context[0], context[1], text, store.pair_heads)] - 1, store.before_pair
+    else:
+        place, links = store.heads[_slot(context[0], BOUNDARY, text, store.heads)] - 1, store.before
     looked = 0
-    while place >= 0 and looked < background.max_occurrences:
+    while place >= 0 and looked < store.max_occurrences:
         looked += 1
-        agreed = shortest
-        while agreed < length and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
+        agreed = 2 if pairs else 1
+        while agreed < len(context) and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
             agreed += 1
         is_hidden = hidden[0] <= place < hidden[1]
-        if agreed <= longest and place + 1 < len(text) and text[place + 1] != BOUNDARY and not is_hidden:
-            row = _row_of(text[place + 1], found, ids, rows)
-            if row == found:
-                found += 1
-                counts[row] = 0
-            counts[row, agreed] += 1
-            counts[row, 0] = max(counts[row, 0], agreed)
+        if (pairs or agreed == 1) and place + 1 < len(text) and text[place + 1] != BOUNDARY and not is_hidden:
+            row = _row_of(text[place + 1], found, successors)
+            count_occurrence(successors, row, agreed, row == found)
+            found = max(found, row + 1)
         place = links[place]
     return found
 
 
-@njit(cache=True)
-def expect(
-    background: Background,
-    context: IntArray,
-    length: int,
-    escape: float,
-    ids: Numbers,
-    shares: FloatArray,
-    counts: Numbers,
-    weights: FloatArray,
-    rows: Numbers,
-) -> tuple[int, float]:
+@kernel
+def _add_table(table: Background, last: int, left: float, found: int, successors: Successors) -> tuple[int, float]:
+    """Add what the table has after token `last`, at the share `left`: successors now, and the share that is left."""
+    told = 0.0
+    for column in range(table.successors.shape[1]):
+        if table.successors[last, column] < 0:
+            break
+        row = _row_of(table.successors[last, column], found, successors)
+        if row == found:
+            found += 1
+            successors.shares[row] = 0.0
+        successors.shares[row] += left * table.shares[last, column]
+        told += table.shares[last, column]
+    return found, left * (1 - told)
+
+
+@kernel
+def expect(background: Background, context: IntArray, escape: float, successors: Successors) -> tuple[int, float]:
     """What follows a context elsewhere.
 
     Args:
-        context: (max_order,) its last tokens, the last one first, of which `length`, at least 1, are there.
+        context: (k,) its last tokens, at least 1, the last one first.
         escape: b.
-        ids, shares: the successors and their probabilities are written to.
-        counts, weights, rows: scratch: (as `ids`, 1 + max_order), (2, 1 + max_order), (a power of 2 beyond 2 x ids).
+        successors: what follows is written to.
 
     Returns:
         How many successors there are, and the share that is left to what is below.
     """
-    rows[:] = 0
+    successors.slots[:] = 0
     found, left = 0, 1.0
-    last = context[0]
     if len(background.text):
-        text = background.text
-        if length > 1:
-            place = background.pair_heads[_slot(last, context[1], text, background.pair_heads)] - 1
-            links = background.before_pair
-            found = _tally(background, place, links, 2, length, context, length, found, ids, counts, rows)
-        place = background.heads[_slot(last, BOUNDARY, text, background.heads)] - 1
-        found = _tally(background, place, background.before, 1, 1, context, length, found, ids, counts, rows)
-        left = blend_orders(counts, found, escape, weights, shares)
-    if last < len(background.successors):
-        told = 0.0
-        for column in range(background.successors.shape[1]):
-            successor = background.successors[last, column]
-            if successor < 0:
-                break
-            row = _row_of(successor, found, ids, rows)
-            if row == found:
-                found += 1
-                shares[row] = 0.0
-            share = background.shares[last, column]
-            shares[row] += left * share
-            told += share
-        left *= 1 - told
+        if len(context) > 1:
+            found = _tally(background, context, True, found, successors)
+        found = _tally(background, context, False, found, successors)
+        left = blend_orders(successors, found, escape)
+    if context[0] < len(background.successors):
+        found, left = _add_table(background, context[0], left, found, successors)
     return found, left
+
+
+@njit(cache=True)
+def most_successors(background: Background) -> int:
+    """How many successors a context may have elsewhere."""
+    return 2 * background.max_occurrences + background.successors.shape[1]
 
 
 def _common(counts: IntArray) -> Numbers:
@@ -235,7 +214,7 @@ class SuccessorTable:
 
     def __init__(self, successors: Numbers, shares: FloatArray, counts: IntArray) -> None:
         self.successors, self.shares, self.counts = successors, shares, counts
-        self._background = _NOTHING._replace(
+        self._background = NOTHING._replace(
             successors=successors, shares=shares, counts=counts, total=int(counts.sum()), common=_common(counts)
         )
 
@@ -296,8 +275,12 @@ class AnswerStore:
 
     def _rebuild(self) -> None:
         slots = 1 << (2 * self.max_tokens - 1).bit_length()
-        self._text, self._before, self._before_pair = (np.empty(self.max_tokens, np.int32) for _ in range(3))
-        self._heads, self._pair_heads = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        text, before, before_pair = (np.empty(self.max_tokens, np.int32) for _ in range(3))
+        heads, pair_heads = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        self._store = NOTHING._replace(
+            text=text, before=before, before_pair=before_pair, heads=heads, pair_heads=pair_heads,
+            max_occurrences=self.max_occurrences,
+        )  # fmt: skip
         self._counts = np.zeros(0, np.int64)
         self._places: dict[Key, tuple[int, int]] = {}
         self._size = 0
@@ -306,10 +289,9 @@ class AnswerStore:
 
     def _append(self, key: Key, answer: IntArray) -> None:
         start, end = self._size, self._size + 1 + len(answer)
-        self._text[start] = BOUNDARY
-        self._text[start + 1 : end] = answer
-        chains = self._text, self._before, self._before_pair, self._heads, self._pair_heads
-        _index(start, end, *chains)
+        self._store.text[start] = BOUNDARY
+        self._store.text[start + 1 : end] = answer
+        _index(self._store, start, end)
         counts = np.bincount(answer, minlength=len(self._counts))
         counts[: len(self._counts)] += self._counts
         self._counts, self._size = counts, end
@@ -350,19 +332,14 @@ class AnswerStore:
         counts, hidden = self._counts, (0, 0)
         if question_id and (dataset, question_id) in self._places:
             hidden = self._places[dataset, question_id]
-            own = self._text[hidden[0] : hidden[1]]
+            own = self._store.text[hidden[0] : hidden[1]]
             counts = counts - np.bincount(own[own != BOUNDARY], minlength=len(counts))
-        return _NOTHING._replace(
-            text=self._text[: self._size],
-            before=self._before,
-            before_pair=self._before_pair,
-            heads=self._heads,
-            pair_heads=self._pair_heads,
+        return self._store._replace(
+            text=self._store.text[: self._size],
             hidden=np.array(hidden, np.int64),
             counts=counts,
             total=int(counts.sum()),
             common=_common(counts),
-            max_occurrences=self.max_occurrences,
         )
 
     def save(self, path: Path | str) -> None:

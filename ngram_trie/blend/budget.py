@@ -63,7 +63,6 @@ class StepPrices:
 
     def up_to(self, num_draft: int) -> StepPrices:
         """Those of at most `num_draft` nodes."""
-        num_draft = max(num_draft, 0)
         return StepPrices(self.costs[: num_draft + 1], self.least[:num_draft])
 
     def __len__(self) -> int:

@@ -19,289 +19,348 @@ is drafted only if it is among the `num_frequent` most frequent ones of the text
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
 
-from ngram_trie.blend.background import Background, expect
+from ngram_trie.blend.background import NOTHING, Background, expect, most_successors
 from ngram_trie.blend.budget import StepPrices
-from ngram_trie.blend.ppm import FloatArray, Numbers, blend_orders
+from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, kernel, room_for
 from ngram_trie.tree import DraftTree, IntArray
 
-# Rows of `tokens`, one column a distinct token: its latest position, how often it occurred, its place among the most
-# frequent (-1: none), and for counting successors: the context that saw it last, and its row there.
+# Rows of `Index.tokens`: a token's latest position, how often it occurred, its place among the most frequent (-1:
+# none), and for counting successors: the context that saw it last, and its row there.
 LAST, COUNT, RANK, SEEN_BY, ROW = range(5)
-NUM_ROWS = 5
+# Entries of `Index.sizes`: length of the text, tokens that are numbered, those of them that the text has, those that
+# are ranked, and how many contexts were asked for.
+SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT = range(5)
+
+
+#: Of a named tuple. Numba takes plain tuples at once, and named ones from Python only after a look at each field.
+Fields: TypeAlias = tuple[Any, ...]
+
+
+class Index(NamedTuple):
+    """The text and its tokens, as compiled code reads and writes them. Capacities: c positions, v tokens.
+
+    Attributes:
+        text: (c,) token numbers. Behind the text stands the path whose successors are asked for.
+        before: (c,) of each position that of the same token before it; -1: none.
+        ids: (v,) the token of each number.
+        slots: hash table from tokens to number + 1; 0 is empty, the size is a power of 2.
+        tokens: (5, v) what is known of each token: rows LAST to ROW.
+        frequent: (f,) the most frequent tokens, best first, as far as they are ranked.
+        common: the most frequent tokens of the background.
+        sizes: (5,) SIZE to CONTEXT.
+    """
+
+    text: Numbers
+    before: Numbers
+    ids: IntArray
+    slots: Numbers
+    tokens: Numbers
+    frequent: Numbers
+    common: Numbers
+    sizes: IntArray
+
+
+class Settings(NamedTuple):
+    """Of `BlendIndex`."""
+
+    escape: float
+    max_order: int
+    max_occurrences: int
+
+
+class Nodes(NamedTuple):
+    """Candidates for a draft, or what was drafted.
+
+    Attributes:
+        tokens, parents: (m,) numbers of their tokens, and their parents' places in the draft.
+        probs: (m,) how likely the text goes on along the path to each.
+    """
+
+    tokens: Numbers
+    parents: IntArray
+    probs: FloatArray
 
 
 @njit(cache=True)
-def _number_of(token: int, ids: IntArray, table: Numbers) -> int:
-    """The slot of `table` that holds `token`'s number + 1, or would hold it; 0 means empty."""
-    mask = len(table) - 1
+def _room_for_nodes(size: int) -> Nodes:
+    """Room for so many nodes."""
+    return Nodes(np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size))
+
+
+class Scratch(NamedTuple):
+    """What drafting keeps from node to node, and what it writes anew for each.
+
+    Attributes:
+        queue: the best candidates, the best of them last.
+        depths: (m,) of the drafted nodes.
+        successors, elsewhere: of the node's context, here and in the background.
+        last_ids: (max_order,) the last tokens of the context, the last one first.
+    """
+
+    queue: Nodes
+    depths: IntArray
+    successors: Successors
+    elsewhere: Successors
+    last_ids: IntArray
+
+
+@kernel
+def _slot(token: int, ids: IntArray, slots: Numbers) -> int:
+    """Where `slots` holds `token`, or would hold it."""
+    mask = len(slots) - 1
     mixed = token * 0x5851F42D4C957F2D  # wraps around
     slot = (mixed ^ (mixed >> 31)) & mask
-    while table[slot] != 0 and ids[table[slot] - 1] != token:
+    while slots[slot] != 0 and ids[slots[slot] - 1] != token:
         slot = (slot + 1) & mask
     return slot
 
 
 @njit(cache=True)
-def _rehash(ids: IntArray, num_tokens: int, table: Numbers) -> None:
+def _rehash(ids: IntArray, num_tokens: int, slots: Numbers) -> None:
     for number in range(num_tokens):
-        table[_number_of(ids[number], ids, table)] = number + 1
+        slots[_slot(ids[number], ids, slots)] = number + 1
+
+
+@kernel
+def _enter(token: int, index: Index) -> int:
+    """The number of `token`, which gets one if it is new."""
+    slot = _slot(token, index.ids, index.slots)
+    if index.slots[slot] == 0:
+        number = index.sizes[NUM_TOKENS]
+        index.sizes[NUM_TOKENS] += 1
+        index.ids[number] = token
+        index.tokens[LAST, number] = index.tokens[RANK, number] = -1
+        index.tokens[COUNT, number] = index.tokens[SEEN_BY, number] = 0
+        index.slots[slot] = number + 1
+    return index.slots[slot] - 1
 
 
 @njit(cache=True)
-def _enter(token: int, ids: IntArray, table: Numbers, tokens: Numbers, num_tokens: int) -> int:
-    """The number of `token`; `num_tokens`, under which it is entered, if it is new."""
-    slot = _number_of(token, ids, table)
-    if table[slot] == 0:
-        ids[num_tokens] = token
-        tokens[LAST, num_tokens] = -1
-        tokens[COUNT, num_tokens] = 0
-        tokens[RANK, num_tokens] = -1
-        tokens[SEEN_BY, num_tokens] = 0
-        table[slot] = num_tokens + 1
-    return table[slot] - 1
-
-
-@njit(cache=True)
-def _enter_all(new_ids: Numbers, ids: IntArray, table: Numbers, tokens: Numbers) -> Numbers:
-    """The numbers, from 0 on, of different tokens, the first that are entered."""
+def _enter_all(new_ids: Numbers, index: Index) -> Numbers:
     numbers = np.empty(len(new_ids), np.int32)
     for at, token in enumerate(new_ids):
-        numbers[at] = _enter(token, ids, table, tokens, at)
+        numbers[at] = _enter(token, index)
     return numbers
 
 
 @njit(cache=True)
-def _extend(
-    new_ids: IntArray,
-    text: Numbers,
-    size: int,
-    before: Numbers,
-    ids: IntArray,
-    table: Numbers,
-    num_tokens: int,
-    num_kinds: int,
-    tokens: Numbers,
-    frequent: Numbers,
-    num_ranked: int,
-) -> tuple[int, int, int]:
-    """Append `new_ids`; returns how many tokens are numbered, how many of them are in the text, how many are ranked."""
+def _extend(new_ids: IntArray, fields: Fields) -> None:
+    """Append `new_ids` to the text of an `Index`."""
+    index = Index(*fields)
+    tokens, sizes = index.tokens, index.sizes
     for new_id in new_ids:
-        token = _enter(new_id, ids, table, tokens, num_tokens)
-        num_tokens = max(num_tokens, token + 1)
-        text[size] = token
-        before[size] = tokens[LAST, token]
-        tokens[LAST, token] = size
-        num_kinds += tokens[COUNT, token] == 0
+        token, place = _enter(new_id, index), sizes[SIZE]
+        index.text[place] = token
+        index.before[place] = tokens[LAST, token]
+        tokens[LAST, token] = place
+        sizes[NUM_KINDS] += tokens[COUNT, token] == 0
         tokens[COUNT, token] += 1
-        size += 1
-
-        rank = tokens[RANK, token]
-        if rank < 0:
-            if num_ranked < len(frequent):
-                rank = num_ranked
-                num_ranked += 1
-            elif num_ranked > 0 and tokens[COUNT, token] > tokens[COUNT, frequent[num_ranked - 1]]:
-                rank = num_ranked - 1
-                tokens[RANK, frequent[rank]] = -1
-            else:
-                continue
-        while rank > 0 and tokens[COUNT, frequent[rank - 1]] <= tokens[COUNT, token]:  # of equals the latest first
-            frequent[rank] = frequent[rank - 1]
-            tokens[RANK, frequent[rank]] = rank
-            rank -= 1
-        frequent[rank] = token
-        tokens[RANK, token] = rank
-    return num_tokens, num_kinds, num_ranked
+        sizes[SIZE] += 1
+        _rank(token, index)
 
 
 @njit(cache=True)
-def _count_successors(
-    text: Numbers,
-    size: int,
-    end: int,
-    before: Numbers,
-    tokens: Numbers,
-    context: int,
-    max_order: int,
-    max_occurrences: int,
-    successors: Numbers,
-    counts: Numbers,
-) -> int:
-    """What followed the occurrences of the context text[:end], of which text[:size] is indexed.
+def _rank(token: int, index: Index) -> None:
+    """Move `token`, which has just been counted, to its place among the most frequent tokens."""
+    tokens, frequent, num_ranked = index.tokens, index.frequent, index.sizes[NUM_RANKED]
+    rank = tokens[RANK, token]
+    if rank < 0:
+        if num_ranked < len(frequent):
+            rank = num_ranked
+            index.sizes[NUM_RANKED] += 1
+        elif num_ranked > 0 and tokens[COUNT, token] > tokens[COUNT, frequent[num_ranked - 1]]:
+            rank = num_ranked - 1
+            tokens[RANK, frequent[rank]] = -1
+        else:
+            return
+    while rank > 0 and tokens[COUNT, frequent[rank - 1]] <= tokens[COUNT, token]:  # of equals the latest first
+        frequent[rank] = frequent[rank - 1]
+        tokens[RANK, frequent[rank]] = rank
+        rank -= 1
+    frequent[rank] = token
+    tokens[RANK, token] = rank
 
-    Writes each successor to `successors` and its row of `counts` (max_occurrences, 1 + max_order): its longest
-    occurrence, then the number of occurrences of each length. Returns how many successors there are.
-    """
-    found = 0
-    place = tokens[LAST, text[end - 1]]
-    left = max_occurrences
+
+@kernel
+def _row_of(token: int, found: int, index: Index, successors: Successors) -> int:
+    """The row of `token` among the `found` successors; `found`, where it is entered, if it is new."""
+    if index.tokens[SEEN_BY, token] != index.sizes[CONTEXT]:
+        index.tokens[SEEN_BY, token] = index.sizes[CONTEXT]
+        index.tokens[ROW, token] = found
+        successors.tokens[found] = token
+    return index.tokens[ROW, token]
+
+
+@kernel
+def _count_successors(index: Index, settings: Settings, end: int, successors: Successors) -> int:
+    """Count what followed the context text[:end] in the text; returns how many successors there are."""
+    text = index.text
+    found, left = 0, settings.max_occurrences
+    place = index.tokens[LAST, text[end - 1]]
     while place >= 0 and left > 0:
-        if place + 1 < size:  # the end of the text has no successor
+        if place + 1 < index.sizes[SIZE]:  # the end of the text has no successor
             left -= 1
             length = 1
-            while length < max_order and length <= place and text[place - length] == text[end - 1 - length]:
+            while length < settings.max_order and length <= place and text[place - length] == text[end - 1 - length]:
                 length += 1
-            successor = text[place + 1]
-            if tokens[SEEN_BY, successor] != context:
-                tokens[SEEN_BY, successor] = context
-                tokens[ROW, successor] = found
-                successors[found] = successor
-                counts[found] = 0
-                found += 1
-            row = tokens[ROW, successor]
-            counts[row, length] += 1
-            counts[row, 0] = max(counts[row, 0], length)
-        place = before[place]
+            row = _row_of(text[place + 1], found, index, successors)
+            count_occurrence(successors, row, length, row == found)
+            found = max(found, row + 1)
+        place = index.before[place]
     return found
 
 
-@njit(cache=True)
-def _offer(prob: float, parent: int, token: int, room: int, waiting: int, probs: FloatArray, nodes: Numbers) -> int:
+@kernel
+def _expect(index: Index, background: Background, settings: Settings, end: int, scratch: Scratch) -> tuple[int, float]:
+    """What follows the context text[:end], here and elsewhere, in `scratch.successors`: how many there are, and the
+    share that is left to order 0.
+    """
+    successors, elsewhere = scratch.successors, scratch.elsewhere
+    index.sizes[CONTEXT] += 1
+    found = _count_successors(index, settings, end, successors)
+    left = blend_orders(successors, found, settings.escape)
+    context = scratch.last_ids[: min(end, settings.max_order)]
+    for back in range(len(context)):
+        context[back] = index.ids[index.text[end - 1 - back]]
+    more, below = expect(background, context, settings.escape, elsewhere)
+    for other in range(more):
+        row = _row_of(_enter(elsewhere.tokens[other], index), found, index, successors)
+        if row == found:
+            found += 1
+            successors.shares[row] = 0.0
+        successors.shares[row] += left * elsewhere.shares[other]
+    return found, left * below
+
+
+@kernel
+def _offer(prob: float, parent: int, token: int, room: int, waiting: int, queue: Nodes) -> int:
     """Put a candidate among the `waiting` ones, the best of them last, unless `room` better ones are there; returns how
     many wait now. Of equals the first offered is the better one."""
+    tokens, parents, probs = queue.tokens, queue.parents, queue.probs
     if waiting < room:
         at = waiting
         waiting += 1
         while at > 0 and probs[at - 1] >= prob:
-            probs[at] = probs[at - 1]
-            nodes[at, 0], nodes[at, 1] = nodes[at - 1, 0], nodes[at - 1, 1]
+            probs[at], parents[at], tokens[at] = probs[at - 1], parents[at - 1], tokens[at - 1]
             at -= 1
     elif room == 0 or prob <= probs[0]:
         return waiting
     else:
         at = 0
         while at + 1 < waiting and probs[at + 1] < prob:
-            probs[at] = probs[at + 1]
-            nodes[at, 0], nodes[at, 1] = nodes[at + 1, 0], nodes[at + 1, 1]
+            probs[at], parents[at], tokens[at] = probs[at + 1], parents[at + 1], tokens[at + 1]
             at += 1
-    probs[at] = prob
-    nodes[at, 0] = parent
-    nodes[at, 1] = token
+    probs[at], parents[at], tokens[at] = prob, parent, token
     return waiting
 
 
-@njit(cache=True)
-def _power_beyond(size: int) -> int:
-    """The smallest power of 2 above `size`."""
-    power = 1
-    while power <= size:
-        power *= 2
-    return power
+@kernel
+def _elsewhere(token: int, index: Index, background: Background) -> int:
+    """How often a numbered token occurs elsewhere."""
+    return background.counts[index.ids[token]] if index.ids[token] < len(background.counts) else 0
+
+
+@kernel
+def _offer_all(
+    index: Index, background: Background, draft: Nodes, parent: int, found: int, left: float, waiting: int,
+    scratch: Scratch,
+) -> int:  # fmt: skip
+    """Offer what may follow a drafted node: its `found` successors, and at order 0, whose share is `left`, the most
+    frequent tokens here and elsewhere; returns how many candidates wait now.
+    """
+    successors, queue, prob = scratch.successors, scratch.queue, draft.probs[parent]
+    room = len(draft.tokens) - 1 - parent
+    tokens, common, context = index.tokens, index.common, index.sizes[CONTEXT]
+    frequent = index.frequent[: index.sizes[NUM_RANKED]]
+    here = prob * left / (index.sizes[SIZE] + index.sizes[NUM_KINDS])  # what one occurrence is worth at order 0
+    there = here * index.sizes[NUM_KINDS] / background.total if len(common) else 0.0  # what one elsewhere is worth
+    for row in range(found):
+        token = successors.tokens[row]
+        share = prob * successors.shares[row] + here * tokens[COUNT, token]
+        share += there * _elsewhere(token, index, background)
+        waiting = _offer(share, parent, token, room, waiting, queue)
+    most = there * _elsewhere(common[0], index, background) if len(common) else 0.0
+    for token in frequent:
+        share = here * tokens[COUNT, token]
+        if waiting == room and share + most <= queue.probs[0]:
+            break  # the others are rarer
+        if tokens[SEEN_BY, token] != context:
+            share += there * _elsewhere(token, index, background)
+            waiting = _offer(share, parent, token, room, waiting, queue)
+    rarest = here * tokens[COUNT, frequent[-1]] if len(frequent) else here * index.sizes[SIZE]
+    for token in common:
+        share = there * _elsewhere(token, index, background)
+        if waiting == room and share + rarest <= queue.probs[0]:
+            break
+        if tokens[SEEN_BY, token] != context and tokens[RANK, token] < 0:
+            share += here * tokens[COUNT, token]
+            waiting = _offer(share, parent, token, room, waiting, queue)
+    return waiting
+
+
+@kernel
+def _grow(
+    index: Index,
+    background: Background,
+    settings: Settings,
+    costs: FloatArray,
+    least: FloatArray,
+    draft: Nodes,
+    scratch: Scratch,
+) -> int:
+    """Draft node by node, the likeliest first, as long as it pays (`StepPrices`); how many nodes with the root pay."""
+    size, depths, queue = index.sizes[SIZE], scratch.depths, scratch.queue
+    draft.tokens[0], draft.parents[0] = index.text[size - 1], -1
+    draft.probs[0], depths[0] = 1.0, 0
+    node, waiting = 0, 0
+    emitted, kept, rate = 1.0, 0, 1 / costs[0]
+    while node < len(least):
+        _lay_out(index, draft, node, size + depths[node])
+        found, left = _expect(index, background, settings, size + depths[node], scratch)
+        waiting = _offer_all(index, background, draft, node, found, left, waiting, scratch)
+        if waiting == 0 or queue.probs[waiting - 1] <= rate * least[node]:
+            break
+        waiting -= 1
+        node += 1
+        draft.tokens[node], draft.parents[node] = queue.tokens[waiting], queue.parents[waiting]
+        draft.probs[node] = queue.probs[waiting]
+        depths[node] = depths[draft.parents[node]] + 1
+        emitted += draft.probs[node]
+        if emitted / costs[node] > rate:
+            kept, rate = node, emitted / costs[node]
+    return kept + 1
+
+
+@kernel
+def _lay_out(index: Index, draft: Nodes, node: int, end: int) -> None:
+    """Write the path to `node` behind the text, up to `end`: it is the context."""
+    for at in range(end - 1, index.sizes[SIZE] - 1, -1):
+        index.text[at] = draft.tokens[node]
+        node = draft.parents[node]
 
 
 @njit(cache=True)
 def _draft(
-    text: Numbers,
-    size: int,
-    before: Numbers,
-    ids: IntArray,
-    table: Numbers,
-    tokens: Numbers,
-    num_tokens: int,
-    num_kinds: int,
-    frequent: Numbers,
-    common: Numbers,
-    background: Background | None,
-    context: int,
-    max_order: int,
-    max_occurrences: int,
-    escape: float,
-    costs: FloatArray,
-    least: FloatArray,
-) -> tuple[IntArray, IntArray, FloatArray, int]:
-    """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root, by `StepPrices`;
-    and how many tokens are numbered now. Contexts are numbered from `context` + 1 on. `common` are the numbers of those
-    of the background.
-    """
-    num_draft = len(least)
-    emitted, kept, rate = 1.0, 0, 1 / costs[0]
-    drafted = np.empty(num_draft + 1, np.int32)
-    parents, depths = np.empty(num_draft + 1, np.int64), np.zeros(num_draft + 1, np.int64)
-    probs = np.ones(num_draft + 1)
-    waiting, waiting_probs, waiting_nodes = 0, np.empty(num_draft), np.empty((num_draft, 2), np.int32)
-    more = 0  # successors that a context may have elsewhere
-    if background is not None:
-        more = 2 * background.max_occurrences + background.successors.shape[1]
-        more_ids, more_shares, last_ids = np.empty(more, np.int32), np.empty(more), np.empty(max_order, np.int64)
-        more_counts, rows = np.empty((more, max_order + 1), np.int32), np.empty(_power_beyond(2 * more), np.int32)
-    successors = np.empty(max_occurrences + more, np.int32)
-    counts = np.empty((max_occurrences, max_order + 1), np.int32)
-    weights, shares = np.empty((2, max_order + 1)), np.empty(max_occurrences + more)
-    drafted[0], parents[0] = text[size - 1], -1
-    node = 0
-    while node < num_draft:
-        end = size + depths[node]
-        ancestor = node
-        for at in range(end - 1, size - 1, -1):  # the path stands behind the text while it is the context
-            text[at] = drafted[ancestor]
-            ancestor = parents[ancestor]
-        context += 1
-        found = _count_successors(
-            text, size, end, before, tokens, context, max_order, max_occurrences, successors, counts
-        )
-        left = blend_orders(counts, found, escape, weights, shares)
-        if background is not None:
-            length = min(end, max_order)
-            for back in range(length):
-                last_ids[back] = ids[text[end - 1 - back]]
-            elsewhere, below = expect(
-                background, last_ids, length, escape, more_ids, more_shares, more_counts, weights, rows
-            )
-            for row in range(elsewhere):
-                token = _enter(more_ids[row], ids, table, tokens, num_tokens)
-                num_tokens = max(num_tokens, token + 1)
-                if tokens[SEEN_BY, token] != context:
-                    tokens[SEEN_BY, token] = context
-                    tokens[ROW, token] = found
-                    successors[found] = token
-                    shares[found] = 0.0
-                    found += 1
-                shares[tokens[ROW, token]] += left * more_shares[row]
-            left *= below
-        room = num_draft - node
-        here = probs[node] * left / (size + num_kinds)  # what one occurrence is worth at order 0
-        there, most = 0.0, 0.0  # what one elsewhere is worth, and the most frequent token
-        if background is not None and len(common):
-            there = here * num_kinds / background.total
-            most = there * background.counts[ids[common[0]]]
-        for row in range(found):
-            token = successors[row]
-            prob = probs[node] * shares[row] + here * tokens[COUNT, token]
-            if background is not None and ids[token] < len(background.counts):
-                prob += there * background.counts[ids[token]]
-            waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
-        for token in frequent:
-            prob = here * tokens[COUNT, token]
-            if waiting == room and prob + most <= waiting_probs[0]:
-                break  # the others are rarer
-            if tokens[SEEN_BY, token] != context:
-                if background is not None and ids[token] < len(background.counts):
-                    prob += there * background.counts[ids[token]]
-                waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
-        if background is not None:
-            rarest = here * tokens[COUNT, frequent[-1]] if len(frequent) else here * size
-            for token in common:
-                prob = there * background.counts[ids[token]]
-                if waiting == room and prob + rarest <= waiting_probs[0]:
-                    break
-                if tokens[SEEN_BY, token] != context and tokens[RANK, token] < 0:
-                    prob += here * tokens[COUNT, token]
-                    waiting = _offer(prob, node, token, room, waiting, waiting_probs, waiting_nodes)
-        if waiting == 0 or waiting_probs[waiting - 1] <= rate * least[node]:
-            break
-        waiting -= 1
-        node += 1
-        parents[node], drafted[node] = waiting_nodes[waiting, 0], waiting_nodes[waiting, 1]
-        probs[node] = waiting_probs[waiting]
-        depths[node] = depths[parents[node]] + 1
-        emitted += probs[node]
-        if emitted / costs[node] > rate:
-            kept, rate = node, emitted / costs[node]
-    return ids[drafted[: kept + 1]], parents[: kept + 1], probs[: kept + 1], num_tokens
+    index_fields: Fields, background_fields: Fields, settings_fields: Fields, costs: FloatArray, least: FloatArray
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root."""
+    index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
+    max_nodes, more = len(costs), most_successors(background)
+    draft = _room_for_nodes(max_nodes)
+    scratch = Scratch(
+        _room_for_nodes(max_nodes),
+        np.empty(max_nodes, np.int64),
+        room_for(settings.max_occurrences + more, settings.max_order),
+        room_for(more, settings.max_order),
+        np.empty(settings.max_order, np.int64),
+    )
+    kept = _grow(index, background, settings, costs, least, draft, scratch)
+    return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
 
 
 class BlendIndex:
@@ -324,62 +383,48 @@ class BlendIndex:
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
-        background: Background | None = None,
+        background: Background = NOTHING,
     ) -> None:
-        self.escape, self.max_order, self.max_occurrences = escape, max_order, max_occurrences
-        self.background = background
-        # Most tokens that a context can bring from elsewhere.
-        self._more = 2 * background.max_occurrences + background.successors.shape[1] if background else 0
-        self._size = self._num_tokens = self._num_kinds = self._num_ranked = self._context = 0
-        self._text, self._before = np.empty(0, np.int32), np.empty(0, np.int32)
-        self._ids, self._tokens = np.empty(0, np.int64), np.empty((NUM_ROWS, 0), np.int32)
-        self._table = np.zeros(1, np.int32)
-        self._frequent = np.empty(num_frequent, np.int32)
-        self._common = np.empty(0, np.int32)
-        self._reserve(2 * len(text) + 256, 2 * len(text) + 256)
-        if background and len(background.common):
-            self._reserve(0, len(background.common))
-            self._common = _enter_all(background.common, self._ids, self._table, self._tokens)
-            self._num_tokens = len(self._common)
+        self._settings = Settings(escape, max_order, max_occurrences)
+        self._fields: Fields = tuple(background)
+        self._more = most_successors(background)
+        nothing = np.empty(0, np.int32)
+        self._index = Index(
+            text=nothing,
+            before=nothing,
+            ids=np.empty(0, np.int64),
+            slots=np.zeros(1, np.int32),
+            tokens=np.empty((5, 0), np.int32),
+            frequent=np.empty(num_frequent, np.int32),
+            common=nothing,
+            sizes=np.zeros(5, np.int64),
+        )
+        self._reserve(2 * len(text) + 256, 2 * len(text) + 256 + len(background.common))
+        self._index = self._index._replace(common=_enter_all(background.common, self._index))
         self.extend(text)
 
     def __len__(self) -> int:
-        return self._size
+        return int(self._index.sizes[SIZE])
 
     def _reserve(self, size: int, num_tokens: int) -> None:
-        """Room for `size` positions, a path of a draft included, and for as many different tokens."""
-        if size > len(self._text):
-            more = max(size, 2 * len(self._text)) - len(self._text)
-            self._text, self._before = (
-                np.concatenate([old, np.empty(more, np.int32)]) for old in (self._text, self._before)
-            )
-        if num_tokens > len(self._ids):
-            new = max(num_tokens, 2 * len(self._ids))
-            self._ids = np.concatenate([self._ids, np.empty(new - len(self._ids), np.int64)])
-            grown = np.empty((NUM_ROWS, new), np.int32)
-            grown[:, : self._num_tokens] = self._tokens[:, : self._num_tokens]
-            self._tokens = grown
-            self._table = np.zeros(1 << (2 * new - 1).bit_length(), np.int32)
-            _rehash(self._ids, self._num_tokens, self._table)
+        """Room for `size` more positions, a path of a draft included, and for as many more different tokens."""
+        old, sizes = self._index, self._index.sizes
+        if (needed := sizes[SIZE] + size) > (held := len(old.text)):
+            grown = [np.resize(each, max(needed, 2 * held)) for each in (old.text, old.before)]
+            self._index = self._index._replace(text=grown[0], before=grown[1])
+        if (needed := sizes[NUM_TOKENS] + num_tokens) > (held := len(old.ids)):
+            new = max(needed, 2 * held)
+            tokens, ids = np.empty((5, new), np.int32), np.resize(old.ids, new)
+            tokens[:, :held] = old.tokens
+            slots = np.zeros(1 << (2 * int(new) - 1).bit_length(), np.int32)
+            _rehash(ids, sizes[NUM_TOKENS], slots)
+            self._index = self._index._replace(ids=ids, tokens=tokens, slots=slots)
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> None:
         """Add the (k,) tokens that follow."""
         ids = np.asarray(new_ids, np.int64)
-        self._reserve(self._size + len(ids), self._num_tokens + len(ids))
-        self._num_tokens, self._num_kinds, self._num_ranked = _extend(
-            ids,
-            self._text,
-            self._size,
-            self._before,
-            self._ids,
-            self._table,
-            self._num_tokens,
-            self._num_kinds,
-            self._tokens,
-            self._frequent,
-            self._num_ranked,
-        )
-        self._size += len(ids)
+        self._reserve(len(ids), len(ids))
+        _extend(ids, tuple(self._index))
 
     def draft(self, prices: StepPrices) -> tuple[DraftTree, FloatArray]:
         """The likeliest continuations of the text, which must not be empty.
@@ -392,28 +437,10 @@ class BlendIndex:
             from the root to the node; 1 for the root.
         """
         # Each node's context may bring new tokens from elsewhere.
-        more = self._more * (len(prices) + 1)
-        self._reserve(self._size + len(prices), self._num_tokens + more)
-        if self._context > 2**31 - 2 - len(prices):
-            self._tokens[SEEN_BY] = self._context = 0
-        ids, parents, probs, self._num_tokens = _draft(
-            self._text,
-            self._size,
-            self._before,
-            self._ids,
-            self._table,
-            self._tokens,
-            self._num_tokens,
-            self._num_kinds,
-            self._frequent[: self._num_ranked],
-            self._common,
-            self.background,
-            self._context,
-            self.max_order,
-            self.max_occurrences,
-            self.escape,
-            prices.costs,
-            prices.least,
+        self._reserve(len(prices), self._more * (len(prices) + 1))
+        if self._index.sizes[CONTEXT] > 2**31 - 2 - len(prices):
+            self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
+        ids, parents, probs = _draft(
+            tuple(self._index), self._fields, tuple(self._settings), prices.costs, prices.least
         )
-        self._context += len(prices) + 1
         return DraftTree(ids, parents), probs

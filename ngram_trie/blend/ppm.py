@@ -12,7 +12,7 @@ the caller's.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -21,18 +21,61 @@ from numpy.typing import NDArray
 Numbers: TypeAlias = NDArray[np.int32]
 FloatArray: TypeAlias = NDArray[np.float64]
 
+#: Compiles a step of a draft. It allocates nothing, so numba need not count references to the arrays of named tuples,
+#: which would take three times as long as the steps themselves. (`_nrt` turns numba's runtime off.)
+kernel: Any = njit(cache=True, _nrt=False)  # type: ignore[call-overload]
+
+
+class Successors(NamedTuple):
+    """What follows one context, a row for each successor; written anew for each context.
+
+    Attributes:
+        tokens: (r,) the successors.
+        shares: (r,) their probabilities.
+        counts: (r, 1 + max_order) the length of the longest occurrence, then the number of occurrences of each length;
+            `blend_orders` makes these the n_k(t).
+        weights: (2, 1 + max_order) scratch.
+        slots: scratch for a hash table, of a size that is a power of 2 above 2 r.
+    """
+
+    tokens: Numbers
+    shares: FloatArray
+    counts: Numbers
+    weights: FloatArray
+    slots: Numbers
+
 
 @njit(cache=True)
-def blend_orders(counts: Numbers, found: int, escape: float, weights: FloatArray, shares: FloatArray) -> float:
-    """The orders from the longest down to 1: writes each successor's probability to `shares` and returns the share that
-    is left to what is below.
+def room_for(size: int, max_order: int) -> Successors:
+    """Room for so many successors."""
+    num_slots = 1
+    while num_slots <= 2 * size:
+        num_slots *= 2
+    return Successors(
+        np.empty(size, np.int32),
+        np.empty(size),
+        np.empty((size, max_order + 1), np.int32),
+        np.empty((2, max_order + 1)),
+        np.empty(num_slots, np.int32),
+    )
 
-    Args:
-        counts: (found or more, 1 + max_order) of each successor the length of its longest occurrence, then the number
-            of its occurrences of each length; these become the n_k(t).
-        escape: b.
-        weights: (2, 1 + max_order) scratch.
+
+@kernel
+def count_occurrence(successors: Successors, row: int, length: int, is_new: bool) -> None:
+    """Count an occurrence of `length` tokens for the successor in `row`."""
+    counts = successors.counts[row]
+    if is_new:
+        counts[:] = 0
+    counts[length] += 1
+    counts[0] = max(counts[0], length)
+
+
+@kernel
+def blend_orders(successors: Successors, found: int, escape: float) -> float:
+    """The orders from the longest down to 1: writes the probability of each of the `found` successors and returns the
+    share that is left to what is below. `escape` is b.
     """
+    counts, weights = successors.counts, successors.weights
     weights[:] = 0.0
     totals, kinds = weights[0], weights[1]
     longest = 0
@@ -56,5 +99,5 @@ def blend_orders(counts: Numbers, found: int, escape: float, weights: FloatArray
         share = 0.0
         for order in range(1, top + 1):
             share += totals[order] * counts[row, order]
-        shares[row] = share
+        successors.shares[row] = share
     return left

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.budget import StepCosts, StepPrices
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.ppm import FloatArray
-from ngram_trie.drafter import Drafter, State, check_int
+from ngram_trie.drafter import Drafter, State, check_int, check_positive
 from ngram_trie.files import content_hash
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
@@ -56,9 +57,8 @@ class BlendDrafter(Drafter):
             check_int("num_draft", num_draft, 1)
         elif cost is None:
             raise ValueError("num_draft='auto': needs cost, what steps cost")
-        for name, value in {"escape": escape, "caution": caution}.items():
-            if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
-                raise ValueError(f"{name}={value!r}: must be a number above 0")
+        check_positive("escape", escape)
+        check_positive("caution", caution)
         check_int("max_order", max_order, 1)
         check_int("num_frequent", num_frequent, 0)
         check_int("max_occurrences", max_occurrences, 1)
@@ -76,11 +76,12 @@ class BlendDrafter(Drafter):
     def identity(self) -> str:
         return content_hash(vars(self.cost)) if self.num_draft == "auto" else ""
 
-    def background(self, prompt: Prompt) -> Background | None:
+    def background(self, prompt: Prompt) -> Background:
         """What is known besides the prompt."""
-        return None
+        return NOTHING
 
     def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
         self._index = BlendIndex(prompt.ids, background=self.background(prompt), **self._settings)
         if self.num_draft == "auto":
             assert self.cost is not None
@@ -89,6 +90,7 @@ class BlendDrafter(Drafter):
             self._prices = StepPrices.of(costs, self.caution)
 
     def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
         self._index.extend(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
@@ -111,7 +113,8 @@ class BlendBigramDrafter(BlendDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: ClassVar[State] = "preloaded"
+    state: State = "preloaded"
+    not_sent = ("_index", "_tables")  # another process opens the tables itself, and starts a text of its own
 
     def __init__(self, *, tables: str | None = None, answers: str | None = None, k: int = 10, **options: Any) -> None:
         check_int("k", k, 1)
@@ -121,11 +124,6 @@ class BlendBigramDrafter(BlendDrafter):
         self.k = k
         self.answers = Path(answers) if answers else None
         self.tables = None if answers else Path(str(tables))
-        self._tables: list[Background] = []
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Another process opens the tables itself, and starts a text of its own.
-        return {name: value for name, value in self.__dict__.items() if name != "_index"} | {"_tables": []}
 
     def parts(self) -> Mapping[Path, str]:
         if self.tables:
@@ -133,33 +131,25 @@ class BlendBigramDrafter(BlendDrafter):
         return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
 
     def bind(self, target: Any) -> None:
-        if self.tables and hasattr(target, "model"):  # a recorded answer does not say which weights gave it
+        if self.tables and target.model:  # a recorded answer does not say which weights gave it
             NgramTables.open(self.tables).check(target.model, self.tables)
 
     def background(self, prompt: Prompt) -> Background:
-        if not self._tables:
-            self._open()
-        return self._tables[self._parts.get((prompt.dataset, prompt.question_id), -1)]
+        parts, tables = self._tables
+        return tables[parts.get((prompt.dataset, prompt.question_id), FOLDS)]
 
-    def _open(self) -> None:
-        """A table of each fold's other answers, and last one of all."""
-        self._parts: dict[tuple[str, str], int] = {}
+    @functools.cached_property
+    def _tables(self) -> tuple[dict[Key, int], list[Background]]:
+        """The part of each recorded question, and by part the table of the others' answers; last that of all."""
+        escape = self._settings["escape"]
         if self.tables:
-            tables = [SuccessorTable.of_model(NgramTables.open(self.tables), self.k, self._settings["escape"])]
-        else:
-            assert self.answers
-            rows = read_answers(self.answers)
-            keys = [(row["dataset"], row["question_id"]) for row in rows]
-            self._parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(keys))}
-            tables = [
-                SuccessorTable.of_answers(
-                    [row["output_token_ids"] for row, key in zip(rows, keys, strict=True) if self._parts[key] != part],
-                    self.k,
-                    self._settings["escape"],
-                )
-                for part in range(FOLDS + 1)
-            ]
-        self._tables = [table.background() for table in tables]
+            table = SuccessorTable.of_model(NgramTables.open(self.tables), self.k, escape)
+            return {}, [table.background()] * (FOLDS + 1)
+        assert self.answers
+        rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in read_answers(self.answers)]
+        parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
+        others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
+        return parts, [SuccessorTable.of_answers(each, self.k, escape).background() for each in others]
 
 
 class BlendWarmDrafter(BlendDrafter):
@@ -180,7 +170,7 @@ class BlendWarmDrafter(BlendDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: ClassVar[State] = "warm"
+    state: State = "warm"
 
     def __init__(
         self, *, max_tokens: int = 65_536, max_earlier: int = 32, answers: str | None = None, **options: Any

@@ -14,7 +14,6 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from ngram_trie.config import choices, near
 from ngram_trie.files import relative
 
 RESUMES = "the same command resumes the work"
@@ -106,13 +105,21 @@ def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -
 
 def name_in(group: str) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is a name in configs/GROUP."""
-    return one_of(lambda: list(choices()[group]))
+
+    def names() -> list[str]:
+        from ngram_trie.config import choices  # a machine lent for measuring may lack OmegaConf
+
+        return list(choices()[group])
+
+    return one_of(names)
 
 
 def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is one of some names."""
 
     def check(value: Any) -> Any:
+        from ngram_trie.config import near
+
         names = known() if callable(known) else known
         for name in value if isinstance(value, list | tuple) else [value]:
             if name is not None and name not in names:
@@ -145,6 +152,8 @@ def started_as() -> str:
 
 def _line(error: Any, command: Any) -> str:
     """A wrong command line in one line: the option, what is wrong with it, and what is allowed."""
+    from ngram_trie.config import near
+
     message = " ".join(error.format_message().split())
     if hasattr(error, "possibilities"):
         options = [name for param in command.params for name in param.opts if name.startswith("--")] + ["--help"]

@@ -241,7 +241,7 @@ def datasets() -> Iterator[Finding]:
         else:
             there = (kept_file(config.url, config.checksum) if "url" in config else Path(config.path)).exists()
         made = "hub" not in config and "url" not in config
-        remedy = "make build-index, then make retrieve (docs/retrieval.md)" if made else (
+        remedy = "make build-index, then make retrieve (docs/data.md)" if made else (
             "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
         )  # fmt: skip
         says = "there" if there else "to be made" if made else "to download"

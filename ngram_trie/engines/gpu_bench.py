@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from transformers import AutoConfig, PreTrainedModel
 
 from ngram_trie import metrics
@@ -60,7 +59,7 @@ class Settings:
     output: Path
     name: str | None = None
     traces: Path | None = None
-    categories: Sequence[str] | None = None
+    categories: list[str] | None = None
     limit_prompts: int | None = None
     budget: float = 480.0
     device: str = "auto"
@@ -77,7 +76,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         self.device = str(choose_device(self.device))
-        self.name = self.name or self.architecture.name
+        self.name, self.categories = self.name or self.architecture.name, self.categories or None
         self.contexts, self.sizes = sorted(set(self.contexts)), sorted({1, *self.sizes})
         if self.compile is None:
             self.compile = self.device.startswith("cuda")
@@ -202,7 +201,7 @@ def variants(model: PreTrainedModel, options: Settings, run: Bench) -> dict[str,
     nodes = min(size for size in options.sizes if size >= options.nodes)
     sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
     rows: dict[str, Any] = {}
-    ways = [(attention, compiled) for compiled in {False, options.compile} for attention in options.attention]
+    ways = [(attention, compiled) for compiled in {False, bool(options.compile)} for attention in options.attention]
     for attention, compiled in sorted(ways, key=lambda way: way[1]):
         name = f"{attention}{', compiled' if compiled else ''}"
         if rows and run.left() < options.budget / 2:
@@ -341,9 +340,7 @@ def measure(options: Settings) -> dict[str, Any]:
     about = options.manifest(settings, "random")
     about.write(options.output / "manifest.json")
     run.found |= {"device": about.device, "model": options.name, "dtype": options.dtype, "nodes": options.nodes}
-    bandwidth = run.part(
-        "copy_bandwidth", lambda: step_costs.copy_bandwidth(torch.device(options.device), options.copy_mb << 20)
-    )
+    bandwidth = run.part("copy_bandwidth", lambda: step_costs.copy_bandwidth(options.device, options.copy_mb << 20))
     run.part("tokens in fp32", lambda: check_tokens(options))
     model = random_model(
         str(options.architecture), options.dtype, options.device, max_position_embeddings=options.limit

@@ -45,6 +45,7 @@ def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, pos
 class TraceTarget:
     """A `Target` that reads its choices from a recorded answer."""
 
+    model = None
     context_limit = UNLIMITED
     build_seconds = 0.0
 

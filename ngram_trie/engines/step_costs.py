@@ -23,7 +23,7 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.static import StaticTarget
 
 
-def copy_bandwidth(device: torch.device, num_bytes: int, repeats: int = 10) -> float:
+def copy_bandwidth(device: str, num_bytes: int, repeats: int = 10) -> float:
     """Bytes per second, read and written, of a copy within the device's memory; the median."""
     source = torch.randint(0, 255, (num_bytes,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
@@ -31,13 +31,13 @@ def copy_bandwidth(device: torch.device, num_bytes: int, repeats: int = 10) -> f
     return 2 * num_bytes / seconds
 
 
-def median_seconds(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+def median_seconds(call: Callable[[], object], device: str, repeats: int) -> float:
     """Of one call on `device`, after three that warm up."""
     laps = []
     for lap in range(-3, repeats):
         started = perf_counter()
         call()
-        if device.type == "cuda":
+        if device.startswith("cuda"):
             torch.cuda.synchronize(device)
         if lap >= 0:
             laps.append(perf_counter() - started)

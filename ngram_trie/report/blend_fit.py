@@ -226,6 +226,7 @@ class Recorder(BlendDrafter):
             reached = int(children[0])
             accepted.add(reached)
         self.nodes += [(float(self.probs[node]), node in accepted) for node in range(1, len(self._tree))]
+        self._tree = None  # the last step of an answer may have no room for a draft
 
     def propose(self, budget: int) -> DraftTree:
         self._tree = super().propose(budget)

@@ -56,7 +56,7 @@ def steps(trace: Trace, drafter: Recorder) -> Iterator[Step]:
     drafter.drafts = []
     lengths = replay(drafter, trace).accept_lengths
     position = 1  # behind the token that prefill gave
-    for draft, length in zip(drafter.drafts, lengths, strict=True):
+    for draft, length in zip([*drafter.drafts, []], lengths, strict=False):  # the last may have no room
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.
         answer = trace.output_ids[position : position + len(draft)]
         accepted = 0

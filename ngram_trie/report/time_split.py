@@ -25,7 +25,7 @@ class TimedTrie(NgramTrieDrafter):
     laps: list[tuple[float, float, float]]
 
     def propose(self, budget: int) -> DraftTree:
-        text = self._history.ids
+        text = self.text
         started = perf_counter()
         self._trie.match(text)
         searched = perf_counter()

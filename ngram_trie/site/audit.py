@@ -62,7 +62,7 @@ def losslessness(results: Results) -> Audit:
         for method, outside in dict.fromkeys(key[:2] for key in counts):
             found = {kind: counts[method, outside, kind] for kind in KINDS}
             about = {"run": folder.name, "method": method, "loop": "its own" if outside else "shared"}
-            rows.append(about | {"compared": sum(found.values()) - found["failed"]} | found)
+            rows.append({**about, "compared": sum(found.values()) - found["failed"], **found})
     table = pd.DataFrame(rows, columns=["run", "method", "loop", "compared", *KINDS])
     ours = table[table.loop == "shared"]
     return Audit(table, int(ours.compared.sum()), int(ours.identical.sum()), int(ours.tie.sum()), replays)

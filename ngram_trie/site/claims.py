@@ -1,4 +1,6 @@
-"""What the papers claim and whether it holds: each verdict is computed from files under `results/`, which it names.
+"""What the papers claim and whether it holds: each verdict names the files under `results/` that it is from.
+
+Claims that the printed numbers decide by themselves are data, results/paper/claims.csv; the others are checked here.
 
 What a paper says of its models is decided by runs of these: of their speed by a live one, of their tokens also by a
 replay of recorded answers, which is exact. Without such a run it is not tested, and what a smaller model or a
@@ -33,6 +35,35 @@ class Claim(NamedTuple):
     files: list[str]
 
 
+class Evidence:
+    """What was found about a claim, folder by folder.
+
+    Attributes:
+        seen: in words.
+        tested: of each place that decides, whether the claim holds there.
+        files: below results/.
+    """
+
+    def __init__(self, *files: str) -> None:
+        self.seen: list[str] = []
+        self.tested: list[bool] = []
+        self.files = list(files)
+
+    def add(self, folder: Folder, file: str, text: str) -> None:
+        self.seen.append(text)
+        self.files.append(folder.file(file))
+
+    def judged(self, partly: bool = True) -> str:
+        """The verdict over what was tested; with `partly`, a claim may hold in some places."""
+        if not self.tested:
+            return UNTESTED
+        return HOLDS if all(self.tested) else IN_PART if partly and any(self.tested) else FAILS
+
+    def remark(self) -> str:
+        """A sentence to open with where nothing that was measured decides."""
+        return "" if self.tested else "None of the paper's models has a live run of it under results/. "
+
+
 def listed(parts: list[str]) -> str:
     return "; ".join(parts)
 
@@ -48,94 +79,29 @@ def models(results: Results) -> set[str]:
     return {name for table in tables if table is not None for name in table.model}
 
 
-def judged(tested: list[bool]) -> str:
-    """The verdict over what was tested: each place where the claim held, or did not."""
-    return UNTESTED if not tested else HOLDS if all(tested) else IN_PART if any(tested) else FAILS
+def _frames(results: Results, kind: str, file: str = "table.csv") -> Iterator[tuple[Folder, pd.DataFrame]]:
+    """The folders of a kind that hold a data file, with its rows."""
+    for folder in results.of(kind, file):
+        if (frame := folder.csv(file)) is not None:
+            yield folder, frame
 
 
-def _corrected(folder: Folder) -> pd.DataFrame | None:
-    """The rows of a Table 1 under the corrected protocol."""
-    frame = folder.csv("table.csv")
-    return None if frame is None or "protocol" not in frame else frame[frame.protocol == "corrected"]
+def _corrected(results: Results) -> Iterator[tuple[Folder, pd.DataFrame]]:
+    """The rows of each Table 1 under the corrected protocol."""
+    for folder, frame in _frames(results, "table1"):
+        if "protocol" in frame:
+            yield folder, frame[frame.protocol == "corrected"]
 
 
-def means(results: Results) -> Iterator[Claim]:
-    cells, printed = results.paper("table1.csv"), results.paper("table1_mean_speedup.csv")
-    if cells is None or printed is None:
-        return
-    rows = printed.merge(cells.groupby(["model", "method"]).speedup.mean().reset_index(), on=["model", "method"])
-    off = rows[(rows.speedup - rows.mean_speedup).abs() > ROUNDING]
-    named = [
-        f" {r.method} on {r.model}: the cells average {r.speedup:.2f}x, printed {r.mean_speedup:.2f}x."
-        for r in off.itertuples()
-    ]
-    yield Claim(
-        "Table 1",
-        "The last column is the mean of a row's four speedups.",
-        IN_PART if len(off) else HOLDS,
-        f"{len(rows) - len(off)} of {len(rows)} means follow from the cells to rounding.{''.join(named)}",
-        ["paper/table1.csv", "paper/table1_mean_speedup.csv"],
-    )
-
-
-def repeated_cells(results: Results) -> Iterator[Claim]:
-    cells = results.paper("table1.csv")
-    if cells is None:
-        return
-    cells = cells[cells.method != "vanilla"]
-    keys = ["dataset", "speedup", "accept_length"]
-    groups = [(key, part) for key, part in cells.groupby(keys) if len(part) > 1]
-    named = [
-        f"on {d} {s:.2f}x ({a:.2f}), for {' and '.join(f'{row.method} on {row.model}' for row in part.itertuples())}"
-        for (d, s, a), part in groups
-    ]
-    yield Claim(
-        "Table 1",
-        "Every cell is a measurement of its own.",
-        IN_PART if groups else HOLDS,
-        f"The same pair of numbers stands in two rows: {listed(named)}." if groups else "No pair is there twice.",
-        ["paper/table1.csv"],
-    )
-
-
-def last_question(results: Results) -> Iterator[Claim]:
-    """The released code's averages (results/paper/README.md)."""
-    cells, last = results.paper("table1.csv"), results.paper("released_code.csv")
-    if cells is None or last is None:
-        return
-    for row in last.itertuples():
-        task = TASKS[row.dataset]
-        tries = cells[(cells.dataset == row.dataset) & (cells.method == OURS)]
-        cell = tries[tries.model.str.startswith("vicuna")].iloc[0]
-        files = ["paper/table1.csv", "paper/released_code.csv", "paper/README.md"]
-        here = ""
-        for folder in results.of("drafters", "table.csv"):
-            frame = folder.csv("table.csv")
-            if frame is None or folder.model != cell.model:
-                continue
-            values = frame[frame.dataset == task].set_index("method").accept_length
-            if {OURS, RELEASED} <= set(values.index):
-                count = frame[frame.dataset == task].num_prompts.max()
-                here = (
-                    f" Replayed here over {count} answers: {values[RELEASED]:.2f}, {values[OURS]:.2f} by Algorithm 1."
-                )
-                files.append(folder.file("table.csv"))
-        yield Claim(
-            "Table 1",
-            f"On {cell.model} the trie emits {cell.accept_length:.2f} tokens a step over {row.dataset} "
-            f"({cell.speedup:.2f}x).",
-            FAILS if abs(cell.accept_length / row.accept_length_all_questions - 1) > 0.1 else HOLDS,
-            f"The released code overwrites a category's result with every question. Its algorithm gives "
-            f"{row.accept_length_last_question:.2f} on the last one alone (id {row.question_id}) and "
-            f"{row.accept_length_all_questions:.2f} over all questions.{here}",
-            files,
-        )
+def published(results: Results) -> Iterator[Claim]:
+    """The claims that the printed numbers decide."""
+    rows = results.paper("claims.csv")
+    for row in () if rows is None else rows.itertuples(index=False):
+        yield Claim(row.where, row.claim, row.verdict, row.why, row.files.split())
 
 
 def one_question(results: Results) -> Iterator[Claim]:
-    for folder in results.of("table1", "readings.csv"):
-        frame = folder.csv("readings.csv")
-        assert frame is not None
+    for folder, frame in _frames(results, "table1", "readings.csv"):
         wide = frame[frame.reading != "paper"].pivot(index=["method", "dataset"], columns="reading", values="speedup")
         wide = wide[(wide.corrected != 1) & wide.notna().all(axis=1)]
         change = wide.released / wide.corrected - 1
@@ -154,9 +120,9 @@ def one_question(results: Results) -> Iterator[Claim]:
 
 
 def timer(results: Results) -> Iterator[Claim]:
-    for folder in results.of("table1", "phases.csv"):
-        phases, table = folder.csv("phases.csv"), _corrected(folder)
-        if phases is None or table is None:
+    for folder, table in _corrected(results):
+        phases = folder.csv("phases.csv")
+        if phases is None:
             continue
         inside = table[table.dataset == ALL].set_index("method")
         outside = phases.set_index("method").decode_tokens_per_second
@@ -186,10 +152,9 @@ def fastest(results: Results) -> Iterator[Claim]:
     best = cells.loc[cells.groupby(["model", "dataset"]).speedup.idxmax()]
     outside = best[best.dataset != "spec_bench_summarization"]
     printed = f"In the printed cells it is, in {(outside.method == OURS).sum()} of {len(outside)}."
-    tested, seen, files = [], [], ["paper/table1.csv"]
-    for folder in results.of("table1", "table.csv"):
-        frame = _corrected(folder)
-        if frame is None or folder.engine != "live":
+    found = Evidence("paper/table1.csv")
+    for folder, frame in _corrected(results):
+        if folder.engine != "live":
             continue
         parts = frame[(frame.dataset != ALL) & frame.speedup.notna() & (frame.num_prompts > 0)]
         if parts.empty:
@@ -197,14 +162,13 @@ def fastest(results: Results) -> Iterator[Claim]:
         winners = parts.loc[parts.groupby("dataset").speedup.idxmax()]
         won = [row.dataset for row in winners.itertuples() if row.method == OURS]
         names = ", ".join(f"{row.dataset} {row.method} {row.speedup:.2f}x" for row in winners.itertuples())
-        seen.append(f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
-        files.append(folder.file("table.csv"))
+        found.add(folder, "table.csv", f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
         if folder.model in set(cells.model):
-            tested.append({d for d in winners.dataset if "summ" not in d} <= set(won))
-    verdict = UNTESTED if not tested else HOLDS if all(tested) else FAILS
-    note = "" if tested else " None of the paper's models has a live run under results/."
+            found.tested.append({d for d in winners.dataset if "summ" not in d} <= set(won))
     claim = "The trie is the fastest method on every task but summarization."
-    yield Claim("Section 4.2", claim, verdict, f"{printed} {listed(seen)}.{note}", files)
+    yield Claim(
+        "Section 4.2", claim, found.judged(False), f"{found.remark()}{printed} {listed(found.seen)}.", found.files
+    )
 
 
 def over_rest(results: Results) -> Iterator[Claim]:
@@ -212,25 +176,25 @@ def over_rest(results: Results) -> Iterator[Claim]:
     if cells is None:
         return
     wide = cells.pivot(index=["model", "dataset"], columns="method", values="speedup").dropna(subset=[OURS, "rest"])
-    why = [f"In the printed cells it is, in {(wide[OURS] > wide.rest).sum()} of {len(wide)}"]
-    tested, files = [], ["paper/table1.csv"]
-    for folder in results.of("table1", "table.csv"):
-        frame = _corrected(folder)
-        if frame is None or not {OURS, "rest"} <= set(frame.method):
+    found = Evidence("paper/table1.csv")
+    found.seen.append(f"In the printed cells it is, in {(wide[OURS] > wide.rest).sum()} of {len(wide)}")
+    for folder, frame in _corrected(results):
+        if not {OURS, "rest"} <= set(frame.method):
             continue
         ours, rest = (frame[frame.method == m].set_index("dataset") for m in (OURS, "rest"))
         tasks = [d for d in ours.speedup.dropna().index.intersection(rest.speedup.dropna().index) if d != ALL]
         faster = [bool(ours.speedup[d] > rest.speedup[d]) for d in tasks]
         parts = ", ".join(f"{d} {ours.speedup[d]:.2f}x against {rest.speedup[d]:.2f}x" for d in tasks)
-        why.append(
+        found.add(
+            folder,
+            "table.csv",
             f"{folder.name}, REST with the datastore it had there: in {sum(faster)} of {len(tasks)} ({parts}; all "
-            f"tasks {spoken(ours.loc[ALL])} against {spoken(rest.loc[ALL])})"
+            f"tasks {spoken(ours.loc[ALL])} against {spoken(rest.loc[ALL])})",
         )
-        files.append(folder.file("table.csv"))
         if folder.model in set(cells.model) and folder.engine == "live":
-            tested += faster
+            found.tested += faster
     claim = "The trie is faster than REST on every model and task."
-    yield Claim("Section 4.2", claim, judged(tested), f"{listed(why)}.", files)
+    yield Claim("Section 4.2", claim, found.judged(), f"{listed(found.seen)}.", found.files)
 
 
 def printed_speeds(results: Results) -> Iterator[Claim]:
@@ -240,10 +204,8 @@ def printed_speeds(results: Results) -> Iterator[Claim]:
         return
     for model, part in cells[cells.method == OURS].groupby("model", sort=False):
         claim = f"On {model} the trie speeds decoding up by {part.speedup.min():.2f}x to {part.speedup.max():.2f}x."
-        runs = [f for f in results.of("table1", "table.csv") if f.model == model and f.engine == "live"]
-        for folder in runs:
-            frame = _corrected(folder)
-            assert frame is not None
+        runs = [(f, frame) for f, frame in _corrected(results) if f.model == model and f.engine == "live"]
+        for folder, frame in runs:
             rows = frame[frame.method.isin([OURS, RELEASED])].merge(part, on="dataset", suffixes=("", "_printed"))
             inside = rows[(rows.speedup_low <= rows.speedup_printed) & (rows.speedup_printed <= rows.speedup_high)]
             named = [
@@ -278,7 +240,231 @@ def lossless(results: Results, audit: Audit) -> Iterator[Claim]:
     )
 
 
-Check = Callable[[Results], Iterator[Claim]]
-TABLE_1: tuple[Check, ...] = (
-    last_question, one_question, timer, means, repeated_cells, fastest, over_rest, printed_speeds,
+#: What the paper names as its best setting (section 4.4).
+BEST = (13, 3)
+
+
+def _value(frame: pd.DataFrame) -> str:
+    return "speedup" if "speedup" in frame and frame.speedup.notna().any() else "predicted_speedup"
+
+
+def _is_measured(results: Results, folder: Folder) -> bool:
+    """Whether its speeds can decide: of a live run of one of the paper's models."""
+    return folder.engine == "live" and folder.model in models(results)
+
+
+def _kind(frame: pd.DataFrame) -> str:
+    """Where the speeds of `_value` are from."""
+    return "measured" if _value(frame) == "speedup" else "predicted from exact accept lengths and a cost curve"
+
+
+def _cells(results: Results, kind: str, fields: tuple[str, ...]) -> Iterator[tuple[Folder, pd.DataFrame]]:
+    """The rows of each sweep over `fields`, each task apart, with a column `value`, the speedup (or predicted)."""
+    for folder, frame in _frames(results, kind):
+        if folder.name == folder.run and set(fields) <= set(frame.columns):
+            rows = frame[(frame.dataset != ALL) & frame[fields[0]].notna()]
+            rows = rows.assign(value=rows[_value(rows)]).dropna(subset="value")
+            if len(rows):
+                yield folder, rows
+
+
+def optimum(results: Results) -> Iterator[Claim]:
+    grid = results.paper("table2.csv")
+    if grid is None:
+        return
+    spread = grid.tokens_per_second.max() / grid.tokens_per_second.min() - 1
+    found = Evidence("paper/table2.csv")
+    for folder, rows in _cells(results, "grid", ("n", "prefix_len")):
+        parts = []
+        for dataset, part in rows.groupby("dataset", sort=False):
+            top, ours = part.loc[part.value.idxmax()], part[(part.n == BEST[0]) & (part.prefix_len == BEST[1])]
+            if ours.empty:
+                continue
+            best = (top.n, top.prefix_len) == BEST
+            # Of a measured cell the interval says whether another one can be told from it.
+            alike = best or ("speedup_low" in part and bool(ours.value.iloc[0] >= top.speedup_low))
+            if _is_measured(results, folder):
+                found.tested.append(alike)
+            behind, wide = ours.value.iloc[0] / top.value - 1, top.value / part.value.min() - 1
+            told = " (inside its interval)" if alike and not best else ""
+            setting = f"n={top.n}, L_p={top.prefix_len}"
+            parts.append(f"{dataset}: best {setting}, {BEST} {behind:+.1%}{told}, the whole grid {wide:.0%} wide")
+        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {listed(parts)}")
+    none = "No grid under results/; `make reproduce-table2` makes one."
+    yield Claim(
+        "Section 4.4, Table 2",
+        f"n={BEST[0]}, L_p={BEST[1]} is the best choice, and choosing matters: printed rates are up to {spread:.0%} "
+        "apart.",
+        found.judged(),
+        f"{found.remark()}{'. '.join(found.seen)}." if found.seen else none,
+        found.files,
+    )
+
+
+def num_draft(results: Results) -> Iterator[Claim]:
+    printed = results.paper("table3.csv")
+    if printed is None:
+        return
+    best = printed.loc[printed.groupby("dataset", sort=False).speedup.idxmax()]
+    named = [f"{row.num_draft} on {row.dataset} ({row.speedup:.2f}x)" for row in best.itertuples()]
+    expected = dict(zip(best.dataset, best.num_draft, strict=True))
+    found = Evidence("paper/table3.csv")
+    for folder, rows in _cells(results, "num_draft", ("num_draft",)):
+        top = rows.loc[rows.groupby("dataset", sort=False).value.idxmax()]
+        parts = [f"{row.dataset} {row.num_draft} ({row.value:.2f}x)" for row in top.itertuples()]
+        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
+        if folder.model == printed.model.iloc[0] and _is_measured(results, folder):
+            found.tested.append(dict(zip(top.dataset, top.num_draft, strict=True)) == expected)
+    yield Claim(
+        "Table 3",
+        f"On {printed.model.iloc[0]} the best num_draft is {' and '.join(named)}; beyond 32 it only costs.",
+        found.judged(False),
+        "Which size is best follows from what a step costs on the device. Best here: "
+        f"{listed(found.seen) or 'no sweep yet'}.",
+        found.files,
+    )
+
+
+def noise(results: Results) -> Iterator[Claim]:
+    found = Evidence("paper/table4.csv")
+    for folder, frame in _frames(results, "table4"):
+        if "context" not in frame or OURS not in set(frame.method):
+            continue
+        rows = frame[(frame.dataset == ALL) & (frame.method == OURS)].set_index("context")
+        if "clean" not in rows.index:
+            continue
+        rows = rows.assign(value=rows[_value(rows)])
+        clean, noisy = rows.loc["clean"], rows.drop("clean")
+        if _is_measured(results, folder):
+            found.tested.append(bool((noisy.value > 1).all()))
+        parts = [
+            f"{r.Index} {r.accept_length / clean.accept_length - 1:+.1%}, {r.value:.2f}x" for r in noisy.itertuples()
+        ]
+        found.add(
+            folder,
+            "table.csv",
+            f"{folder.name} (speeds {_kind(rows)}): accept length {clean.accept_length:.2f}, {clean.value:.2f}x clean; "
+            f"{listed(parts)}",
+        )
+    none = "No run under results/; `make reproduce-table4` makes one."
+    yield Claim(
+        "Section 4.6",
+        "The trie still speeds decoding up where contexts are noisy.",
+        found.judged(False),
+        f"{found.remark()}{'. '.join(found.seen)}." if found.seen else none,
+        found.files,
+    )
+
+
+def accept_lengths(results: Results) -> Iterator[Claim]:
+    found = Evidence()
+    for folder, frame in _frames(results, "figures", "accept_lengths.csv"):
+        rows = frame[(frame.method == RELEASED) & frame.dataset.isin(["summarization", "rag", *TASKS])]
+        parts = []
+        for dataset, part in rows.groupby("dataset", sort=False):
+            shares = part.set_index("accept_length").share.sort_index()
+            longest = int(shares.index.max())
+            before = shares.get(longest - 1, 0.0)
+            if folder.model in models(results):
+                found.tested.append(bool(shares.idxmax() == 1 and shares[longest] > before))
+            peak = f"{before:.1%} at {longest - 1}, {shares[longest]:.1%} at {longest}"
+            parts.append(f"{dataset} {shares.get(1, 0.0):.0%} at 1, {peak}")
+        found.add(folder, "accept_lengths.csv", f"{folder.name}: {listed(parts)}")
+    yield Claim(
+        "Figure 4",
+        "Most steps accept nothing, and shares fall with the accept length but for a peak at 11.",
+        found.judged(),
+        "The peak is the longest draft: the released trie drafts the same n - L_p = 10 tokens after every match "
+        f"({RELEASED}). {'. '.join(found.seen)}.",
+        [*found.files, "paper/README.md"],
+    )
+
+
+def time_split(results: Results) -> Iterator[Claim]:
+    found = Evidence()
+    for folder, frame in _frames(results, "figure5", "time_split.csv"):
+        mean = frame.groupby("part", sort=False)[["microseconds"]].mean().microseconds
+        if folder.model in models(results):  # drafting reads tokens: over recorded answers it takes what it takes live
+            found.tested.append(mean.idxmin() == "trie search")
+        means = ", ".join(f"{name} {value:.1f} us" for name, value in mean.items())
+        found.add(folder, "time_split.csv", f"{folder.name}: {means}")
+    yield Claim(
+        "Figure 5",
+        "Searching the trie costs less than processing the draft and laying out the tree.",
+        found.judged(False),
+        f"Means over tasks, per step, timed over recorded answers. {listed(found.seen)}."
+        if found.seen
+        else "`make reproduce-figure5` measures it.",
+        found.files or ["README.md"],
+    )
+
+
+def trie_time(results: Results) -> Iterator[Claim]:
+    printed = results.paper("table6.csv")
+    if printed is None:
+        return
+    found = Evidence("paper/table6.csv")
+    for folder, rows in _cells(results, "grid", ("n", "prefix_len", "trie_ms")):
+        trie, inference = rows.trie_ms, rows.inference_ms
+        if _is_measured(results, folder):
+            found.tested.append(bool((trie < inference).all()))
+        found.add(
+            folder,
+            "table.csv",
+            f"{folder.name}: {trie.min():.2f} to {trie.max():.2f} ms a step beside {inference.min():.1f} to "
+            f"{inference.max():.1f} ms of forward and cache; indexing, once, {rows.index_ms_median.median():.2f} ms",
+        )
+    yield Claim(
+        "Appendix B, Table 6",
+        f"Trie time ({printed.trie_ms.min():.1f} to {printed.trie_ms.max():.1f} ms) is small beside inference time "
+        f"({printed.inference_ms.min():.1f} to {printed.inference_ms.max():.1f} ms).",
+        found.judged(False),
+        f"Of what the printed times are averages is not said. {found.remark()}Here: "
+        f"{listed(found.seen) or 'no live grid yet'}.",
+        found.files,
+    )
+
+
+def ngrammys(results: Results) -> Iterator[Claim]:
+    printed = results.paper("ngrammys_table1.csv")
+    if printed is None:
+        return
+    rows = printed[printed.strategy == "mixed_10_10"]
+    found = Evidence("paper/ngrammys_table1.csv")
+    for folder, frame in _frames(results, "ngrammys"):
+        if folder.name != f"{folder.run}/table1":
+            continue
+        ours = frame[frame.method.str.fullmatch(r"mixed \(10, 10\), (rows|tree)") & (frame.dataset == ALL)]
+        named = [f"{row.method} {row.accept_length:.2f} tokens a call, {spoken(row)}" for row in ours.itertuples()]
+        found.add(folder, "table.csv", f"{folder.name} ({folder.model}): {listed(named)}")
+        # The paper verifies rows; a tree is this project's addition.
+        both = frame[frame.method == "mixed (10, 10), rows"].merge(
+            rows, on=["model", "dataset"], suffixes=("", "_printed")
+        )
+        for row in both.itertuples():
+            found.tested.append(abs(row.accept_length / row.tokens_per_call - 1) <= 0.1)
+            found.tested.append(row.speedup_low <= row.speedup_printed <= row.speedup_high)
+            found.seen.append(
+                f"{row.dataset} {row.accept_length:.2f}, printed {row.tokens_per_call:.2f}, and {spoken(row)}, printed "
+                f"{row.speedup_printed:.2f}x"
+            )
+    yield Claim(
+        "N-Grammys, Table 1",
+        f"Mixed (10, 10) emits {rows.tokens_per_call.min():.2f} to {rows.tokens_per_call.max():.2f} tokens a call, "
+        f"{rows.speedup.min():.2f}x to {rows.speedup.max():.2f}x, on models of 3 to 13 billion parameters.",
+        found.judged(),
+        f"{'' if found.tested else 'None of its models has a run under results/. '}Here: "
+        f"{listed(found.seen) or 'nothing yet'}.",
+        found.files,
+    )
+
+
+CHECKS: tuple[Callable[[Results], Iterator[Claim]], ...] = (
+    published, one_question, timer, fastest, over_rest, printed_speeds, optimum, num_draft, noise, accept_lengths,
+    time_split, trie_time, ngrammys,
 )  # fmt: skip
+
+
+def verdicts(results: Results, audit: Audit) -> list[Claim]:
+    """Every claim that the files allow to judge, in the order of the papers."""
+    return [*lossless(results, audit), *(claim for check in CHECKS for claim in check(results))]

@@ -93,8 +93,9 @@ def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
     stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
     result = SpeculativeDecoder(target, watched).generate(trace.prompt, stop)
     steps, start = [], 1
+    unasked = (DraftTree.root_only(trace.output_ids[-1]), np.ones(1))  # at the end, where no draft has room
     for (tree, path), (proposed, probs), length in zip(
-        target.verified, watched.proposed, result.accept_lengths, strict=True
+        target.verified, [*watched.proposed, unasked], result.accept_lengths, strict=False
     ):
         if probs is not None and len(probs) != len(tree):
             # The loop cuts a draft to the room that the answer has left: first what is too deep, then what is too much.

@@ -196,9 +196,12 @@ class Folder:
 
     def laid_out(self) -> list[Table]:
         """Those blocks as they are shown."""
+        if not self.tables:
+            return []
+        warnings = {PUBLISHED: self.tables.warning}
         return [
-            block_table(block, self.file(JSON), heading, self.tables.warning if heading == PUBLISHED else "")
-            for heading, group in (self.tables.groups() if self.tables else ())
+            block_table(block, self.file(JSON), heading, warnings.get(heading, ""))
+            for heading, group in self.tables.groups()
             for block in group
         ]
 

@@ -16,8 +16,7 @@ from omegaconf import OmegaConf
 from ngram_trie.files import CONFIGS
 from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
-from ngram_trie.site.checks import verdicts
-from ngram_trie.site.claims import OURS, RELEASED, TASKS
+from ngram_trie.site.claims import OURS, RELEASED, TASKS, verdicts
 from ngram_trie.site.gathered import MOST_ROWS, OTHER, Folder, Results, Table, frame_table
 from ngram_trie.site.render import picture
 from ngram_trie.site.words import CAPTIONS, COVERAGE, HIDDEN, OPEN, SECTIONS, TITLES, Section

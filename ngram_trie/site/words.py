@@ -90,7 +90,7 @@ SECTIONS = (
     ),
     Section(
         "quality", "How well the embedded models do their tasks", ("quality", "quality_general"),
-        "Whether the answers that are sped up are worth having.", "python -m scripts.evaluate_embedded",
+        "Whether the answers that are sped up are worth having.", "python -m scripts.embedded.evaluate",
     ),
     Section(
         "retrieval", "Retrieval", ("retrieval",),

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from support.tiny import tiny_target
 
 from ngram_trie.baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
-from ngram_trie.data import world
+from ngram_trie.cli.app import invoke
+from ngram_trie.data import bundled, world
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from scripts import build_datastore as script
 
-EMBEDDED = ["--tokenizer", str(script.MODEL)]
+EMBEDDED = ["--tokenizer", str(bundled.MODEL)]
 
 
 def texts(folder: Path) -> list[str]:
@@ -26,7 +27,7 @@ def texts(folder: Path) -> list[str]:
     tokens = Datastore(folder).tokens
     borders = np.flatnonzero(tokens == BORDER)
     documents = [part[part != BORDER].tolist() for part in np.split(tokens, borders + 1)[:-1]]
-    return [AutoTokenizer.from_pretrained(script.MODEL).decode(ids) for ids in documents]
+    return [AutoTokenizer.from_pretrained(bundled.MODEL).decode(ids) for ids in documents]
 
 
 @given(st.lists(st.integers(-1, 2) | st.sampled_from([65_533, 65_534, 65_535, 2**31 - 1]), min_size=1, max_size=80))
@@ -89,16 +90,16 @@ def test_the_script_builds_from_recorded_answers(tmp_path: Path, capsys: pytest.
         Trace("m", Prompt(np.array([1]), {}, "d", str(number)), output) for number, output in enumerate(([5, 6], [7]))
     ]
     source.write_text("".join(trace.to_json() + "\n" for trace in traces))
-    assert script.main([str(source), "--output", str(folder)]) == 0
+    invoke(script.main, [str(source), "--output", str(folder)])
     assert "5 tokens" in capsys.readouterr().out
     assert Datastore(folder).tokens.tolist() == [5, 6, BORDER, 7, BORDER]
-    script.main([str(source), "--output", str(folder), "--tokens", "1"])
+    invoke(script.main, [str(source), "--output", str(folder), "--tokens", "1"])
     assert Datastore(folder).tokens.tolist() == [5, BORDER]
 
 
 def test_the_embedded_models_text_is_the_same_every_time_and_holds_no_held_out_subject(tmp_path: Path) -> None:
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
-        assert script.main(["--output", str(tmp_path / name), "--tokens", "6000", "--seed", seed]) == 0
+        invoke(script.main, ["--output", str(tmp_path / name), "--tokens", "6000", "--seed", seed])
     stores = [Datastore(tmp_path / name) for name in "abc"]
     assert stores[0].sha256 == stores[1].sha256 != stores[2].sha256
     assert sum(stores[0].tokens != BORDER) == 6000
@@ -140,70 +141,59 @@ def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str
         (tmp_path / "in" / "file.jsonl").write_text(lines)
     name = str(tmp_path / "in" if kind == "folder" else tmp_path / "in" / kind.replace("source", "file.jsonl"))
     what = [name] if kind == "source" else ["--dataset", name]
-    assert script.main([*what, *EMBEDDED, "--output", str(tmp_path / "out")]) == 0
+    invoke(script.main, [*what, *EMBEDDED, "--output", str(tmp_path / "out")])
     assert texts(tmp_path / "out") == (["A bridge?\nA bridge."] if layout == "texts" else TURNS) * 2
 
 
 def test_paragraphs_of_a_text_are_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A bridge.\nIt is long.\n\n\nA ship.\n")
-    assert script.main([str(tmp_path / "a.txt"), *EMBEDDED, "--output", str(tmp_path / "out")]) == 0
+    invoke(script.main, [str(tmp_path / "a.txt"), *EMBEDDED, "--output", str(tmp_path / "out")])
     assert texts(tmp_path / "out") == ["A bridge.\nIt is long.", "A ship."]
 
 
+JSON_TEXT, TEXT = json.dumps({"text": "hello"}), "hello"
+NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data' (--field)"
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "more", "message"),
+    ("name", "content", "options", "message"),
     [
-        ("a.jsonl", "{}\n", [], "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data' (--field)"),
-        ("a.jsonl", json.dumps({"text": "hello"}), [], "a.jsonl:1: a text needs --tokenizer"),
-        ("a.jsonl", json.dumps({"text": 5}), [], "a.jsonl:1: the field 'text' holds neither"),
-        ("a.jsonl", json.dumps({"text": "hello"}), ["--field", "body"], "a.jsonl:1: no field 'body'"),
-        ("a.jsonl", "{", [], "a.jsonl:1: "),
-        ("a.txt", "hello", [], "a text needs --tokenizer"),
-        ("a.txt", None, [], "a.txt: no such file"),
-        ("a.jsonl", "\n", [], "no tokens"),
-        ("a.txt", "hello", ["--dataset", "b"], "not both"),
-        ("a.txt", "hello", ["--tokenizer", "./nowhere"], "nowhere"),
+        ("a.jsonl", "{}\n", ["SOURCE"], NO_FIELD),
+        ("a.jsonl", JSON_TEXT, ["SOURCE"], "a.jsonl:1: a text needs --tokenizer"),
+        ("a.jsonl", json.dumps({"text": 5}), ["SOURCE"], "a.jsonl:1: the field 'text' holds neither"),
+        ("a.jsonl", JSON_TEXT, ["SOURCE", "--field", "body"], "a.jsonl:1: no field 'body'"),
+        ("a.jsonl", json.dumps({"output_token_ids": ["1"]}), ["SOURCE"], "a.jsonl:1: output_token_ids must be a list"),
+        ("a.jsonl", "{", ["SOURCE"], "a.jsonl:1: "),
+        ("a.txt", TEXT, ["SOURCE"], "a text needs --tokenizer"),
+        ("a.txt", None, ["SOURCE"], "a.txt: no such file"),
+        ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
+        ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
+        ("a.txt", TEXT, ["SOURCE", "--tokenizer", "./nowhere"], "nowhere"),
+        ("a.txt", TEXT, ["SOURCE", "--tokens", "0"], "--tokens: "),
+        ("a.json", json.dumps([{"id": 1}]), ["--dataset", "SOURCE", *EMBEDDED], "row 0: no field"),
+        ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE"], "needs --tokenizer"),
+        ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE", *EMBEDDED, "--split", "test"], "a.json: "),
+        ("a.json", None, ["--dataset", "SOURCE", *EMBEDDED], "a.json (no such file or folder here; is the hub reach"),
     ],
 )
 def test_the_script_names_what_is_wrong_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: str | None, more: list[str], message: str
+    tmp_path: Path, name: str, content: str | None, options: list[str], message: str
 ) -> None:
+    if "--dataset" in options:
+        pytest.importorskip("datasets")
     if content is not None:
         (tmp_path / name).write_text(content)
-    assert script.main([str(tmp_path / name), "--output", str(tmp_path / "store"), *more]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
-
-
-@pytest.mark.parametrize(
-    ("content", "more", "message"),
-    [
-        ([{"id": 1}], EMBEDDED, "row 0: no field"),
-        ([{"text": "a"}], [], "needs --tokenizer"),
-        ([{"text": "a"}], [*EMBEDDED, "--split", "test"], "a.json: "),
-        (None, EMBEDDED, "a.json (no such file or folder here; is the hub reachable"),
-    ],
-)
-def test_a_data_set_that_cannot_be_read_is_named_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: Any, more: list[str], message: str
-) -> None:
-    pytest.importorskip("datasets")
-    if content:
-        (tmp_path / "a.json").write_text(json.dumps(content))
-    assert script.main(["--dataset", str(tmp_path / "a.json"), *more, "--output", str(tmp_path / "store")]) == 1
-    error = capsys.readouterr().err
-    assert message in error and error.count("\n") == 1
+    arguments = [str(tmp_path / name) if option == "SOURCE" else option for option in options]
+    with pytest.raises(SystemExit) as end:
+        invoke(script.main, [*arguments, "--output", str(tmp_path / "store")])
+    error = str(end.value)
+    assert error.startswith("error: ") and message in error and "\n" not in error
 
 
 def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
     build_datastore([[1, 60], [61, 2]], tmp_path)
     with pytest.raises(ValueError, match="holds token 61 and the model has 61; it was built with another tokenizer"):
-        Datastore(tmp_path).check(tiny_target("llama"))
+        Datastore(tmp_path).check(tiny_target("llama").model)
     build_datastore([[1, 60]], tmp_path)
-    Datastore(tmp_path).check(tiny_target("llama"))
+    Datastore(tmp_path).check(tiny_target("llama").model)
     Datastore(tmp_path).check(None)  # a replay does not know its model
-
-
-def test_a_wrong_number_of_tokens_is_named() -> None:
-    with pytest.raises(SystemExit, match=r"^error: --tokens=0: must be an integer of at least 1$"):
-        script.parse(["--tokens", "0"])

@@ -51,7 +51,7 @@ def test_first_guesses_come_from_the_prompt_and_are_the_same_every_time() -> Non
 @given(
     prompt=st.lists(st.integers(0, 2), min_size=3, max_size=6),
     num_draft=st.integers(1, 6),
-    budget=st.integers(0, 6),
+    budget=st.integers(1, 6),
     vocabulary=st.integers(2, 4),
 )
 def test_equals_jacobi_by_positions(prompt: list[int], num_draft: int, budget: int, vocabulary: int) -> None:

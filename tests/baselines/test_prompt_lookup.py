@@ -34,7 +34,6 @@ def test_copies_after_the_earliest_longest_match() -> None:
 def test_num_draft_budget_and_end_of_text() -> None:
     assert drafted([1, 2, 3, 1]) == [2, 3, 1]
     assert drafted([1, 2, 3, 1], budget=2) == [2, 3]
-    assert drafted([1, 2, 3, 1], budget=0) == []
     assert drafted([1, 1]) == [1]
     assert drafted([1]) == []
 

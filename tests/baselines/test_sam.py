@@ -66,7 +66,6 @@ def test_lengths() -> None:
     assert drafted(text) == [*range(12, 50), 10, 11]
     assert drafted([*range(60), 10]) == list(range(11, 51))  # 40 tokens
     assert drafted(text, num_draft=3) == drafted(text, budget=3) == [12, 13, 14]
-    assert drafted(text, budget=0) == []
     assert drafted(text, alpha=1.5) == [12, 13, 14]
     assert drafted(text, alpha=0.4) == []
     assert drafted(text, min_match=2, num_draft=1) == [12]

@@ -80,7 +80,6 @@ def test_alpha_and_budget_limit_the_nodes() -> None:
     assert drafted(text, num_draft=99, alpha=None).num_draft == 40
     assert drafted(text, num_draft=99, alpha=None, max_depth=9).num_draft == 8  # of "11" alone
     assert drafted(text, num_draft=3).num_draft == drafted(text, budget=3).num_draft == 3
-    assert drafted(text, budget=0).num_draft == 0
     assert drafted(text, alpha=0.3).num_draft == 0
 
 

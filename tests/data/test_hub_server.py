@@ -207,6 +207,7 @@ def spec_bench(hub: HubServer, file: str = "question.jsonl") -> dict[str, str]:
     return {"url": f"{hub.url}/{file}", "checksum": f"sha256:{checksum}"}
 
 
+@pytest.mark.slow
 def test_what_was_loaded_once_loads_without_the_hub(hub: HubServer, clients: list[Client]) -> None:
     wanted = [
         ("model", ("some/model",), {}),
@@ -333,23 +334,38 @@ def test_a_model_that_came_and_cannot_be_used(client: Client) -> None:
     )
 
 
-def test_a_full_disk_is_named(hub: HubServer, client: Client) -> None:
-    full = "the disk is full: make room, or set {0} to a folder on another disk; or give a "
-    error = client.ask("model", "some/other", full=True)["error"]
-    assert error == (
-        f"model 'some/other' cannot be loaded: {full.format('HF_HOME')}folder with its files: model.path=FOLDER"
-    )
-    error = client.ask("dataset", "hagrid", revision="main", full=True)["error"]
-    assert error == (
-        f"dataset hagrid: hagrid-v1.0-en/dev.jsonl of miracl/hagrid cannot be loaded: {full.format('HF_HOME')}copy "
-        "from https://huggingface.co/datasets/miracl/hagrid/tree/main: dataset.path=FILE, in an experiment "
-        "datasets.hagrid.path=FILE"
-    )
-    error = client.ask("dataset", "spec_bench", **spec_bench(hub) | {"checksum": "md5:" + "1" * 32}, full=True)["error"]
-    assert error == (
-        f"dataset spec_bench: {hub.url}/question.jsonl cannot be loaded: {full.format('NGRAM_TRIE_DATA')}copy: "
-        "dataset.path=FILE, in an experiment datasets.spec_bench.path=FILE"
-    )
+FULL = "cannot be loaded: the disk is full: make room, or set {0} to a folder on another disk; or give a"
+SNAPSHOT = "folder with a copy of its snapshot"
+COPY_OF_QUESTIONS = "copy from https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE"
+COPY = "copy{0}: dataset.path=FILE, in an experiment datasets.{1}.path=FILE"
+
+
+@pytest.mark.parametrize(
+    ("what", "names", "fields", "error"),
+    [
+        ("model", ["some/other"], {}, "model 'some/other' {home} folder with its files: model.path=FOLDER"),
+        ("encoder", [], {"path": "some/large", "revision": "main"},
+         f"encoder: encoder.path=some/large {{home}} {SNAPSHOT}: encoder.path=FOLDER"),
+        ("reranker", [], {"path": "some/large", "revision": "main"},
+         f"reranker: reranker.path=some/large {{home}} {SNAPSHOT}: reranker.path=FOLDER"),
+        ("weights", ["some/large"], {}, "weights 'some/large' {home} folder with them"),
+        ("questions", [], {"subset": "rc"},
+         f"questions: rc/validation-* of mandarjoshi/trivia_qa {{home}} {COPY_OF_QUESTIONS}"),
+        ("dataset", ["hagrid"], {"revision": "main"},
+         "dataset hagrid: hagrid-v1.0-en/dev.jsonl of miracl/hagrid {home} "
+         + COPY.format(" from https://huggingface.co/datasets/miracl/hagrid/tree/main", "hagrid")),
+        ("dataset", ["spec_bench"], {"url": "{hub}/question.jsonl", "checksum": "md5:" + "1" * 32},
+         "dataset spec_bench: {hub}/question.jsonl {data} " + COPY.format("", "spec_bench")),
+        ("corpus", [], {"url": "{hub}/psgs.tsv.gz", "md5": "1" * 32},
+         "corpus: {hub}/psgs.tsv.gz {data} copy: corpus=file corpus.path=FILE"),
+    ],
+)  # fmt: skip
+def test_a_full_disk_is_named(
+    hub: HubServer, client: Client, what: str, names: list[str], fields: dict[str, str], error: str
+) -> None:
+    words = {"hub": hub.url, "home": FULL.format("HF_HOME"), "data": FULL.format("NGRAM_TRIE_DATA")}
+    fields = {name: value.format(**words) for name, value in fields.items()}
+    assert client.ask(what, *names, **fields, full=True)["error"] == error.format(**words)
 
 
 NO_TOKEN, NO_ACCESS = "no token was given", "the token in use has no access to it"
@@ -455,6 +471,7 @@ def passages(hub: HubServer, file: str = "psgs.tsv.gz") -> dict[str, str]:
     return {"url": f"{hub.url}/{file}", "md5": hashlib.md5(PASSAGES).hexdigest()}
 
 
+@pytest.mark.slow
 def test_what_retrieval_and_heads_fetch_loads_without_the_hub(hub: HubServer, clients: list[Client]) -> None:
     wanted = [
         ("questions", (), {}),
@@ -510,8 +527,6 @@ def test_what_retrieval_and_heads_fetch_loads_without_the_hub(hub: HubServer, cl
     ]
 
 
-SNAPSHOT = "folder with a copy of its snapshot"
-COPY_OF_QUESTIONS = "copy from https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE"
 GATED = "it is gated and {0}: accept the licence at https://huggingface.co/{1}, then `hf auth login` or set HF_TOKEN"
 REFUSED = [
     ("some/closed", None, "", GATED.format("no token was given", "{page}")),
@@ -580,23 +595,6 @@ def test_what_retrieval_and_heads_fetched_damaged(hub: HubServer, client: Client
     missing = passages(hub, "missing.tsv.gz")
     assert client.ask("corpus", **missing)["error"] == (
         f"corpus: {missing['url']} cannot be loaded: the server answered 401; {otherwise}"
-    )
-
-
-def test_a_disk_that_retrieval_and_heads_fill(hub: HubServer, client: Client) -> None:
-    full = "cannot be loaded: the disk is full: make room, or set {0} to a folder on another disk; or give a"
-    home = full.format("HF_HOME")
-    for what in ("encoder", "reranker"):
-        assert client.ask(what, path="some/large", revision="main", full=True)["error"] == (
-            f"{what}: {what}.path=some/large {home} {SNAPSHOT}: {what}.path=FOLDER"
-        )
-    assert client.ask("weights", "some/large", full=True)["error"] == (f"weights 'some/large' {home} folder with them")
-    assert client.ask("questions", subset="rc", full=True)["error"] == (
-        f"questions: rc/validation-* of mandarjoshi/trivia_qa {home} {COPY_OF_QUESTIONS}"
-    )
-    fresh = passages(hub) | {"md5": "1" * 32}
-    assert client.ask("corpus", **fresh, full=True)["error"] == (
-        f"corpus: {fresh['url']} {full.format('NGRAM_TRIE_DATA')} copy: corpus=file corpus.path=FILE"
     )
 
 

@@ -31,6 +31,7 @@ from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import CrossEncoder, KeepOrder, LateInteraction, order
+from ngram_trie.data.retrieval.reranking import read_lines
 from ngram_trie.files import PROJECT
 from ngram_trie.records import RunManifest
 from scripts import build_index, retrieve
@@ -530,4 +531,4 @@ def test_lines_are_read_back_whatever_their_texts_hold(tmp_path: Path) -> None:
     rows = [{"text": "one\u2028two\x85three"}, {"text": "four"}]
     path = tmp_path / "contexts.jsonl"
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows) + '{"torn', encoding="utf-8")
-    assert retrieve.read_lines(path) == rows
+    assert read_lines(path) == rows

@@ -14,7 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ngram_trie.data.retrieval import estimate, index, vectors
+from ngram_trie.cli.app import invoke
+from ngram_trie.data.retrieval import estimate, index, scaling, vectors
 from ngram_trie.data.retrieval.estimate import Estimate
 from ngram_trie.data.retrieval.index import Flat, IndexSettings, IvfPq, sample_rows
 from ngram_trie.data.retrieval.recall import first_hit
@@ -279,14 +280,14 @@ def test_sizes_and_durations_in_words() -> None:
 def test_the_benchmark_measures_each_phase_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = ["--rows", "300", "--dim", "16", "--nlist", "4", "--m", "4", "--train-size", "256", "--shard-size", "200"]
     command = [str(tmp_path / "out"), "--scratch", str(tmp_path / "scratch"), *sizes, "--threads", "1"]
-    bench_index.main(command)
+    invoke(bench_index.main, command)
     table = pd.read_csv(tmp_path / "out" / "scaling.csv")
     measured, arithmetic = table[table.kind == "measured"], table[table.kind == "arithmetic"]
-    assert list(measured.phase) == list(bench_index.PHASES) and (measured.peak_memory_mb > 10).all()
-    assert arithmetic.disk_mb.iloc[0] == round(bench_index.TARGET * 16 * 2 / 1e6)
+    assert list(measured.phase) == list(scaling.PHASES) and (measured.peak_memory_mb > 10).all()
+    assert arithmetic.disk_mb.iloc[0] == round(scaling.TARGET * 16 * 2 / 1e6)
     assert not (tmp_path / "scratch" / "bench-300").exists()
-    monkeypatch.setattr(bench_index, "rows_of", lambda *_: pytest.fail("measured again"))
-    bench_index.main(command)
+    monkeypatch.setattr(scaling, "rows_of", lambda *_: pytest.fail("measured again"))
+    invoke(bench_index.main, command)
     assert pd.read_csv(tmp_path / "out" / "scaling.csv").equals(table)
 
 

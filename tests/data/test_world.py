@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import random
 import re
+from pathlib import Path
 
 import pytest
 from transformers import AutoTokenizer
 
-from ngram_trie.data import world
+from ngram_trie.data import bundled, world
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.files import PROJECT
+from scripts.embedded import make_prompts
 
 MODEL = PROJECT / "data" / "embedded" / "model"
 
@@ -92,7 +94,7 @@ def test_limits_and_unknown_tasks() -> None:
     assert len(BundledDataset("rag", 3).questions) == 3
     with pytest.raises(ValueError, match="limit"):
         BundledDataset("rag", 0)
-    with pytest.raises(FileNotFoundError, match="make_prompts"):
+    with pytest.raises(FileNotFoundError, match="make prompts"):
         BundledDataset("nothing")
 
 
@@ -111,3 +113,11 @@ def test_a_doubled_bos_is_detected(tokenizer) -> None:
 def test_any_text_survives_the_tokenizer(tokenizer) -> None:
     for text in ("Zürich – 東京 🙂", "def f(x):\n\treturn x"):
         assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+@pytest.mark.slow
+def test_the_bundled_prompts_are_what_the_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    committed = {file.name: file.read_text(encoding="utf-8") for file in bundled.FOLDER.glob("*.jsonl")}
+    monkeypatch.setattr(bundled, "FOLDER", tmp_path)
+    make_prompts.main()
+    assert {file.name: file.read_text(encoding="utf-8") for file in tmp_path.glob("*.jsonl")} == committed

@@ -9,18 +9,22 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from support.docs_blocks import blocks, run_blocks
 
 from ngram_trie import Answer, speculative_generate
+from ngram_trie.cli.app import invoke
 from ngram_trie.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
 EXAMPLES = ["rag_answer", "summary", "chat"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [PAGE, PROJECT / "README.md"], ids=["library", "readme"])
 def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     names = run_blocks(page, monkeypatch)
@@ -47,6 +51,7 @@ def test_a_block_s_error_names_the_page_and_its_line(tmp_path: Path, monkeypatch
     assert (last.path, last.lineno + 1) == (page, 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_the_example_runs(name: str) -> None:
     done = subprocess.run(
@@ -64,35 +69,35 @@ def test_the_example_runs(name: str) -> None:
     assert max(map(float, measured)) > 1.2
 
 
-def test_an_example_takes_any_drafter_and_says_in_one_line_what_is_wrong(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+@pytest.fixture
+def examples(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
+    """Imports a module of examples/ by its name."""
     monkeypatch.syspath_prepend(PROJECT / "examples")
-    common = importlib.import_module("common")
-    parser = common.arguments("An example")
-    model, tokenizer = common.load(parser.parse_args([]))
+    return importlib.import_module
+
+
+def test_an_example_takes_any_drafter(examples: Callable[[str], ModuleType]) -> None:
+    common = examples("common")
     for drafter in ("lookahead", "llma", "vanilla", "ngram_trie"):
-        with_drafts, _ = common.speculators(parser.parse_args(["--drafter", drafter]), model, tokenizer)
-        assert getattr(with_drafts.drafter, "num_draft", 8) == 8
-    for given, message in (
-        (["--num-draft", "0"], "--num-draft=0: must be an integer of at least 1"),
-        (["--drafter", "lookahaed"], "did you mean lookahead"),
-        (["--drafter", "llma", "--num-draft", "3"], "method llma: num_draft: "),
-        (["--model", "no/such/folder"], "no/such/folder"),
-    ):
+        comparison = common.Comparison(str(common.EMBEDDED / "model"), drafter, None)
+        assert getattr(comparison.with_drafts.drafter, "num_draft", 8) == 8
+    _, answer = comparison.without("Webb", max_new_tokens=3)
+    assert "OTHER TOKENS" in comparison.verdict(answer, dataclasses.replace(answer, output_ids=[1]))
 
-        def main(given: list[str] = given) -> None:
-            args = parser.parse_args(given)
-            common.speculators(args, *common.load(args))
 
-        with pytest.raises(SystemExit) as error:
-            common.run(main)
-        assert str(error.value).startswith("error: ") and message in str(error.value)
-        assert "\n" not in str(error.value)
-
-    answer, _ = with_drafts("Webb", max_new_tokens=3)[1], capsys.readouterr()
-    common.report(answer, dataclasses.replace(answer, output_ids=[1]), model)
-    assert "OTHER TOKENS]" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (["--num-draft", "0"], "error: --num-draft: must be greater than or equal to 1"),
+        (["--drafter", "lookahaed"], "error: --drafter: lookahaed: did you mean lookahead? "),
+        (["--drafter", "llma", "--num-draft", "3"], "error: method llma: num_draft: "),
+        (["--model", "no/such/folder"], "error: model 'no/such/folder' cannot be loaded: "),
+    ],
+)
+def test_what_is_wrong_is_one_line(examples: Callable[[str], ModuleType], given: list[str], line: str) -> None:
+    with pytest.raises(SystemExit) as error:
+        invoke(examples("rag_answer").main, given)
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
 def test_all_examples_are_here() -> None:

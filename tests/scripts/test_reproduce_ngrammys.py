@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +16,22 @@ from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import PromptRecord
 from ngram_trie.report import figures
+from ngram_trie.report import ngrammys_figures as room
 from ngram_trie.targets.rows import RowsTarget, paths_of
 from scripts import build_ngram_tables
 from scripts import reproduce_ngrammys as script
 
 
 def test_rows_share_nothing_but_the_root() -> None:
-    tree = script.rows_tree(3, 2, np.random.default_rng(0), 5)
+    tree = room.rows_tree(3, 2, np.random.default_rng(0), 5)
     assert paths_of(tree)[0] == [[0, 1, 2], [0, 3, 4], [0, 5, 6]]
-    assert len(script.rows_tree(1, 0, np.random.default_rng(0), 5)) == 1
+    assert len(room.rows_tree(1, 0, np.random.default_rng(0), 5)) == 1
 
 
 def test_slowdowns_are_relative_to_a_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, sizes in (("CALL_K", [1, 2]), ("CALL_W", [1, 3]), ("CALL_CONTEXTS", [4, 9])):
-        monkeypatch.setattr(script, name, sizes)
-    frame = script.slowdowns(RowsTarget(tiny_target("llama").model, 64), num_calls=2)
+        monkeypatch.setattr(room, name, sizes)
+    frame = room.slowdowns(RowsTarget(tiny_target("llama").model, 64), num_calls=2)
     assert len(frame) == 2 * 5 and (frame.call_ms > 0).all()
     assert (frame[frame.w == 0].slowdown == 1).all()
     assert set(frame.context) == {4, 9}
@@ -41,16 +43,16 @@ def trace(output: list[int]) -> Trace:
 
 def test_which_row_was_accepted(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
-    drafter = script.Observed(tables=str(tmp_path), k=2, w=2)
+    drafter = room.Observed(tables=str(tmp_path), k=2, w=2)
     # After [1 2 2 1]: the first token, 0, comes from prefill. 0 was not there before, so both rows are the model's: 1 2
     # and 2 3, of which the second is right once. Then 2 2 1 0 2 3: see below.
-    frame = script.allocation([trace([0, 2, 2, 1, 0, 2, 0])], drafter)
+    frame = room.allocation([trace([0, 2, 2, 1, 0, 2, 0])], drafter)
     assert drafter.steps[0] == (0, 2, 1)
-    assert set(frame.measure) == set(script.MEASURES) and set(frame.source) <= {"context", "model"}
-    filled = frame[frame.measure == script.MEASURES[2]]
+    assert set(frame.measure) == set(room.MEASURES) and set(frame.source) <= {"context", "model"}
+    filled = frame[frame.measure == room.MEASURES[2]]
     assert filled.share.sum() == pytest.approx(1)
-    assert frame[frame.measure == script.MEASURES[0]].share.sum() == pytest.approx(
-        frame[frame.measure == script.MEASURES[1]].share.sum()
+    assert frame[frame.measure == room.MEASURES[0]].share.sum() == pytest.approx(
+        frame[frame.measure == room.MEASURES[1]].share.sum()
     )
     assert figures.share_figure(frame).axes
     with pytest.raises(ValueError, match="two rows for"):
@@ -60,7 +62,7 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
 def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
     rows = [("chat", 5, 2, 1.2), ("chat", 10, 4, 1.5), ("math", 5, 2, 1.1), ("math", 10, 4, 0.9), ("all", 10, 4, 2)]
     pd.DataFrame(rows, columns=["dataset", "k", "w", "speedup"]).to_csv(tmp_path / "table.csv", index=False)
-    best = script.best_cells(tmp_path)
+    best = room.best_cells(tmp_path)
     assert best == {"chat": (10, 4), "math": (5, 2)}
     about = {"run": "r", "model": "m", "question_id": "1", "turn": 0, "repeat": 0, "prompt_hash": "", "state": "cold"}
     lines = [
@@ -71,7 +73,7 @@ def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
         for method in ("vanilla", "mixed_10_10", "mixed_10_4", "mixed_5_2")
     ]
     (tmp_path / "records.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    named = [(record.dataset, record.method) for record in script.relabelled(tmp_path, ", rows", best)]
+    named = [(record.dataset, record.method) for record in room.relabelled(tmp_path, ", rows", best)]
     assert named == [
         (dataset, f"{method}, rows")
         for dataset in ("chat", "math")
@@ -80,11 +82,12 @@ def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
 
 
 def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "TOP_K": [1, 3], "DEFAULT": (3, 3)}
+    sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "DEFAULT": (3, 3)}
     for name, value in sizes.items():
-        monkeypatch.setattr(script, name, value)
-    for name, value in {"FOLDER": tmp_path / "tables", "K": 4, "W": 3}.items():
-        monkeypatch.setattr(build_ngram_tables, name, value)
+        monkeypatch.setattr(room, name, value)
+    monkeypatch.setattr(script, "TOP_K", [1, 3])
+    monkeypatch.setattr(build_ngram_tables, "FOLDER", tmp_path / "tables")
+    monkeypatch.setattr(build_ngram_tables, "main", partial(build_ngram_tables.main, k=4, w=3))
     text = script.reproduce("embedded_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
     assert "mixed (k*, w*), rows" in text and "mistral-7b-instruct-v0.2" in text and "N-Grammys" in text
     for name in ("figure1", "figure2", "figure3", "figure4", "rows", "tree"):

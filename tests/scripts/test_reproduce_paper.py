@@ -47,7 +47,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     text = tmp_path / "text.txt"
     text.write_text((PASSAGE + "\n\n") * 3)
     datastore = tmp_path / "datastore_vicuna-7b-v1.3"
-    assert build_datastore.main([str(text), "--tokenizer", str(PARTS / "model"), "--output", str(datastore)]) == 0
+    invoke(build_datastore.main, [str(text), "--tokenizer", str(PARTS / "model"), "--output", str(datastore)])
     spec = [
         {"question_id": number, "category": category, "turns": [turn.format(PASSAGE)]}
         for category, turn in (("summarization", "Summarize: {0}"), ("rag", "{0}\nWhen was it given?"))

@@ -16,16 +16,31 @@ from ngram_trie.files import PROJECT
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 SHELLS = ("", "sh", "bash", "shell", "console")
 #: First words of lines that are commands.
-KNOWN = ("python", "python3", ".venv/bin/python", "make", "pip", "git", "cd", "export", "hf", "ruff", "mypy", "pytest")
+KNOWN = (
+    "python",
+    "python3",
+    ".venv/bin/python",
+    "make",
+    "pip",
+    "git",
+    "cd",
+    "export",
+    "source",
+    "hf",
+    "ruff",
+    "mypy",
+    "pytest",
+)
 #: What cannot be run or checked here, and why; by how the command begins.
 LISTED = {
     "export ": "sets variables of the reader's shell",
+    "source .venv/bin/activate": "changes the reader's shell",
     "hf auth login": "asks for a token of the model hub",
     "git clone ": "needs the repository's address and a network",
     "git checkout ": "changes the working tree",
     "cd ": "changes the reader's folder",
     "pip install ": "changes the environment and needs a package index",
-    "make setup ": "is every other target's first step; the tests run in what it made",
+    "make setup": "is every other target's first step; the tests run in what it made",
 }
 
 
@@ -86,7 +101,7 @@ class Command:
 
     @property
     def is_example(self) -> bool:
-        """Whether it needs the files of a page on adding something: tests/test_docs_pages.py runs it with those."""
+        """Whether it needs the files of a page on adding something; test_docs_pages.py runs it."""
         return "--config-dir" in self.arguments and self.page.startswith("adding_")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,6 +30,7 @@ class FakeTarget:
     runners_up: logits of the vocabulary after a text, largest for what `rule` says; one-hot by default.
     """
 
+    model: Any = None
     build_seconds = 0.0
 
     def __init__(

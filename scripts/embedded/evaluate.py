@@ -1,24 +1,16 @@
-"""An embedded model's quality on the bundled test prompts (a minute).
-
-  python -m scripts.evaluate_embedded
-  python -m scripts.evaluate_embedded data/embedded/general_model OUTPUT chat code math
-
-Writes quality.json and a manifest to OUTPUT.
-
-Greedy answers to the bundled test prompts are compared with the references: the share of key facts that the answer
-contains word for word, the share of answers that equal the reference from end to end, and how far the answers copy
-(prompt lookup's accept length), so that a reader can judge what the speedups of this profile are speedups of.
-"""
+"""The command line that measures the quality of an embedded model."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from ngram_trie.baselines.prompt_lookup import PromptLookup
-from ngram_trie.cli.shell import Parser, one_line_errors, one_of
+from ngram_trie.cli.app import one_of, run
 from ngram_trie.data import bundled
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.prompts import build_prompt
@@ -30,6 +22,7 @@ from ngram_trie.files import PROJECT, content_hash, fingerprint
 from ngram_trie.targets.load import load_model, load_tokenizer
 from ngram_trie.targets.model import TargetModel
 
+LOCAL = PROJECT / "results" / "local"
 #: The names of the sets that ship with the project.
 BUNDLED = sorted(file.stem for file in bundled.FOLDER.glob("*.jsonl"))
 
@@ -67,25 +60,24 @@ def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
     manifest.write(output / "manifest.json")
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    model, output = PROJECT / "data" / "embedded" / "model", PROJECT / "results" / "local" / "quality"
-    parser.add_argument("model", nargs="?", default=str(model), metavar="MODEL", help="folder")
-    parser.add_argument(
-        "output", type=Path, nargs="?", default=output, metavar="OUTPUT", help="folder for what it finds"
-    )
-    parser.add_argument(
-        "tasks", type=one_of(BUNDLED), nargs="*", default=list(TASKS), metavar="TASK", help="bundled sets"
-    )
-    return parser.parse_args(arguments)
+def main(
+    model: Annotated[Path, typer.Argument(help="Folder of the model.")] = bundled.MODEL,
+    output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = LOCAL / "quality",
+    tasks: Annotated[
+        list[str], typer.Argument(callback=one_of(BUNDLED), help="Bundled sets; default: the text world's.")
+    ] = list(TASKS),  # noqa: B006
+) -> None:
+    """Measure how well an embedded model answers the bundled test prompts (a minute).
 
+    Greedy answers are compared with the references: the share of key facts that the answer contains word for word, the
+    share of answers that equal the reference from end to end, and how far the answers copy (prompt lookup's accept
+    length). These show what the speedups of this profile are speedups of.
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
-    with one_line_errors("nothing was written"):
-        evaluate(options.model, options.output, options.tasks)
+      python -m scripts.embedded.evaluate
+      python -m scripts.embedded.evaluate data/embedded/general_model OUTPUT chat code math
+    """
+    evaluate(str(model), output, tasks)
 
 
 if __name__ == "__main__":
-    main()
+    run(main, "nothing was written")

@@ -1,27 +1,16 @@
-"""Write the bundled test prompts (make prompts; seconds; needs the `dev` extra).
-
-  python -m scripts.make_prompts
-
-The four tasks of the text world for the embedded model, then the three skills for the general one.
-
-All subjects are held out from training. The question tasks share one small corpus; the passages of each prompt are
-what TF-IDF retrieval finds for the question in that corpus, so distractors resemble what a retriever brings along. They
-are laid out in the order of the corpus, so that the right passage is not given away by its place.
-"""
+"""The command line that writes the bundled test prompts."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import AutoTokenizer
 
-from ngram_trie.cli.shell import Parser
+from ngram_trie.cli.app import run
 from ngram_trie.data import bundled, skills, world
 from ngram_trie.data.prompts import Question, build_prompt
 
@@ -29,7 +18,6 @@ SEED = 2026
 NUM_TEST, NUM_WARMUP, NUM_SKILL_TEST = 40, 2, 20
 SUBJECTS_PER_KIND = 10
 NUM_RETRIEVED = {"rag": 5, "open_qa": 5, "attributed_qa": 8}
-MODEL = Path(__file__).parents[1] / "data" / "embedded" / "model"
 
 
 @dataclass
@@ -104,23 +92,21 @@ def write_skills(rng: random.Random) -> None:
 
 
 def write(task: str, questions: list[Question]) -> None:
-    """One line a question; first turns go without the fields that only later ones have."""
-    lines = [
-        {k: v for k, v in vars(q).items() if k != "dataset" and (q.turn or k not in ("turn", "history"))}
-        for q in questions
-    ]
+    """One line a question; first turns are written without the fields that only later ones have."""
+    names = ("question_id", "before", "context", "after", "reference", "key_facts")
+    lines = [{name: getattr(q, name) for name in (*names, *(("turn", "history") if q.turn else ()))} for q in questions]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (bundled.FOLDER / f"{task}.jsonl").write_text(text, encoding="utf-8")
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for: nothing."""
-    return Parser(__doc__).parse_args(arguments)
+def main() -> None:
+    """Write the bundled test prompts: the four tasks of the text world, then the three skills (seconds).
 
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parse(arguments)
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    All subjects are held out from training. The question tasks share one small corpus. The passages of each prompt are
+    what TF-IDF retrieval finds for the question in that corpus, so distractors resemble what a retriever finds. They
+    are in the order of the corpus, so that the place of the right passage does not give it away.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(bundled.MODEL)
     rng = random.Random(SEED)
     subjects = held_out_subjects(rng)
     bundled.FOLDER.mkdir(parents=True, exist_ok=True)
@@ -143,4 +129,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

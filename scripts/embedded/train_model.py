@@ -1,33 +1,29 @@
-"""Train the embedded model from nothing: `make train-embedded` (2.4 hours on two busy CPU cores).
+"""Train a Llama from nothing on samples that are drawn while it trains: the embedded model (2.4 hours on two busy CPU
+cores), the general model (10 minutes) and the draft model of speculative sampling (25 minutes).
 
-A small Llama learns the four tasks of the text world (`data/world.py`) from samples that are drawn as it goes. Four
-things make it learn to copy on a CPU: it starts with an induction head in place, kept alive by random token sequences
-that are followed by themselves; contexts begin with one passage and grow to five; each carries several questions; and
-in the second half only answers are scored.
+Four things make a small model learn to copy on a CPU. It starts with an induction head in place, kept alive by random
+token sequences that are followed by themselves. Contexts begin with one passage and grow to five. Each context carries
+several questions. In the second half only answers are scored.
 """
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import json
 import math
 import random
-import shutil
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from ngram_trie.cli.shell import Parser, one_line_errors
-from ngram_trie.data import world
-from ngram_trie.engines.provenance import cpu_name
-from ngram_trie.files import PROJECT
+from ngram_trie.data import bundled, skills, world
+from ngram_trie.targets.load import load_tokenizer
+from scripts.embedded import training
 
 SPECIAL = ("<pad>", "<s>", "</s>", "<|user|>", "<|assistant|>")
 CHAT_TEMPLATE = (
@@ -37,9 +33,9 @@ CHAT_TEMPLATE = (
 )
 
 
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything that decides the weights. Lengths in tokens."""
+@dataclass(frozen=True, kw_only=True)
+class ModelRecipe(training.Recipe):
+    """Everything that decides the weights but the texts. Lengths in tokens."""
 
     seed: int = 20
     vocab_size: int = 3072
@@ -66,6 +62,17 @@ class TrainConfig:
     muon_lr: float = 0.01
     adam_lr: float = 5e-4
 
+    def rate(self, step: int) -> float:
+        """Learning-rate factor: linear warm-up, constant, cosine decay; then a second, linear decay on harder
+        contexts.
+        """
+        if step < self.warmup_steps:
+            return (step + 1) / self.warmup_steps
+        if step >= self.alike_steps:
+            return self.alike_rate * (self.num_steps - step) / (self.num_steps - self.alike_steps)
+        progress = max(0.0, (step / self.decay_steps - (1 - self.decay_fraction)) / self.decay_fraction)
+        return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * 0.98 + 0.02
+
 
 @dataclass(frozen=True)
 class Source:
@@ -74,23 +81,21 @@ class Source:
     Attributes:
         training: a fresh sample from a generator of random numbers, the context scale in (0, 1], the number of turns
             and the share of the context's subjects that are of one kind.
-        held_out: a full-size sample about what training never sees.
         cut: share of the samples that are fragments of `FRAGMENT` tokens from anywhere, behind a BOS. Large models are
             trained on texts that are cut anywhere, so they have a say on what follows a single token.
     """
 
     training: Callable[[random.Random, float, int, float], world.Sample]
-    held_out: Callable[[random.Random], world.Sample]
     cut: float = 0.0
 
 
 FRAGMENT = (8, 64)
-WORLD = Source(world.training_sample, lambda rng: world.random_sample(rng, 1.0, 1, world.is_held_out))
+WORLD = Source(world.training_sample)
 
 
-def train_tokenizer(config: TrainConfig, source: Source = WORLD) -> PreTrainedTokenizerFast:
+def train_tokenizer(recipe: ModelRecipe, source: Source = WORLD) -> PreTrainedTokenizerFast:
     """Byte-level BPE over the source's text: common words and names become whole tokens, any text is possible."""
-    rng = random.Random(config.seed)
+    rng = random.Random(recipe.seed)
 
     def texts() -> Iterator[str]:
         for _ in range(6000):
@@ -101,7 +106,7 @@ def train_tokenizer(config: TrainConfig, source: Source = WORLD) -> PreTrainedTo
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=config.vocab_size,
+        vocab_size=recipe.vocab_size,
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
@@ -119,18 +124,18 @@ def train_tokenizer(config: TrainConfig, source: Source = WORLD) -> PreTrainedTo
     )
 
 
-def build_model(config: TrainConfig, vocab_size: int) -> LlamaForCausalLM:
-    torch.manual_seed(config.seed)
+def build_model(recipe: ModelRecipe, vocab_size: int) -> LlamaForCausalLM:
+    torch.manual_seed(recipe.seed)
     model = LlamaForCausalLM(
         LlamaConfig(
             vocab_size=vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.num_layers,
-            num_attention_heads=config.num_heads,
-            num_key_value_heads=config.num_kv_heads,
+            hidden_size=recipe.hidden_size,
+            intermediate_size=recipe.intermediate_size,
+            num_hidden_layers=recipe.num_layers,
+            num_attention_heads=recipe.num_heads,
+            num_key_value_heads=recipe.num_kv_heads,
             max_position_embeddings=2048,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
+            rope_parameters={"rope_type": "default", "rope_theta": recipe.rope_theta},
             tie_word_embeddings=True,
             pad_token_id=0,
             bos_token_id=1,
@@ -189,8 +194,8 @@ def plant_induction_head(model: LlamaForCausalLM) -> None:
 class Batches:
     """Rows of packed samples with a loss weight per token. Draws depend on the seed and the step alone."""
 
-    def __init__(self, config: TrainConfig, tokenizer: PreTrainedTokenizerFast, source: Source = WORLD) -> None:
-        self.config, self.tokenizer, self.source = config, tokenizer, source
+    def __init__(self, recipe: ModelRecipe, tokenizer: PreTrainedTokenizerFast, source: Source = WORLD) -> None:
+        self.recipe, self.tokenizer, self.source = recipe, tokenizer, source
 
     def encode(self, sample: world.Sample) -> tuple[list[int], list[float]]:
         """Token ids of the conversation and a weight for each: 1 in answers, `prompt_weight` elsewhere."""
@@ -205,27 +210,27 @@ class Batches:
                 pieces.append(message["content"] + "</s>")
         for index, piece in enumerate(encode(pieces, add_special_tokens=False)):
             ids += piece.ids
-            weights += [1.0 if index % 2 else self.config.prompt_weight] * len(piece.ids)
+            weights += [1.0 if index % 2 else self.recipe.prompt_weight] * len(piece.ids)
         return ids, weights
 
     def size(self, rng: random.Random, step: int) -> float:
         """The context scale of a sample: the largest allowed grows with `step`; smaller ones stay in the mix."""
-        largest = min(1.0, 0.15 + 0.85 * step / self.config.grow_steps)
+        largest = min(1.0, 0.15 + 0.85 * step / self.recipe.grow_steps)
         return largest if rng.random() < 0.7 else rng.uniform(0.1, largest)
 
     def copy_row(self, rng: random.Random, length: int) -> tuple[list[int], list[float]]:
         """A random sequence, then the same again; only the second half counts."""
         half = rng.randrange(length // 8, length // 2)
-        tokens = [rng.randrange(len(SPECIAL), self.config.vocab_size) for _ in range(half)]
+        tokens = [rng.randrange(len(SPECIAL), self.recipe.vocab_size) for _ in range(half)]
         return tokens + tokens, [0.0] * half + [1.0] * half
 
     def rows(self, step: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids (rows, length) and the weight of each token, of the same shape."""
-        rng = random.Random(self.config.seed * 1_000_003 + step)
-        length = self.config.row_length_short if step < self.config.short_steps else self.config.row_length
-        alike = 1.0 if step >= self.config.alike_steps else 0.5
-        copy_share = 0.06 + 0.4 * max(0.0, 1 - step / self.config.copy_steps)
-        ids = torch.zeros(self.config.tokens_per_step // length, length, dtype=torch.long)
+        rng = random.Random(self.recipe.seed * 1_000_003 + step)
+        length = self.recipe.row_length_short if step < self.recipe.short_steps else self.recipe.row_length
+        alike = 1.0 if step >= self.recipe.alike_steps else 0.5
+        copy_share = 0.06 + 0.4 * max(0.0, 1 - step / self.recipe.copy_steps)
+        ids = torch.zeros(self.recipe.tokens_per_step // length, length, dtype=torch.long)
         weights = torch.zeros(ids.shape)
         for row in range(len(ids)):
             end = 0
@@ -244,7 +249,7 @@ class Batches:
                 end += room
                 if length - end < min(150, length // 3):
                     break
-        if step >= self.config.prompt_steps:
+        if step >= self.recipe.prompt_steps:
             weights[weights < 1] = 0
         return ids, weights
 
@@ -272,121 +277,66 @@ def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, positions: torch.Tensor,
     return (losses * weights).sum() / weights.sum()
 
 
-@torch.no_grad()
-def teacher_forced_accuracy(
-    model: nn.Module, batches: Batches, samples: list[world.Sample]
-) -> dict[str, tuple[float, float]]:
-    """Per task: the share of answer tokens predicted right, and of answers right from end to end (first turn)."""
-    scores: dict[str, list[tuple[float, bool]]] = {}
-    for sample in samples:
-        ids, weights = batches.encode(sample)
-        with torch.autocast("cpu", torch.bfloat16):
-            predicted = model(input_ids=torch.tensor([ids]), use_cache=False).logits[0, :-1].argmax(-1)
-        answer = torch.tensor(weights[1:]) == 1
-        right = (predicted == torch.tensor(ids[1:]))[answer]
-        scores.setdefault(sample.task, []).append((right.float().mean().item(), bool(right.all())))
-    return {
-        task: (sum(t for t, _ in rows) / len(rows), sum(w for _, w in rows) / len(rows))
-        for task, rows in scores.items()
-    }
+#: The recipe of each model and the texts that it learns from.
+MODELS = {
+    "embedded": (ModelRecipe(), WORLD),
+    "general": (
+        ModelRecipe(
+            vocab_size=1536,
+            hidden_size=128,
+            intermediate_size=352,
+            num_layers=3,
+            num_heads=2,
+            num_steps=1200,
+            decay_steps=1200,
+            decay_fraction=0.6,
+            alike_steps=1200,
+            tokens_per_step=8064,
+            row_length_short=384,
+            row_length=384,
+            short_steps=0,
+            copy_steps=200,
+            prompt_steps=700,
+        ),
+        Source(lambda rng, *_: skills.training_sample(rng), cut=0.5),
+    ),
+    "draft-model": (
+        ModelRecipe(
+            hidden_size=128,
+            intermediate_size=256,
+            num_layers=2,
+            num_heads=2,
+            num_steps=2600,
+            decay_steps=2200,
+            decay_fraction=0.6,
+            alike_steps=2200,
+            short_steps=400,
+            grow_steps=600,
+            prompt_steps=1300,
+        ),
+        WORLD,
+    ),
+}
 
 
-def schedule(config: TrainConfig, step: int) -> float:
-    """Learning-rate factor: linear warm-up, constant, cosine decay; then a second, linear decay on harder contexts."""
-    if step < config.warmup_steps:
-        return (step + 1) / config.warmup_steps
-    if step >= config.alike_steps:
-        left = (config.num_steps - step) / (config.num_steps - config.alike_steps)
-        return config.alike_rate * left
-    progress = max(0.0, (step / config.decay_steps - (1 - config.decay_fraction)) / config.decay_fraction)
-    return 0.5 * (1 + math.cos(math.pi * min(progress, 1.0))) * 0.98 + 0.02
-
-
-def train(config: TrainConfig, output: Path, checkpoint_every: int = 200, source: Source = WORLD) -> None:
-    """Train, with a checkpoint to go on from after an interruption, and save model and tokenizer to `output`."""
-    output.mkdir(parents=True, exist_ok=True)
-    tokenizer = train_tokenizer(config, source)
-    tokenizer.save_pretrained(output)
-    batches = Batches(config, tokenizer, source)
-    model = build_model(config, config.vocab_size)
-    matrices = [
-        p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name and "lm_head" not in name
-    ]
-    others = [p for name, p in model.named_parameters() if p.ndim != 2 or "embed" in name]
-    optimizers = [
-        torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0),
-        torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0),
-    ]
-    base_rates = [config.muon_lr, config.adam_lr]
-    first, seconds, checkpoint = 0, 0.0, output / "checkpoint.pt"
-    if checkpoint.exists():
-        state = torch.load(checkpoint, weights_only=True)
-        if state.get("config") != asdict(config):
-            raise SystemExit(f"error: {checkpoint} is of another configuration; remove it or give another folder")
-        model.load_state_dict(state["model"])
-        for optimizer, saved in zip(optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
-        first, seconds = state["step"], state["seconds"]
-        print(f"resuming at step {first}", flush=True)
-    test_rng = random.Random(7)
-    held_out = [source.held_out(test_rng) for _ in range(48)]
-    compute_loss = torch.compile(loss_of, dynamic=False) if shutil.which("g++") else loss_of
-    log = (output / "training_log.jsonl").open("a")
-    for step in range(first, config.num_steps):
-        started = time.perf_counter()
-        loss = compute_loss(model, *batches.at(step))
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        for optimizer, rate in zip(optimizers, base_rates, strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = rate * schedule(config, step)
-            optimizer.step()
-            optimizer.zero_grad()
-        seconds += time.perf_counter() - started
-        if step % 20 == 0:
-            entry: dict[str, Any] = {
-                "step": step,
-                "loss": round(loss.item(), 4),
-                "grad_norm": round(norm.item(), 2),
-                "seconds": round(seconds),
-            }
-            if step % 100 == 0:
-                entry["accuracy"] = {
-                    t: [round(x, 3) for x in v] for t, v in teacher_forced_accuracy(model, batches, held_out).items()
-                }
-            print(json.dumps(entry), file=log, flush=True)
-            print(entry, flush=True)
-        if (step + 1) % checkpoint_every == 0:
-            state = {
-                "model": model.state_dict(),
-                "optimizers": [o.state_dict() for o in optimizers],
-                "step": step + 1,
-                "seconds": seconds,
-                "config": asdict(config),
-            }
-            torch.save(state, checkpoint.with_suffix(".new"))
-            checkpoint.with_suffix(".new").replace(checkpoint)
-    model.to(torch.bfloat16).save_pretrained(output)
-    (output / "training.json").write_text(
-        json.dumps(asdict(config) | {"seconds": round(seconds), "device": cpu_name()}, indent=1) + "\n"
+def train(recipe: ModelRecipe, source: Source, folder: Path) -> None:
+    """Train a model and its tokenizer and save both to `folder`."""
+    tokenizer = train_tokenizer(recipe, source)
+    tokenizer.save_pretrained(folder)
+    batches = Batches(recipe, tokenizer, source)
+    model = build_model(recipe, recipe.vocab_size)
+    loss = training.compiled(loss_of)
+    about = training.train(
+        model, lambda step: {"loss": loss(model, *batches.at(step))}, recipe, folder, recipe.vocab_size
     )
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
 
 
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    default = PROJECT / "results" / "local" / "embedded_model"
-    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    folder = parse(arguments).folder
-    print(f"training into {folder}; started again, it goes on from its last checkpoint (every 200 steps)", flush=True)
-    with one_line_errors():
-        train(TrainConfig(), folder)
-    print(f"done. To ship it, copy all but checkpoint.pt and the log from {folder} to data/embedded/model.")
-
-
-if __name__ == "__main__":
-    main()
+def fine_tuning_batches(seed: int, tokens_per_step: int, row_length: int = 1024) -> Batches:
+    """Full-size samples of the text world in the embedded model's tokens, answers scored alone."""
+    recipe = dataclasses.replace(
+        ModelRecipe(), seed=seed, tokens_per_step=tokens_per_step, row_length=row_length,
+        short_steps=0, grow_steps=1, copy_steps=1, prompt_steps=0, alike_steps=0,
+    )  # fmt: skip
+    return Batches(recipe, load_tokenizer(str(bundled.MODEL)))

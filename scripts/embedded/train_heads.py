@@ -1,4 +1,4 @@
-"""Train Medusa's and Hydra's heads on the embedded model: `make train-heads` (31 minutes on two shared CPU cores).
+"""Train Medusa's and Hydra's heads on the embedded model (31 minutes on two shared CPU cores).
 
 The target is frozen and read once for both. Heads learn from the answers of fresh samples of the text world: what comes
 k tokens after the next. Weights are stored as 8-bit floats: drafts are verified, so what their rounding costs is some
@@ -7,15 +7,11 @@ accept length at most, and the head accuracies in config.json are measured after
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
-import math
 import random
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -24,19 +20,17 @@ from transformers import PreTrainedModel
 
 from ngram_trie.baselines.hydra import HydraHeads
 from ngram_trie.baselines.medusa import MedusaHeads
-from ngram_trie.cli.shell import Parser, one_line_errors
-from ngram_trie.data import world
-from ngram_trie.engines.provenance import cpu_name
-from ngram_trie.files import PROJECT, fingerprint
-from ngram_trie.targets.load import load_model, load_tokenizer
-from scripts.train_embedded import Batches, TrainConfig
+from ngram_trie.data import bundled, world
+from ngram_trie.files import fingerprint
+from ngram_trie.targets.load import load_model
+from scripts.embedded import training
+from scripts.embedded.train_model import Batches, fine_tuning_batches
 
-MODEL = PROJECT / "data" / "embedded" / "model"
 NUM_RANKS = 10
 
 
-@dataclass(frozen=True)
-class HeadsConfig:
+@dataclass(frozen=True, kw_only=True)
+class HeadsRecipe(training.Recipe):
     """Everything that decides the weights."""
 
     seed: int = 21
@@ -53,11 +47,11 @@ class HeadsConfig:
 class Heads(nn.Module):
     """Both methods' heads; Medusa's start from the target's own head, as the paper's do, Hydra's as well."""
 
-    def __init__(self, model: PreTrainedModel, config: HeadsConfig) -> None:
+    def __init__(self, model: PreTrainedModel, recipe: HeadsRecipe) -> None:
         super().__init__()
         size, vocab_size = model.config.hidden_size, model.config.vocab_size
-        self.medusa = MedusaHeads(config.num_heads, size, vocab_size)
-        self.hydra = HydraHeads(model.config, type(model.base_model), config.num_heads, config.num_layers, True)
+        self.medusa = MedusaHeads(recipe.num_heads, size, vocab_size)
+        self.hydra = HydraHeads(model.config, type(model.base_model), recipe.num_heads, recipe.num_layers, True)
         with torch.no_grad():
             for name, weight in self.named_parameters():
                 if name.endswith(".1.weight"):
@@ -93,25 +87,12 @@ def scored(ids: torch.Tensor, weights: torch.Tensor, num_heads: int) -> tuple[to
     return starts[inside], ids.flatten()[ahead[inside]]
 
 
-def train(config: HeadsConfig, output: Path) -> None:
-    """Train both and save each to a folder of its own below `output`, in the layout of the public weights."""
-    torch.manual_seed(config.seed)
-    output.mkdir(parents=True, exist_ok=True)
-    model = load_model(str(MODEL), device="cpu").requires_grad_(False)
-    text = dataclasses.replace(
-        TrainConfig(), seed=config.seed, tokens_per_step=config.tokens_per_step,
-        short_steps=0, grow_steps=1, copy_steps=1, prompt_steps=0, alike_steps=0,
-    )  # fmt: skip
-    batches = Batches(text, load_tokenizer(str(MODEL)))
-    heads = Heads(model, config)
-    named = list(heads.named_parameters())
-    matrices = [p for name, p in named if p.ndim == 2 and "lm_head" not in name and ".1.weight" not in name]
-    taken = {id(p) for p in matrices}
-    others = [p for _, p in named if id(p) not in taken]
-    optimizers = [
-        (torch.optim.Muon(matrices, lr=config.muon_lr, momentum=0.95, weight_decay=0.0), config.muon_lr),
-        (torch.optim.AdamW(others, lr=config.adam_lr, betas=(0.9, 0.95), weight_decay=0.0), config.adam_lr),
-    ]
+def train(recipe: HeadsRecipe, folder: Path) -> None:
+    """Train both and save each to a folder of its own below `folder`, in the layout of the public weights."""
+    torch.manual_seed(recipe.seed)
+    model = load_model(str(bundled.MODEL), device="cpu").requires_grad_(False)
+    batches = fine_tuning_batches(recipe.seed, recipe.tokens_per_step)
+    heads = Heads(model, recipe)
 
     def loss_of(ids: torch.Tensor, positions: torch.Tensor, ahead: torch.Tensor) -> torch.Tensor:
         """(2,) mean cross entropy of Medusa's and of Hydra's heads, in nats."""
@@ -123,49 +104,34 @@ def train(config: HeadsConfig, output: Path) -> None:
         labels = ahead[:, 1:].T.flatten()
         return torch.stack([nn.functional.cross_entropy(part.flatten(0, 1).float(), labels) for part in logits])
 
-    compiled = torch.compile(loss_of, dynamic=False)
-    started = time.perf_counter()
-    log = (output / "training_log.jsonl").open("w")
-    for step in range(config.num_steps):
+    loss = training.compiled(loss_of)
+
+    def losses_at(step: int) -> dict[str, torch.Tensor]:
         ids, weights = batches.rows(step)
-        positions, ahead = scored(ids, weights, config.num_heads)
-        drawn = torch.randint(len(positions), (config.positions_per_step,))
-        losses = compiled(ids, positions[drawn], ahead[drawn])
-        losses.sum().backward()
-        nn.utils.clip_grad_norm_(heads.parameters(), 1.0)
-        factor = min(1.0, (step + 1) / config.warmup_steps) * 0.5 * (1 + math.cos(math.pi * step / config.num_steps))
-        for optimizer, rate in optimizers:
-            optimizer.param_groups[0]["lr"] = rate * factor
-            optimizer.step()
-            optimizer.zero_grad()
-        if step % 20 == 0:
-            seconds = round(time.perf_counter() - started)
-            entry = {"step": step, "medusa": round(losses[0].item(), 4), "hydra": round(losses[1].item(), 4)}
-            print(json.dumps(entry | {"seconds": seconds}), file=log, flush=True)
-            print(entry | {"seconds": seconds}, flush=True)
-        if (step + 1) % 100 == 0 or step + 1 == config.num_steps:
-            save(heads, model, batches, config, output, round(time.perf_counter() - started))
+        positions, ahead = scored(ids, weights, recipe.num_heads)
+        drawn = torch.randint(len(positions), (recipe.positions_per_step,), generator=recipe.generator(step))
+        return dict(zip(("medusa", "hydra"), loss(ids, positions[drawn], ahead[drawn]), strict=True))
+
+    about = training.train(heads, losses_at, recipe, folder, model.config.vocab_size)
+    save(heads, model, batches, recipe, folder, about | {"target": fingerprint(str(bundled.MODEL))})
 
 
 def save(
-    heads: Heads, model: PreTrainedModel, batches: Batches, config: HeadsConfig, output: Path, seconds: int
+    heads: Heads, model: PreTrainedModel, batches: Batches, recipe: HeadsRecipe, folder: Path, about: dict[str, Any]
 ) -> None:
     """Write both folders, with accuracies of the weights as they are stored."""
-    rounded = Heads(model, config)
+    rounded = Heads(model, recipe)
     stored = {key: value.to(torch.float8_e4m3fn) if value.ndim == 2 else value.to(torch.bfloat16)
               for key, value in heads.state_dict().items()}  # fmt: skip
     rounded.load_state_dict({key: value.float() for key, value in stored.items()})
-    accuracies = head_accuracies(rounded, model, batches, config.num_heads)
-    about = asdict(config) | {"seconds": seconds, "device": cpu_name(), "target": fingerprint(str(MODEL))}
+    accuracies = head_accuracies(rounded, model, batches, recipe.num_heads)
     for name, accuracy in zip(("medusa", "hydra"), accuracies, strict=True):
-        folder = output / name
-        folder.mkdir(exist_ok=True)
+        (folder / name).mkdir(exist_ok=True)
         part = {k.removeprefix(f"{name}."): v.contiguous() for k, v in stored.items() if k.startswith(f"{name}.")}
-        save_file(part, folder / f"{name}_heads.safetensors")
-        layout = {f"{name}_num_heads": config.num_heads, f"{name}_num_layers": config.num_layers}
-        (folder / "config.json").write_text(
-            json.dumps(layout | {"training": about, "head_accuracies": accuracy}, indent=1) + "\n"
-        )
+        save_file(part, folder / name / f"{name}_heads.safetensors")
+        layout = {f"{name}_num_heads": recipe.num_heads, f"{name}_num_layers": recipe.num_layers}
+        config = layout | {"training": about, "head_accuracies": accuracy}
+        (folder / name / "config.json").write_text(json.dumps(config, indent=1) + "\n")
 
 
 @torch.inference_mode()
@@ -189,23 +155,3 @@ def head_accuracies(
             hits[method] += (best == ahead[:, 1:].T[..., None]).sum(1)
         total += len(positions)
     return [[[round(x, 4) for x in head] for head in method] for method in (hits / total).tolist()]
-
-
-def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """What the command line asks for."""
-    parser = Parser(__doc__)
-    default = PROJECT / "results" / "local" / "heads"
-    parser.add_argument("folder", type=Path, nargs="?", default=default, metavar="FOLDER", help="where it goes")
-    return parser.parse_args(arguments)
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    folder = parse(arguments).folder
-    print(f"training into {folder}", flush=True)
-    with one_line_errors("nothing was written"):
-        train(HeadsConfig(), folder)
-    print(f"done. To ship them, copy the folders medusa and hydra from {folder} to data/embedded.")
-
-
-if __name__ == "__main__":
-    main()

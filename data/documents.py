@@ -1,0 +1,168 @@
+"""Documents for a datastore: texts of a file, of a data set or of the embedded model's world, as token ids.
+
+The layouts of data sets that are read:
+  ShareGPT        Aeala/ShareGPT_Vicuna_unfiltered        conversations: [{from, value}, ...]
+  UltraChat       stingning/ultrachat                     data: [text, ...]
+  UltraChat 200k  HuggingFaceH4/ultrachat_200k            messages: [{role, content}, ...]
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from tqdm import tqdm
+
+from ngram_trie.data import world
+from ngram_trie.data.prompts import model_tokenizer
+from ngram_trie.files import CONFIGS, first_line
+from ngram_trie.targets.load import load_tokenizer as load_pretrained
+
+#: Fields that hold the text, in the order in which they are looked for.
+FIELDS = ("text", "conversations", "messages", "data")
+BATCH = 256
+Tokenizer = Callable[[list[str]], list[list[int]]]
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """Texts to token ids, no special tokens added.
+
+    Raises:
+        FileNotFoundError: no such tokenizer.
+    """
+    named = CONFIGS / "model" / f"{name}.yaml"
+    tokenizer = model_tokenizer(OmegaConf.load(named)) if named.exists() else load_pretrained(name)
+    # Nothing is fed to the model, so a text may be longer than it reads.
+    return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+
+
+def embedded_answers(seed: int) -> Iterator[str]:
+    """Endless reference answers of the embedded model's training text, with the token that ends them."""
+    rng = random.Random(seed)
+    while True:
+        for turn in world.training_sample(rng, 1.0, 3).turns:
+            yield turn.answer + "</s>"
+
+
+def texts_of(row: Any, field: str | None) -> list[str]:
+    """The texts of one row: of `field`, or of the first of FIELDS that there is. A text, or a conversation as a list of
+    texts or of turns with their text in `value` or `content`; every turn is a text of its own.
+
+    Raises:
+        ValueError: what is wrong.
+    """
+    names = FIELDS if field is None else (field,)
+    name = next((name for name in names if isinstance(row, dict) and row.get(name) is not None), None)
+    if name is None:
+        raise ValueError(f"no field {' or '.join(map(repr, names))} (--field)")
+    turns = row[name] if isinstance(row[name], list) else [row[name]]
+    texts: list[Any] = [turn.get("value", turn.get("content")) if isinstance(turn, dict) else turn for turn in turns]
+    texts = [text for text in texts if text is not None]  # turns that were left empty
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"the field {name!r} holds neither a text nor a list of texts or of turns (--field)")
+    return texts
+
+
+def encode(texts: Iterable[str], tokenizer: Tokenizer | None) -> Iterator[list[int]]:
+    """The token ids of each text, a batch at a time.
+
+    Raises:
+        ValueError: there are texts and no tokenizer.
+    """
+    remaining = iter(texts)
+    while batch := list(islice(remaining, BATCH)):
+        if tokenizer is None:
+            raise ValueError("a text needs --tokenizer")
+        yield from tokenizer(batch)
+
+
+def recorded_ids(ids: Any) -> list[int]:
+    """Raises:
+    ValueError: no list of token ids.
+    """
+    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+        raise ValueError("output_token_ids must be a list of token ids")
+    return ids
+
+
+def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
+    """The token ids of each document of a file: each recorded answer of a traces.jsonl; each line of other JSON lines,
+    or each turn of its conversation; each paragraph of any other text.
+
+    Raises:
+        ValueError: a line is not what it should be, or a tokenizer is needed; the message names file and line.
+    """
+    with source.open(encoding="utf-8") as lines:
+        if source.suffix != ".jsonl":
+            yield from encode(paragraphs(lines), tokenizer)
+            return
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+                if isinstance(row, dict) and "output_token_ids" in row:
+                    if row.get("token_count_matches") is not False:
+                        yield recorded_ids(row["output_token_ids"])
+                else:
+                    yield from encode(texts_of(row, field), tokenizer)
+            except ValueError as error:
+                raise ValueError(f"{source}:{number}: {error}") from None
+
+
+def paragraphs(lines: Iterable[str]) -> Iterator[str]:
+    """What stands between empty lines."""
+    paragraph = ""
+    for line in lines:
+        if line.strip():
+            paragraph += line
+        elif paragraph:
+            yield paragraph.rstrip("\n")
+            paragraph = ""
+    if paragraph:
+        yield paragraph.rstrip("\n")
+
+
+def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:
+    """The texts of a data set of the hub, or of a file or folder, streamed through the `datasets` library.
+
+    Raises:
+        ValueError: it cannot be read, or a row is not what it should be; the message names it.
+    """
+    try:
+        import datasets
+    except ImportError:
+        raise ValueError(f"--dataset={name}: needs the datasets library; `pip install datasets`") from None
+    path = Path(name)
+    kind = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}.get(path.suffix)
+    try:
+        if path.is_file() and kind is None:
+            raise ValueError("a file must end in .json, .jsonl, .parquet or .csv")
+        arguments: dict[str, Any] = {"path": kind, "data_files": name} if path.is_file() else {"path": name}
+        rows = datasets.load_dataset(**arguments, split=split, streaming=True)
+        for number, row in enumerate(rows):
+            try:
+                yield from texts_of(row, field)
+            except ValueError as error:
+                raise ValueError(f"row {number}: {error}") from None
+    except Exception as error:  # the library's, pyarrow's and the network's, which have no common ancestor
+        hint = "" if path.exists() else " (no such file or folder here; is the hub reachable, and the id right?)"
+        raise ValueError(f"--dataset={name}{hint}: {first_line(error)}") from None
+
+
+def limited(documents: Iterable[Sequence[int]], num_tokens: int | None) -> Iterator[Sequence[int]]:
+    """The documents until they hold `num_tokens` tokens, the last one cut there."""
+    left = sys.maxsize if num_tokens is None else num_tokens
+    with tqdm(total=num_tokens, unit="token", unit_scale=True, disable=None) as progress:
+        for document in documents:
+            yield document[:left]
+            progress.update(min(left, len(document)))
+            left -= len(document)
+            if left <= 0:
+                return
