@@ -131,7 +131,17 @@ def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any]
 
 def _help(text: str) -> str:
     """The text with its indented blocks, which are commands, kept as they are written."""
-    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", inspect.cleandoc(text))
+    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", as_called(inspect.cleandoc(text)))
+
+
+def is_console() -> bool:
+    """Whether the process is the console command `ngram-trie`, not a script."""
+    return Path(sys.argv[0]).stem == "ngram-trie"
+
+
+def as_called(text: str) -> str:
+    """Help with its commands as this process was started."""
+    return text.replace("python -m scripts.", "ngram-trie ") if is_console() else text
 
 
 def started_as() -> str:
@@ -146,7 +156,7 @@ def _line(error: Any, command: Any) -> str:
 
     message = " ".join(error.format_message().split())
     if hasattr(error, "possibilities"):
-        options = [name for param in command.params for name in param.opts if name.startswith("--")]
+        options = [name for param in command.params for name in param.opts if name.startswith("--")] + ["--help"]
         return f"{error.option_name}: no such option; {near(error.option_name, options)}"
     if found := re.match(r"Got unexpected extra argument\(?s?\)? \((.*)\)", message):
         return f"{found[1]}: one argument too many"

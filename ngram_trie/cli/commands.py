@@ -45,7 +45,7 @@ def run() -> None:
 
     An interrupted run is continued when the same command is given again.
     """
-    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog=_prog("run"))
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run" if app.is_console() else "")
 
 
 def measure(config: DictConfig) -> Path:
@@ -179,7 +179,7 @@ def main() -> None:
         print("usage: ngram-trie COMMAND ...     (ngram-trie COMMAND --help shows its options)\n")
         for command, function in known.items():
             first = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-            print(f"  {command:8} {re.split(r'[.:;,]', first)[0]}")
+            print(f"  {command:8} {re.split(r'[.:;,]( |$)', first)[0]}")
     elif name in known:
         start(known[name])
     else:
@@ -191,9 +191,4 @@ def start(command: Callable[..., None]) -> None:
     if command is run:
         run()
     else:
-        app.run(command, COMMANDS[command], prog=_prog(command.__name__))
-
-
-def _prog(name: str) -> str:
-    """What a command is called: as in the console, else as it was started."""
-    return f"ngram-trie {name}" if Path(sys.argv[0]).stem == "ngram-trie" else ""
+        app.run(command, COMMANDS[command], prog=f"ngram-trie {command.__name__}" if app.is_console() else "")

@@ -17,7 +17,7 @@ from typing import Any
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
-from ngram_trie.cli.app import RESUMES, one_line_errors, started_as
+from ngram_trie.cli.app import RESUMES, as_called, one_line_errors, started_as
 from ngram_trie.cli.overrides import comment, composed, describe
 from ngram_trie.config import choices, imported, near
 from ngram_trie.files import CONFIGS
@@ -94,7 +94,7 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
     width = max(80, min(shutil.get_terminal_size().columns, 120))
     config = composed(overrides, primary, folder, resolved=False)
     groups = choices([CONFIGS, *([folder] if folder else [])])
-    parts = [] if overrides else [inspect.cleandoc(about)]
+    parts = [] if overrides else [as_called(inspect.cleandoc(about))]
     if not overrides:
         parts += [f"usage: {name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]", FLAGS.strip()]
         for group, (default, what) in group_defaults(primary).items():

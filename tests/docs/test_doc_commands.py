@@ -154,6 +154,7 @@ def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) ->
         "python -m scripts.run method=pdl",
         "python -m scripts.run method.num_drafts=3",
         "python -m scripts.build_index corpus=psgs",
+        "python -m scripts.derive ONE TWO",
         "python -m scripts.time_split TRACES",
         "python -m scripts.time_split TRACES OUTPUT --num-drafts 3",
         "python -m scripts.reproduce_ngrammys --model vicuna",

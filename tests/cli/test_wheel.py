@@ -1,0 +1,69 @@
+"""What `pip install .` puts into an environment: one package with everything that it reads, and the command."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ngram_trie.files import PROJECT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of a copy of the checkout, since building leaves files beside the sources."""
+    folder = tmp_path_factory.mktemp("wheel")
+    names = ["ngram_trie", "baselines", "configs", "data", "pyproject.toml", "README.md", "LICENSE"]
+    for name in [*names, "results/paper", "results/embedded/calibration"]:
+        copy = shutil.copy if (PROJECT / name).is_file() else shutil.copytree
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        ignored = {} if copy is shutil.copy else {"symlinks": True, "ignore": shutil.ignore_patterns("__pycache__")}
+        copy(PROJECT / name, folder / "clone" / name, **ignored)  # type: ignore[operator]
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([*command, str(folder / "clone")], check=True, timeout=300)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.mark.slow
+def test_a_wheel_holds_one_package_with_everything_that_it_reads(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    assert {name.partition("/")[0] for name in names if ".dist-info" not in name} == {"ngram_trie"}
+    for pattern in (
+        *("baselines/*.py", "configs/**/*.yaml", "results/paper/*.csv", "results/embedded/calibration/*"),
+        *("data/*.py", "data/embedded/**/*", "data/architectures/*/*", "data/templates/*", "ngram_trie/**/*.py"),
+        "ngram_trie/site/templates/*",
+    ):
+        files = [path.relative_to(PROJECT) for path in PROJECT.glob(pattern) if path.is_file()]
+        files = [
+            Path(*path.parts[path.parts[0] == "ngram_trie" :]) for path in files if "__pycache__" not in path.parts
+        ]
+        assert files and {f"ngram_trie/{path}" for path in files} <= names, pattern
+
+
+@pytest.mark.slow
+def test_an_installed_command_runs_in_any_folder_and_writes_there(wheel: Path, tmp_path: Path) -> None:
+    installed, folder = tmp_path / "installed", tmp_path / "work"
+    folder.mkdir()
+    zipfile.ZipFile(wheel).extractall(installed)
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    start = "import sys; sys.argv[0] = 'ngram-trie'; from ngram_trie.cli.commands import main; main()"
+
+    def command(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", start, *arguments],
+            cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "doctor" in command() and "ngram-trie run dataset=rag" in command("run", "--help")
+    small = ["dataset.limit=1", "measure.repeats=1", "measure.max_new_tokens=4"]
+    assert "pld" in command("run", "dataset=rag", "method=pld", "cost=measured", *small)
+    (run,) = (folder / "results" / "local" / "runs").iterdir()
+    assert "pld" in command("derive", str(run))
+    assert not (installed / "ngram_trie" / "results" / "local").exists()
