@@ -1,10 +1,4 @@
-"""What drafting costs: time to index a prompt, time to propose a draft, peak memory.
-
-The texts are synthetic. Words follow a Zipf law and whole passages come back, in the text and in the simulated answer,
-as they do in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of a
-decode that observes the answer's tokens one by one, the draft tree's construction included. The reference is
-Algorithm 1 in plain Python dicts.
-"""
+"""What drafting costs: time to index a prompt, time to propose a draft, peak memory (scripts/bench_drafting.py)."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ import numpy as np
 
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter
+from ngram_trie.engines import replay
 from ngram_trie.engines.measure import Interleaved
-from ngram_trie.engines.replay import TraceTarget, replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 
 
-class ForcedTarget(TraceTarget):
+class ForcedTarget(replay.TraceTarget):
     """A `Target` that runs `target`'s forwards and then chooses what the recorded answer says."""
 
     def __init__(self, target: TargetModel, trace: Trace) -> None:
@@ -88,13 +88,11 @@ def check_vocabulary(traces: Iterable[Trace], vocab_size: int, file: object) -> 
         )
 
 
-def refused(trace: Trace, target: TargetModel) -> Failure | None:
-    """Why an answer cannot be forced, if it cannot."""
-    if not trace.output_ids:
-        return Failure("empty_answer", "the recorded answer has no tokens")
+def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationResult | Failure:
+    """The recorded answer, given by `drafter` and the forwards of `target`, or why it cannot be."""
     if (length := len(trace.prompt.ids) + len(trace.output_ids)) > target.context_limit:
         return Failure("prompt_too_long", f"{length} recorded tokens, context limit {target.context_limit}")
-    return None
+    return replay.answer(drafter, trace, ForcedTarget(target, trace))
 
 
 def warm_up(
@@ -103,22 +101,12 @@ def warm_up(
     """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
     caches are paid for. Those that remember answers are copied first: they must not know an answer beforehand.
     """
-    first = next((trace for trace in traces if not refused(trace, target)), None)
-    if first is None:
-        return
-    first = dataclasses.replace(first, output_ids=first.output_ids[:num_tokens])
     for drafter in drafters:
-        answer(copy.deepcopy(drafter) if drafter.state == "warm" else drafter, first, target)
-
-
-def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationResult | Failure:
-    """The recorded answer, given by `drafter` and the forwards of `target`, or why it cannot be."""
-    if failure := refused(trace, target):
-        return failure
-    result = replay(drafter, trace, target=ForcedTarget(target, trace))
-    if result.output_ids != trace.output_ids:
-        raise AssertionError(f"{trace.key}: the loop did not give the recorded tokens")
-    return result
+        drafter = copy.deepcopy(drafter) if drafter.state == "warm" else drafter
+        for trace in traces:
+            shorter = dataclasses.replace(trace, output_ids=trace.output_ids[:num_tokens])
+            if not isinstance(answer(drafter, shorter, target), Failure):
+                break
 
 
 @dataclass

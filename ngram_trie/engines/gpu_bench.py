@@ -1,10 +1,5 @@
 """The whole measurement of a GPU in one call: `measure(Settings(...))`.
 
-A network with random weights, made on the device, needs no download. In this order: the memory's copy bandwidth; the
-static backend against the stock one on the same weights; which way of attending is fastest; steps by size and context,
-with their share of the bandwidth; the stock backend's steps; and real drafts over recorded answers, whose tokens are
-forced. Every part is written as it ends; what no longer fits into the budget is left out and listed.
-
 Imports neither Hydra nor plotting: a machine lent for measuring may lack them.
 """
 
@@ -381,11 +376,6 @@ def measure(options: Settings) -> dict[str, Any]:
 
     run.part("stock steps", stock_steps, needs=0.1 * options.budget)
 
-    def static_cache_steps() -> dict[str, Any]:
-        seconds = [step_costs.static_cache_seconds(model, context, options.limit) for context in options.contexts]
-        return {"capacity": options.limit, "seconds": seconds, "over_static": np.array(seconds) / steps.wall[0]}
-
-    run.part("stock modules over StaticCache", static_cache_steps, needs=0.1 * options.budget)
     if options.traces:
         run.part("forced", lambda: forced_run(target, options, run, stock), needs=0.1 * options.budget)
     else:
@@ -415,12 +405,8 @@ def summary(found: dict[str, Any]) -> str:
         lines += [plain.round(3).to_string(index=False), "time of a step over a step of one token, by context:"]
         lines.append(relative.round(3).to_string())
     if stock := found.get("stock steps"):
-        lines.append(
-            f"stock backend's plain step over this one's, by context: {np.round(stock['vanilla_over_stock'], 2)}"
-        )
-    if cached := found.get("stock modules over StaticCache"):
-        ratios = np.round(cached["over_static"], 2)
-        lines.append(f"stock modules over StaticCache of {cached['capacity']} rows, no graph, the same ratio: {ratios}")
+        ratios = np.round(stock["vanilla_over_stock"], 2)
+        lines.append(f"stock backend's plain step over this one's, by context: {ratios}")
     if forced_part := found.get("forced"):
         lines += [forced_part["title"], pd.DataFrame(forced_part["methods"]).T.round(3).to_string()]
     for name, row in found.get("targets", {}).items():

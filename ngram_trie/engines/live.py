@@ -153,8 +153,8 @@ class Live(Interleaved):
 
     def __post_init__(self) -> None:
         self._baselines = baselines(self.methods)
-        if absent := set(self._baselines.values()) - set(self._baselines):
-            raise ValueError(f"methods {list(self.methods)}: {min(absent)!r} must be among them, it is a denominator")
+        if BASELINE not in self._baselines:
+            raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
         self._later: dict[ItemKey, Prompt] = {}
 
     @property

@@ -87,6 +87,20 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTa
     return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
 
 
+def answer(drafter: Drafter, trace: Trace, target: TraceTarget) -> GenerationResult | Failure:
+    """As `replay`; a Failure if there is no recorded answer.
+
+    Raises:
+        AssertionError: the loop did not give the recorded tokens.
+    """
+    if not trace.output_ids:
+        return Failure("empty_answer", "the recorded answer has no tokens")
+    result = replay(drafter, trace, target=target)
+    if result.output_ids != trace.output_ids:
+        raise AssertionError(f"{type(drafter).__name__} on {trace.key}: the loop did not give the recorded tokens")
+    return result
+
+
 def check_replayable(methods: Mapping[str, Any]) -> None:
     """Raises:
     ValueError: a method that no recorded answer can be replayed for, with the reason.
@@ -140,17 +154,8 @@ _COMPILED: set[str] = set()
 
 
 def _replay_job(drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[GenerationResult | Failure]:
-    """What one process does. A replay that does not give the recorded tokens raises an AssertionError."""
+    """What one process does."""
     if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
         _COMPILED.add(type(drafter).__name__)
-    results: list[GenerationResult | Failure] = []
-    for trace in traces:
-        if not trace.output_ids:
-            results.append(Failure("empty_answer", "the recorded answer has no tokens"))
-            continue
-        result = replay(drafter, trace, max_draft)
-        if result.output_ids != trace.output_ids:
-            raise AssertionError(f"{type(drafter).__name__} on {trace.key}: the loop did not give the recorded tokens")
-        results.append(result)
-    return results
+    return [answer(drafter, trace, TraceTarget(trace, max_draft)) for trace in traces]

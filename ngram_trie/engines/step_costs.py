@@ -7,14 +7,13 @@ Shapes: s = sizes of steps in nodes, c = contexts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, StaticCache
 
 from ngram_trie.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
@@ -24,24 +23,17 @@ from ngram_trie.targets.static import StaticTarget
 
 
 def copy_bandwidth(device: str, num_bytes: int, repeats: int = 10) -> float:
-    """Bytes per second, read and written, of a copy within the device's memory; the median."""
+    """Bytes per second, read and written, of a copy within the device's memory; the median after three warm-up laps."""
     source = torch.randint(0, 255, (num_bytes,), dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    seconds = median_seconds(lambda: target.copy_(source), device, repeats)
-    return 2 * num_bytes / seconds
-
-
-def median_seconds(call: Callable[[], object], device: str, repeats: int) -> float:
-    """Of one call on `device`, after three that warm up."""
     laps = []
-    for lap in range(-3, repeats):
+    for _ in range(3 + repeats):
         started = perf_counter()
-        call()
+        target.copy_(source)
         if device.startswith("cuda"):
             torch.cuda.synchronize(device)
-        if lap >= 0:
-            laps.append(perf_counter() - started)
-    return float(np.median(laps))
+        laps.append(perf_counter() - started)
+    return 2 * num_bytes / float(np.median(laps[3:]))
 
 
 @dataclass(frozen=True)
@@ -107,30 +99,6 @@ def measure_steps(
                         device[row, column] = target.forward_seconds(size)
                 progress.update()
     return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
-
-
-@torch.inference_mode()
-def static_cache_seconds(model: PreTrainedModel, context: int, capacity: int, repeats: int = 20) -> float:
-    """Seconds of a plain step of the stock modules over transformers' own `StaticCache`, which attends to its whole
-    capacity: what the static backend was chosen over (docs/gpu.md).
-    """
-    cache, rng = StaticCache(config=model.config, max_cache_len=capacity), np.random.default_rng(0)
-    ids = torch.from_numpy(rng.integers(5, model.config.vocab_size, context + 1))[None].to(model.device)
-    model(input_ids=ids[:, :-1], past_key_values=cache, use_cache=True, logits_to_keep=1)
-    seen = torch.arange(capacity, device=model.device)[None, None, None] <= context
-    position = torch.tensor([[context]], device=model.device)
-    laps = []
-    for lap in range(-3, repeats):
-        for layer in cache.layers:  # back to the context
-            layer.cumulative_length = torch.full_like(torch.as_tensor(layer.cumulative_length), context)
-        started = perf_counter()
-        logits = model(
-            input_ids=ids[:, -1:], attention_mask=seen, position_ids=position, past_key_values=cache, use_cache=True
-        ).logits
-        logits.argmax(-1).cpu()
-        if lap >= 0:
-            laps.append(perf_counter() - started)
-    return float(np.median(laps))
 
 
 def step_bytes(target: StaticTarget, context: int) -> int:

@@ -461,7 +461,7 @@ def write_malformed(folder: Path) -> Path:
         (["method=hf_generate", "engine.traces={good}"], "owns its decoding loop"),
         (["method=ngram_trie", "engine.traces={good}", "method.context=article"], "context='article'"),
         (["method=pld", "engine.traces={good}", "engine.num_jobs=0"], "engine.num_jobs=0"),
-        (["method=pld", "engine.traces={good}", "grid={num_draft:3}"], "grid.num_draft=3: must be a list"),
+        (["method=pld", "engine.traces={good}", "grid={num_draft:3}"], "grid.num_draft=3: must be a valid list"),
         (["method=pld", "engine.traces={good}", "grid={num_draft:[0]}"], "num_draft=0"),
         (["method=pld", "engine.traces={good}", "cost=measured", "cost.folder=nowhere"], "make calibrate"),
     ],

@@ -142,7 +142,7 @@ def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
         (["model.stop_strings=['']"], "empty string"),
         (["experiment=table1", "method.n=5"], "methods.NAME"),
         (["grid={num_drafts: [4]}"], "did you mean num_draft"),
-        (["grid={num_draft: 4}"], "must be a list"),
+        (["grid={num_draft: 4}"], "must be a valid list"),
     ],
 )
 def test_errors_are_one_clear_line(
