@@ -94,9 +94,7 @@ def _marker(outside: bool) -> dict[str, Any]:
 def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, outside: np.ndarray) -> None:
     """One dot a method, top to bottom; a value that is nan leaves its line empty."""
     axes.axvline(1, color="0.35", lw=0.8, ls=(0, (4, 2)), zorder=1)
-    axes.grid(color="0.9", lw=0.5)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=2, width=0.6)
+    _plain(axes, "both")
     axes.tick_params(axis="y", length=0)
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     for line, value in enumerate(values):
@@ -233,9 +231,7 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
             part = frame[frame.series == name]
             if log2:
                 axes.set_xscale("log", base=2)
-            axes.grid(color="0.9", lw=0.5)
-            axes.set_axisbelow(True)
-            axes.tick_params(length=2, width=0.6)
+            _plain(axes, "both")
             for index, dataset in enumerate(datasets):
                 points = part[part.dataset == dataset].sort_values(x)
                 if not points.empty:
@@ -263,6 +259,13 @@ def _line(index: int) -> dict[str, Any]:
     colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
     face = "white" if index % 2 else colour
     return {"marker": _MARKERS[index % 7], "ls": _LINES[index % 4], "color": colour, "mfc": face, "ms": 4, "lw": 1.1}
+
+
+def _plain(axes: Axes, grid: Literal["both", "y"]) -> None:
+    """Pale lines behind what is drawn, and short ticks."""
+    axes.grid(axis=grid, color="0.9", lw=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=2, width=0.6)
 
 
 def _errors(points: pd.DataFrame, value: str) -> np.ndarray | None:
@@ -300,9 +303,7 @@ def accept_length_figure(frame: pd.DataFrame) -> Figure:
             axes = panels.flat[place]
             used.flat[place] = True
             axes.bar(part.accept_length, 100 * part.share, width=0.75, color="0.55", ec="0.2", lw=0.6)
-            axes.grid(axis="y", color="0.9", lw=0.5)
-            axes.set_axisbelow(True)
-            axes.tick_params(length=2, width=0.6)
+            _plain(axes, "y")
             steps = f"\n({part.num_steps.max():,.0f} steps)" if "num_steps" in part else ""
             axes.set_title(_name(dataset, 24) + steps)
         panels[0, 0].set_xticks(ticks[:: math.ceil(len(ticks) * columns / 36)])
@@ -422,9 +423,7 @@ def share_figure(frame: pd.DataFrame) -> Figure:
                     axes.bar(numbers, height, bottom=ends, width=0.75, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
                     ends += height
                 highest = max(highest, float(ends.max()))
-                axes.grid(axis="y", color="0.9", lw=0.5)
-                axes.set_axisbelow(True)
-                axes.tick_params(length=2, width=0.6)
+                _plain(axes, "y")
                 axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
                 axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
                 if measure == measures[0]:
