@@ -81,6 +81,7 @@ def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "DEFAULT": (3, 3)}
     for name, value in sizes.items():
