@@ -81,12 +81,14 @@ class RunFolder:
     def scores(self) -> pd.DataFrame | None:
         """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
         path = self.path / "quality.csv"
-        return pd.read_csv(path, dtype={"question_id": str}) if path.exists() else None
+        return pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip") if path.exists() else None
 
     def keep_scores(self, scores: pd.DataFrame) -> None:
-        """Take the scores of this run's answers, and write them to quality.csv."""
+        """Take the scores of this run's answers, and write them to quality.csv with all their digits: tables derived
+        from the file are those derived now.
+        """
         self.scores = scores
-        save_csv(scores, self.path / "quality.csv")
+        scores.to_csv(self.path / "quality.csv", index=False, lineterminator="\n")
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
