@@ -78,7 +78,7 @@ def table1(
             row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             answers = part[part.method == method]
-            row |= {name: metric.function(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
+            row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
