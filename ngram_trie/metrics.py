@@ -247,11 +247,12 @@ class Speedup(NamedTuple):
     high: float
 
 
-def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Speedup:
+def speedup(frame: pd.DataFrame, method: str) -> Speedup:
     """Throughput of `method` over that of its baseline, totals over the prompts and repeats that both have answered.
 
-    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, fixed seed): a prompt is drawn
-    with both its times, repeats summed. It holds the spread over prompts; with one prompt there is none, hence nan.
+    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, 2000 samples, fixed seed): a
+    prompt is drawn with both its times, repeats summed. It holds the spread over prompts; with one prompt there is
+    none, hence nan.
     """
     unknown = Speedup(np.nan, np.nan, np.nan)
     answers = answered(frame)
@@ -272,7 +273,7 @@ def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Spee
         paired=True,
         vectorized=True,
         method="percentile",
-        n_resamples=num_resamples,
+        n_resamples=2000,
         rng=np.random.default_rng(0),
     ).confidence_interval
     return Speedup(ratio, float(interval.low), float(interval.high))

@@ -123,8 +123,8 @@ def mean_nodes(frame: pd.DataFrame) -> float:
     return float(np.mean(list(chain.from_iterable(frame.nodes))))
 
 
-def by_dataset(frame: pd.DataFrame) -> dict[str, float]:
-    return {ALL: accept_length(frame)} | {name: accept_length(part) for name, part in frame.groupby("dataset")}
+def by_dataset(frame: pd.DataFrame, value: Callable[[pd.DataFrame], float] = accept_length) -> dict[str, float]:
+    return {ALL: value(frame)} | {name: value(part) for name, part in frame.groupby("dataset")}
 
 
 def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
@@ -189,8 +189,7 @@ def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
     budgets, cautions = [], []
     for name, curve in curves().items():
         speeds = {
-            key: {ALL: speed(frames[key], curve)}
-            | {d: speed(part, curve) for d, part in frames[key].groupby("dataset")}
+            key: by_dataset(frames[key], functools.partial(speed, curve=curve))
             for key in [*FIXED, *((name, caution) for caution in CAUTIONS)]
         }
         best = pd.DataFrame([speeds[size] for size in FIXED]).max()

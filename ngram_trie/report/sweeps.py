@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -179,9 +178,9 @@ def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterabl
     return blocks
 
 
-def paper_blocks(number: int, folder: Path = PAPER) -> list[Block]:
+def paper_blocks(number: int) -> list[Block]:
     """The paper's Table `number` as it is printed."""
-    table, rows = PAPER_TABLES[number], pd.read_csv(folder / f"table{number}.csv")
+    table, rows = PAPER_TABLES[number], pd.read_csv(PAPER / f"table{number}.csv")
     blocks = []
     for model, part in rows.groupby("model", sort=False):
         for value, unit in table.printed.items():

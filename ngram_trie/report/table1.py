@@ -5,7 +5,6 @@ quality that the answers keep; published, released and corrected numbers side by
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -162,10 +161,10 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     return notes
 
 
-def paper_blocks(folder: Path = PAPER) -> Iterator[Block]:
+def paper_blocks() -> Iterator[Block]:
     """A block for each model of the paper's Table 1; the last column is the mean as the paper prints it."""
-    cells = pd.read_csv(folder / "table1.csv")
-    means = pd.read_csv(folder / "table1_mean_speedup.csv").rename(columns={"mean_speedup": "speedup"})
+    cells = pd.read_csv(PAPER / "table1.csv")
+    means = pd.read_csv(PAPER / "table1_mean_speedup.csv").rename(columns={"mean_speedup": "speedup"})
     rows = pd.concat([cells, means.assign(dataset="printed mean")])
     computed = cells.groupby(["model", "method"]).speedup.mean()
     for model, part in rows.groupby("model", sort=False):
@@ -276,14 +275,14 @@ READING_COLUMNS = [
 READINGS = ("paper", "released", "corrected")
 
 
-def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
+def readings(frame: pd.DataFrame) -> pd.DataFrame:
     """Every cell of `table1` rows three times, READING_COLUMNS: as the paper prints it ("published"), under the
     released protocol and under the corrected one ("measured"). The paper's cells are those of the same model, method
     and dataset; it has none for many, and none pooled over the datasets.
     """
     cells = frame[~is_pooled(frame.dataset)]
     keys = ["model", "method", "dataset"]
-    published = pd.read_csv(folder / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
+    published = pd.read_csv(PAPER / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
     parts = [
         published.assign(reading="paper", source="published"),
         cells.assign(reading=cells.protocol, source="measured"),
@@ -293,14 +292,14 @@ def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
     return rows.sort_values(list(orders), key=lambda values: values.map(orders[values.name].index), ignore_index=True)
 
 
-def readings_block(frame: pd.DataFrame, folder: Path = PAPER) -> Block:
+def readings_block(frame: pd.DataFrame) -> Block:
     """The rows of `readings` side by side, the paper's columns where it has a cell.
 
     Args:
         frame: rows of `table1` under both protocols, of one model.
     """
     labels = _labels(frame[frame.protocol == "corrected"])
-    rows = readings(frame, folder)
+    rows = readings(frame)
     order = [f"{dataset}: {reading}" for dataset in rows.dataset.unique() for reading in READINGS]
     rows = rows.assign(dataset=rows.dataset + ": " + rows.reading).sort_values(
         "dataset", key=lambda names: names.map(order.index), kind="stable"
@@ -363,9 +362,9 @@ def context_change(frame: pd.DataFrame) -> str:
     return f"Accept length over all tasks, clean and its change with noise: {'; '.join(listed)}."
 
 
-def paper_contexts(folder: Path = PAPER) -> pd.DataFrame:
+def paper_contexts() -> pd.DataFrame:
     """The paper's Table 4: rows `model, method, context, dataset, speedup`, clean before noisy."""
-    return pd.read_csv(folder / "table4.csv").sort_values("context", kind="stable").assign(method="ngram_trie")
+    return pd.read_csv(PAPER / "table4.csv").sort_values("context", kind="stable").assign(method="ngram_trie")
 
 
 def paper_contexts_note(frame: pd.DataFrame) -> str:

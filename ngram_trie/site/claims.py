@@ -9,7 +9,7 @@ prediction says is given beside it. A check whose files are missing is not teste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -49,22 +49,23 @@ class Evidence:
         self.tested: list[bool] = []
         self.files = list(files)
 
-    def add(self, folder: Folder, file: str, text: str) -> None:
+    def add(self, folder: Folder, text: str, file: str = "table.csv") -> None:
         self.seen.append(text)
         self.files.append(folder.file(file))
 
-    def judged(self, name: str, partly: bool = False, **said: object) -> Claim:
+    def judged(self, name: str, said: Mapping[str, object] = {}, partly: bool = False) -> Claim:
         """The claim `name` of templates/words.yaml with the verdict over what was tested.
 
         Args:
-            partly: a claim may hold in some places.
             said: what fills its texts, besides `seen` (listed), `found` (as sentences), `remark` and `no_run`, two ways
                 to say that nothing that was measured decides.
+            partly: a claim may hold in some places.
         """
         about = WORDS["claims"][name]
         untested = not self.tested
         why = about["why"] if self.seen else about.get("none", about["why"])
-        said |= {
+        filled = {
+            **said,
             "seen": listed(self.seen) or about.get("nothing", ""),
             "found": ". ".join(self.seen),
             "remark": "None of the paper's models has a live run of it under results/. " if untested else "",
@@ -72,7 +73,7 @@ class Evidence:
         }
         holds = HOLDS if all(self.tested) else IN_PART if partly and any(self.tested) else FAILS
         verdict = UNTESTED if untested else holds
-        return Claim(about["where"], about["claim"].format(**said), verdict, why.format(**said), self.files)
+        return Claim(about["where"], about["claim"].format(**filled), verdict, why.format(**filled), self.files)
 
 
 def listed(parts: list[str]) -> str:
@@ -126,8 +127,8 @@ def one_question(results: Results) -> Iterator[Claim]:
         (low, low_at), (high, high_at) = (change.min(), change.idxmin()), (change.max(), change.idxmax())
         found = Evidence(folder.file("readings.csv"), "paper/README.md")
         found.tested.append(max(high, -low) <= 0.1)
-        at = {"low_at": ", ".join(low_at), "high_at": ", ".join(high_at)}
-        yield found.judged("one_question", folder=folder.name, low=low, high=high, **at)
+        places = {"low_at": ", ".join(low_at), "high_at": ", ".join(high_at)}
+        yield found.judged("one_question", {"folder": folder.name, "low": low, "high": high} | places)
 
 
 def timer(results: Results) -> Iterator[Claim]:
@@ -147,7 +148,7 @@ def timer(results: Results) -> Iterator[Claim]:
         found = Evidence("paper/README.md", folder.file("phases.csv"), folder.file("table.csv"))
         found.tested.append(False)
         share = phases.set_index("method").prefill["vanilla"]
-        yield found.judged("timer", folder=folder.name, share=share, parts=listed(parts))
+        yield found.judged("timer", {"folder": folder.name, "share": share, "parts": listed(parts)})
 
 
 def fastest(results: Results) -> Iterator[Claim]:
@@ -166,10 +167,10 @@ def fastest(results: Results) -> Iterator[Claim]:
         winners = parts.loc[parts.groupby("dataset").speedup.idxmax()]
         won = [row.dataset for row in winners.itertuples() if row.method == OURS]
         names = ", ".join(f"{row.dataset} {row.method} {row.speedup:.2f}x" for row in winners.itertuples())
-        found.add(folder, "table.csv", f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
+        found.add(folder, f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
         if folder.model in set(cells.model):
             found.tested.append({d for d in winners.dataset if "summ" not in d} <= set(won))
-    yield found.judged("fastest", won=(outside.method == OURS).sum(), cells=len(outside))
+    yield found.judged("fastest", {"won": (outside.method == OURS).sum(), "cells": len(outside)})
 
 
 def over_rest(results: Results) -> Iterator[Claim]:
@@ -187,13 +188,12 @@ def over_rest(results: Results) -> Iterator[Claim]:
         parts = ", ".join(f"{d} {ours.speedup[d]:.2f}x against {rest.speedup[d]:.2f}x" for d in tasks)
         found.add(
             folder,
-            "table.csv",
             f"{folder.name}, REST with the datastore it had there: in {sum(faster)} of {len(tasks)} ({parts}; all "
             f"tasks {spoken(ours.loc[ALL])} against {spoken(rest.loc[ALL])})",
         )
         if folder.model in set(cells.model) and folder.engine == "live":
             found.tested += faster
-    yield found.judged("over_rest", partly=True, won=(wide[OURS] > wide.rest).sum(), cells=len(wide))
+    yield found.judged("over_rest", {"won": (wide[OURS] > wide.rest).sum(), "cells": len(wide)}, partly=True)
 
 
 def printed_speeds(results: Results) -> Iterator[Claim]:
@@ -233,8 +233,8 @@ def lossless(results: Results, audit: Audit) -> Iterator[Claim]:
     if audit.compared:
         found.tested.append(audit.identical + audit.ties == audit.compared)
     ties = f" {audit.ties:,} more part at a tie of two logits, which half precision allows (docs/protocol.md)."
-    said = {"identical": audit.identical, "compared": audit.compared, "runs": len(runs)}
-    yield found.judged("lossless", ties=ties if audit.ties else "", **said)
+    said: dict[str, object] = {"identical": audit.identical, "compared": audit.compared, "runs": len(runs)}
+    yield found.judged("lossless", said | {"ties": ties if audit.ties else ""})
 
 
 #: What the paper names as its best setting (section 4.4).
@@ -286,8 +286,8 @@ def optimum(results: Results) -> Iterator[Claim]:
             told = " (inside its interval)" if alike and not best else ""
             setting = f"n={top.n}, L_p={top.prefix_len}"
             parts.append(f"{dataset}: best {setting}, {BEST} {behind:+.1%}{told}, the whole grid {wide:.0%} wide")
-        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {listed(parts)}")
-    yield found.judged("optimum", partly=True, best=BEST, spread=spread)
+        found.add(folder, f"{folder.name} ({_kind(rows)}): {listed(parts)}")
+    yield found.judged("optimum", {"best": BEST, "spread": spread}, partly=True)
 
 
 def num_draft(results: Results) -> Iterator[Claim]:
@@ -301,10 +301,10 @@ def num_draft(results: Results) -> Iterator[Claim]:
     for folder, rows in _cells(results, "num_draft", ("num_draft",)):
         top = rows.loc[rows.groupby("dataset", sort=False).value.idxmax()]
         parts = [f"{row.dataset} {row.num_draft} ({row.value:.2f}x)" for row in top.itertuples()]
-        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
+        found.add(folder, f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
         if folder.model == printed.model.iloc[0] and _is_measured(results, folder):
             found.tested.append(dict(zip(top.dataset, top.num_draft, strict=True)) == expected)
-    yield found.judged("num_draft", model=printed.model.iloc[0], named=" and ".join(named))
+    yield found.judged("num_draft", {"model": printed.model.iloc[0], "named": " and ".join(named)})
 
 
 def noise(results: Results) -> Iterator[Claim]:
@@ -324,7 +324,6 @@ def noise(results: Results) -> Iterator[Claim]:
         ]
         found.add(
             folder,
-            "table.csv",
             f"{folder.name} (speeds {_kind(rows)}): accept length {clean.accept_length:.2f}, {clean.value:.2f}x clean; "
             f"{listed(parts)}",
         )
@@ -344,9 +343,9 @@ def accept_lengths(results: Results) -> Iterator[Claim]:
                 found.tested.append(bool(shares.idxmax() == 1 and shares[longest] > before))
             peak = f"{before:.1%} at {longest - 1}, {shares[longest]:.1%} at {longest}"
             parts.append(f"{dataset} {shares.get(1, 0.0):.0%} at 1, {peak}")
-        found.add(folder, "accept_lengths.csv", f"{folder.name}: {listed(parts)}")
+        found.add(folder, f"{folder.name}: {listed(parts)}", "accept_lengths.csv")
     found.files.append("paper/README.md")
-    yield found.judged("accept_lengths", partly=True, released=RELEASED)
+    yield found.judged("accept_lengths", {"released": RELEASED}, partly=True)
 
 
 def time_split(results: Results) -> Iterator[Claim]:
@@ -356,7 +355,7 @@ def time_split(results: Results) -> Iterator[Claim]:
         if folder.model in models(results):  # drafting reads tokens: over recorded answers it takes what it takes live
             found.tested.append(mean.idxmin() == "trie search")
         means = ", ".join(f"{name} {value:.1f} us" for name, value in mean.items())
-        found.add(folder, "time_split.csv", f"{folder.name}: {means}")
+        found.add(folder, f"{folder.name}: {means}", "time_split.csv")
     found.files = found.files or ["README.md"]
     yield found.judged("time_split")
 
@@ -372,11 +371,10 @@ def trie_time(results: Results) -> Iterator[Claim]:
             found.tested.append(bool((trie < inference).all()))
         found.add(
             folder,
-            "table.csv",
             f"{folder.name}: {span(trie, '{:.2f}')} ms a step beside {span(inference)} ms of forward and "
             f"cache; indexing, once, {rows.index_ms_median.median():.2f} ms",
         )
-    yield found.judged("trie_time", trie=span(printed.trie_ms), inference=span(printed.inference_ms))
+    yield found.judged("trie_time", {"trie": span(printed.trie_ms), "inference": span(printed.inference_ms)})
 
 
 def ngrammys(results: Results) -> Iterator[Claim]:
@@ -390,7 +388,7 @@ def ngrammys(results: Results) -> Iterator[Claim]:
             continue
         ours = frame[frame.method.str.fullmatch(r"mixed \(10, 10\), (rows|tree)") & (frame.dataset == ALL)]
         named = [f"{row.method} {row.accept_length:.2f} tokens a call, {spoken(row)}" for row in ours.itertuples()]
-        found.add(folder, "table.csv", f"{folder.name} ({folder.model}): {listed(named)}")
+        found.add(folder, f"{folder.name} ({folder.model}): {listed(named)}")
         # The paper verifies rows; a tree is this project's addition.
         both = frame[frame.method == "mixed (10, 10), rows"].merge(
             rows, on=["model", "dataset"], suffixes=("", "_printed")
@@ -403,7 +401,7 @@ def ngrammys(results: Results) -> Iterator[Claim]:
                 f"{row.speedup_printed:.2f}x"
             )
     tokens, speeds = span(rows.tokens_per_call, "{:.2f}"), span(rows.speedup, "{:.2f}x")
-    yield found.judged("ngrammys", partly=True, tokens=tokens, speeds=speeds)
+    yield found.judged("ngrammys", {"tokens": tokens, "speeds": speeds}, partly=True)
 
 
 CHECKS: tuple[Callable[[Results], Iterator[Claim]], ...] = (
