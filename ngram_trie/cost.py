@@ -139,12 +139,7 @@ def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
         seconds = record.seconds
         rows.append(
             {
-                "method": record.method,
-                "model": record.model,
-                "dataset": record.dataset,
-                "question_id": record.question_id,
-                "turn": record.turn,
-                "repeat": record.repeat,
+                **{name: getattr(record, name) for name in metrics.KEYS},
                 "vanilla": curve.step(np.zeros(total), every).sum() if total else 0.0,
                 "verify": curve.step(record.tree_sizes, contexts).sum() if total else 0.0,
                 "drafting": seconds.index + seconds.draft if seconds else 0.0,
@@ -153,8 +148,7 @@ def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
                 "num_emitted": total,
             }
         )
-    keys = ["method", "model", *metrics.PROMPT, "repeat"]
-    return pd.DataFrame(rows, columns=keys + COLUMNS)
+    return pd.DataFrame(rows, columns=metrics.KEYS + COLUMNS)
 
 
 def explain(frame: pd.DataFrame) -> dict[str, float]:

@@ -20,6 +20,7 @@ from scipy.stats import bootstrap
 from ngram_trie.records import PromptRecord
 
 PROMPT = ["dataset", "question_id", "turn"]
+KEYS = ["method", "model", *PROMPT, "repeat"]
 PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
 #: Questions that the paper's released code passes over, by task.
@@ -28,7 +29,7 @@ ALL = "all"
 CLEAN = "clean"
 
 COLUMNS = [
-    "method", "model", *PROMPT, "repeat", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
+    *KEYS, "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
     "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure",
 ]  # fmt: skip
@@ -59,20 +60,11 @@ def _row(record: PromptRecord) -> dict[str, object]:
     verdict = record.lossless.verdict if record.lossless else None
     ours = record.kind == "drafter"
     return {
-        "method": record.method,
-        "model": record.model,
-        "dataset": record.dataset,
-        "question_id": record.question_id,
-        "turn": record.turn,
-        "repeat": record.repeat,
-        "kind": record.kind,
-        "state": record.state,
-        "baseline": record.baseline,
+        **{name: getattr(record, name) for name in (*KEYS, "kind", "state", "baseline", "draft_us")},
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
         "num_steps": len(record.accept_lengths),
         "num_nodes": sum(record.tree_sizes),
-        "draft_us": record.draft_us,
         "seconds": total,
         "prefill_seconds": prefill,
         "decode_seconds": total - prefill if prefill > 0 else np.nan,
@@ -255,11 +247,12 @@ class Speedup(NamedTuple):
     high: float
 
 
-def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Speedup:
+def speedup(frame: pd.DataFrame, method: str) -> Speedup:
     """Throughput of `method` over that of its baseline, totals over the prompts and repeats that both have answered.
 
-    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, fixed seed): a prompt is drawn
-    with both its times, repeats summed. It holds the spread over prompts; with one prompt there is none, hence nan.
+    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, 2000 samples, fixed seed): a
+    prompt is drawn with both its times, repeats summed. It holds the spread over prompts; with one prompt there is
+    none, hence nan.
     """
     unknown = Speedup(np.nan, np.nan, np.nan)
     answers = answered(frame)
@@ -280,7 +273,7 @@ def speedup(frame: pd.DataFrame, method: str, num_resamples: int = 2000) -> Spee
         paired=True,
         vectorized=True,
         method="percentile",
-        n_resamples=num_resamples,
+        n_resamples=2000,
         rng=np.random.default_rng(0),
     ).confidence_interval
     return Speedup(ratio, float(interval.low), float(interval.high))
@@ -355,22 +348,11 @@ def ratio_of(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator else float("nan")
 
 
-@dataclass(frozen=True)
-class Metric:
-    """A named function from one method's rows of a frame to one value."""
-
-    function: Callable[[pd.DataFrame], float | int | str | Agreement]
-    description: str
-
-
-METRICS: dict[str, Metric] = {
-    "accept_length": Metric(accept_length, "tokens emitted per verification step, all steps pooled; vanilla is 1"),
-    "accept_length_macro": Metric(accept_length_macro, "tokens emitted per verification step, mean over prompts"),
-    "tokens_per_second": Metric(tokens_per_second, "output tokens per second, prefill included, totals"),
-    "decode_tokens_per_second": Metric(decode_tokens_per_second, "output tokens per second without prefill, totals"),
-    "num_prompts": Metric(num_prompts, "prompts with an answer"),
-    "num_failures": Metric(num_failures, "prompts that failed, in one repeat or more"),
-    "lossless": Metric(lossless, "prompts whose token ids equal vanilla's"),
-    "state": Metric(state, "what the drafter knew before the prompt"),
-    "baseline": Metric(baseline, "the vanilla that speed and tokens are compared with"),
-}
+#: From one method's rows of a frame to one value, by the name of the column that tables give it.
+METRICS: dict[str, Callable[[pd.DataFrame], float | int | str | Agreement]] = {
+    function.__name__: function
+    for function in (
+        accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, num_prompts, num_failures,
+        lossless, state, baseline,
+    )
+}  # fmt: skip

@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
+from ngram_trie.prompt import Prompt
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -85,6 +87,26 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTa
     reason = trace.stop_reason or "recorded_end"  # an empty reason would never end it
     stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
     return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
+
+
+class Watched(Drafter):
+    """A drafter whose drafts are kept as proposed, with the probabilities that it gave them."""
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+        self.proposed: list[tuple[DraftTree, NDArray[np.float64] | None]] = []
+
+    def start(self, prompt: Prompt) -> None:
+        self._drafter.start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self._drafter.observe(new_ids)
+
+    def propose(self, budget: int) -> DraftTree:
+        tree = self._drafter.propose(budget)
+        probs = getattr(self._drafter, "probs", None)
+        self.proposed.append((tree, None if probs is None else np.array(probs, float)))
+        return tree
 
 
 def answer(drafter: Drafter, trace: Trace, target: TraceTarget) -> GenerationResult | Failure:

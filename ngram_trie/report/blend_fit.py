@@ -22,14 +22,13 @@ from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWar
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.provenance import cpu_name, make_manifest
-from ngram_trie.engines.replay import replay
+from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, answers, file_hash
 from ngram_trie.files import CONFIGS, place
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.figures import calibration_figure, save_figure
 from ngram_trie.report.run_folder import save_csv
-from ngram_trie.tree import DraftTree
 
 ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]
 FOLDS = 5
@@ -124,8 +123,8 @@ def mean_nodes(frame: pd.DataFrame) -> float:
     return float(np.mean(list(chain.from_iterable(frame.nodes))))
 
 
-def by_dataset(frame: pd.DataFrame) -> dict[str, float]:
-    return {ALL: accept_length(frame)} | {name: accept_length(part) for name, part in frame.groupby("dataset")}
+def by_dataset(frame: pd.DataFrame, value: Callable[[pd.DataFrame], float] = accept_length) -> dict[str, float]:
+    return {ALL: value(frame)} | {name: value(part) for name, part in frame.groupby("dataset")}
 
 
 def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
@@ -190,8 +189,7 @@ def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
     budgets, cautions = [], []
     for name, curve in curves().items():
         speeds = {
-            key: {ALL: speed(frames[key], curve)}
-            | {d: speed(part, curve) for d, part in frames[key].groupby("dataset")}
+            key: by_dataset(frames[key], functools.partial(speed, curve=curve))
             for key in [*FIXED, *((name, caution) for caution in CAUTIONS)]
         }
         best = pd.DataFrame([speeds[size] for size in FIXED]).max()
@@ -206,37 +204,23 @@ def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
     return pd.DataFrame(budgets), pd.DataFrame(cautions)
 
 
-class Recorder(BlendDrafter):
-    """The blend, with how likely each drafted node was held to be and whether it was accepted, in `nodes`."""
-
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-        self.nodes: list[tuple[float, bool]] = []
-        self._tree: DraftTree | None = None
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        super().observe(new_ids)
-        if self._tree is None:
-            return
+def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
+    """How likely the blend held each drafted node to be, and whether it was accepted."""
+    watched = Watched(BlendDrafter())
+    lengths = replay(watched, trace).accept_lengths
+    nodes, start = [], 1  # behind the token that prefill gave
+    for (tree, probs), length in zip(watched.proposed, lengths, strict=False):
+        assert probs is not None
         reached, accepted = 0, set()
-        for token in new_ids:
-            children = np.flatnonzero((self._tree.parents == reached) & (self._tree.tokens == token))
+        for token in trace.output_ids[start : start + length]:
+            children = np.flatnonzero((tree.parents == reached) & (tree.tokens == token))
             if not len(children):
                 break
             reached = int(children[0])
             accepted.add(reached)
-        self.nodes += [(float(self.probs[node]), node in accepted) for node in range(1, len(self._tree))]
-        self._tree = None  # the last step of an answer may have no room for a draft
-
-    def propose(self, budget: int) -> DraftTree:
-        self._tree = super().propose(budget)
-        return self._tree
-
-
-def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
-    recorder = Recorder()
-    replay(recorder, trace)
-    return recorder.nodes
+        nodes += [(float(probs[node]), node in accepted) for node in range(1, len(tree))]
+        start += length
+    return nodes
 
 
 def calibration_table(traces: Iterable[Trace]) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from ngram_trie.metrics import Agreement
 
@@ -22,6 +23,8 @@ PAPER_WARNING = (
     "models, other hardware (one RTX 4090), not comparable line by line."
 )
 JSON = "table.json"
+#: What tables and figures say.
+WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

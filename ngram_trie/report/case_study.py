@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby, takewhile
+from pathlib import Path
+from string import Template
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -96,23 +98,6 @@ def text_pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> l
     return pieces
 
 
-_CSS = f"""
-:root {{ color-scheme: light; }}
-body {{ max-width: 44rem; margin: 1.5rem auto; padding: 0 1rem; color: #111; background: #fff;
-       font: 1rem/1.75 system-ui, sans-serif; }}
-h1 {{ font-size: 1.15rem; line-height: 1.3; }}
-.summary, .legend {{ margin: .3rem 0; font-size: .85rem; }}
-.answer {{ margin-top: 1rem; padding-top: 1rem; border-top: 1px solid #999; white-space: pre-wrap;
-          overflow-wrap: anywhere; }}
-mark {{ color: inherit; background: {DRAFTED}; text-decoration: underline; text-decoration-thickness: 1px;
-       text-underline-offset: .2em; -webkit-print-color-adjust: exact; print-color-adjust: exact; }}
-.step {{ border-left: 1px solid #777; }}
-.step:hover {{ outline: 1px solid #111; }}
-.newline::before {{ content: "{NEWLINE}"; color: #666; }}
-@media print {{ body {{ max-width: none; margin: 0; font-size: 10pt; }} }}
-"""
-
-
 def case_html(case: CaseStudy) -> str:
     """A web page that stands alone: no script and nothing to fetch; made for a screen, a phone and print, grey or not.
 
@@ -128,24 +113,10 @@ def case_html(case: CaseStudy) -> str:
         kind = "step" if number else "prefill"
         mark = f"<mark>{_markup(drafted)}</mark>" if drafted else ""
         steps.append(f'<span class="{kind}" title="{label}">{mark}{_markup(own)}</span>')
-    title = escape(case.title)
-    return f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{_CSS}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="summary">{case.summary()}</p>
-<p class="legend"><mark>drafted and accepted</mark> · the model's own token · <span class="step">&#8202;</span>a
-verification step begins</p>
-<div class="answer" dir="auto">{"".join(steps)}</div>
-</body>
-</html>
-"""
+    page = Template((Path(__file__).parent / "case_study.html").read_text(encoding="utf-8"))
+    return page.substitute(
+        title=escape(case.title), summary=case.summary(), steps="".join(steps), drafted=DRAFTED, newline=NEWLINE
+    )
 
 
 def _markup(text: str) -> str:

@@ -12,7 +12,7 @@ from ngram_trie import cost, metrics
 from ngram_trie.config import grid_cells
 from ngram_trie.records import PromptRecord
 from ngram_trie.report import figures, markup, sweeps, table1
-from ngram_trie.report.blocks import Block, Tables
+from ngram_trie.report.blocks import WORDS, Block, Tables
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
 
@@ -96,7 +96,7 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
     if 4 not in run.config["paper_tables"] or frame.empty:
         return ""
     frame, paper = table1.by_context(frame), table1.paper_contexts()
-    notes = [*_notes(run), table1.CONTEXT_NOTE, *filter(None, [table1.context_change(frame)])]
+    notes = [*_notes(run), WORDS["notes"]["contexts"], *filter(None, [table1.context_change(frame)])]
     contradiction = table1.paper_contexts_note(paper)
     published = [
         block
@@ -171,14 +171,6 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-_LABELS = {
-    "accept_length": "accept length (tokens per step)",
-    "speedup": "speedup over vanilla (ratio of tokens/s)",
-    "predicted_speedup": "predicted speedup over vanilla (ratio of tokens/s)",
-    "trie_ms": "drafting and laying out the tree (ms per step)",
-}
-
-
 def _write_sweep(
     folder: Path, frame: pd.DataFrame, fields: list[str], title: str, notes: list[str], paper_tables: Sequence[int]
 ) -> str:
@@ -199,7 +191,7 @@ def _write_sweep(
             tables = Tables(blocks, published=sweeps.paper_blocks(number))
             texts.append(markup.write(folder / f"table{number}", frame, tables))
     for value in values + [value for value in ("trie_ms",) if value in frame]:
-        label = _LABELS[value]
+        label = WORDS["labels"][value]
         if len(fields) == 2 and all(_is_a_size(parts[field]) for field in fields):
             winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
             drawn = figures.heatmap_figure(parts, value, label, winner, (fields[0], fields[1]))

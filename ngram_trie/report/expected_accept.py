@@ -16,14 +16,13 @@ import pandas as pd
 
 from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
 from ngram_trie.engines.provenance import cpu_name, make_manifest
-from ngram_trie.engines.replay import replay
+from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, file_hash
 from ngram_trie.metrics import ALL, ratio_of
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import Block, Cell, Tables
 from ngram_trie.report.figures import line_figure, save_figure
 from ngram_trie.report.run_folder import save_csv
-from ngram_trie.tree import DraftTree
 
 #: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").
 PRINTED = {0.5: 0.94, 0.7: 2.05, 0.9: 3.28}
@@ -40,23 +39,13 @@ class Step(NamedTuple):
     accepted: int
 
 
-class Recorder(NgramPredictor):
-    """The predictor, with the draft of every step in `drafts`."""
-
-    drafts: list[list[int]]
-
-    def propose(self, budget: int) -> DraftTree:
-        tree = super().propose(budget)
-        self.drafts.append(tree.tokens[1:].tolist())
-        return tree
-
-
-def steps(trace: Trace, drafter: Recorder) -> Iterator[Step]:
+def steps(trace: Trace, drafter: NgramPredictor) -> Iterator[Step]:
     """The steps in which `drafter` would have given a recorded answer."""
-    drafter.drafts = []
-    lengths = replay(drafter, trace).accept_lengths
+    watched = Watched(drafter)
+    lengths = replay(watched, trace).accept_lengths
+    drafts = [tree.tokens[1:].tolist() for tree, _ in watched.proposed]
     position = 1  # behind the token that prefill gave
-    for draft, length in zip([*drafter.drafts, []], lengths, strict=False):  # the last may have no room
+    for draft, length in zip([*drafts, []], lengths, strict=False):  # the last may have no room
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.
         answer = trace.output_ids[position : position + len(draft)]
         accepted = 0
@@ -174,7 +163,7 @@ def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -
     Raises:
         ValueError: no answers.
     """
-    drafter = Recorder(num_draft=num_draft)
+    drafter = NgramPredictor(num_draft=num_draft)
     settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
     config = {"method": {"name": "predictor", **settings}, "traces": source.name}
     manifest = make_manifest(config, "replay", file_hash(source), cpu_name(), 1)

@@ -33,6 +33,7 @@ STYLE: Any = {  # matplotlib types the keys as one long Literal
     "figure.labelsize": 7.5,
     "axes.linewidth": 0.6,
     "hatch.linewidth": 0.5,
+    "legend.frameon": False,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "pdf.fonttype": 42,
@@ -41,6 +42,7 @@ STYLE: Any = {  # matplotlib types the keys as one long Literal
 LOOP, OUTSIDE = "#1b4f72", "#b9770e"
 
 
+@matplotlib.rc_context(STYLE)
 def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     """Speedup (top, with 95% intervals) and accept length (bottom) of each method, a panel for each dataset.
 
@@ -58,27 +60,24 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
         raise ValueError(f"{rows.model.nunique()} models under protocol {protocol!r}; a figure shows one")
     datasets, methods = rows.dataset.unique(), rows.method.unique()
     outside = {row.method for row in rows.itertuples() if row.lossless.is_control}
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH, 1.5 + 0.32 * len(methods)), layout="constrained")
-        upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.15, 1])[:, 0]  # room for the titles
-        panels = [
-            half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0] for half in (upper, lower)
-        ]
-        for dataset, top, bottom in zip(datasets, *panels, strict=True):
-            part = rows[rows.dataset == dataset].set_index("method").reindex(methods)
-            errors = np.abs(part[["speedup_low", "speedup_high"]].sub(part.speedup, axis=0)).to_numpy().T
-            _dots(top, part.speedup.to_numpy(), errors, outside=part.index.isin(outside))
-            _dots(bottom, part.accept_length.to_numpy(), None, outside=part.index.isin(outside))
-            name = textwrap.fill(dataset.replace("_", " "), 16)
-            top.set_title(f"{name}\n({part.num_prompts.max():.0f} prompts)")
-        for first, *_ in panels:
-            first.set_yticks(range(len(methods)), methods)
-            first.set_ylim(len(methods) - 0.5, -0.5)
-        upper.supxlabel("speedup over vanilla (ratio of tokens/s), 95% interval", size=STYLE["axes.labelsize"])
-        lower.supxlabel("accept length (tokens emitted per verification step)", size=STYLE["axes.labelsize"])
-        if outside:
-            handles = [Line2D([], [], label=label, **_marker(own)) for own, label in _KINDS.items()]
-            figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
+    figure = Figure(figsize=(TEXT_WIDTH, 1.5 + 0.32 * len(methods)), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.15, 1])[:, 0]  # room for the titles
+    panels = [half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0] for half in (upper, lower)]
+    for dataset, top, bottom in zip(datasets, *panels, strict=True):
+        part = rows[rows.dataset == dataset].set_index("method").reindex(methods)
+        errors = np.abs(part[["speedup_low", "speedup_high"]].sub(part.speedup, axis=0)).to_numpy().T
+        _dots(top, part.speedup.to_numpy(), errors, outside=part.index.isin(outside))
+        _dots(bottom, part.accept_length.to_numpy(), None, outside=part.index.isin(outside))
+        name = textwrap.fill(dataset.replace("_", " "), 16)
+        top.set_title(f"{name}\n({part.num_prompts.max():.0f} prompts)")
+    for first, *_ in panels:
+        first.set_yticks(range(len(methods)), methods)
+        first.set_ylim(len(methods) - 0.5, -0.5)
+    upper.supxlabel("speedup over vanilla (ratio of tokens/s), 95% interval", size=STYLE["axes.labelsize"])
+    lower.supxlabel("accept length (tokens emitted per verification step)", size=STYLE["axes.labelsize"])
+    if outside:
+        handles = [Line2D([], [], label=label, **_marker(own)) for own, label in _KINDS.items()]
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
 
 
@@ -117,6 +116,7 @@ _LINE_COLOURS = (LOOP, OUTSIDE, "0.35")
 _HATCHES = (("0.80", ""), ("0.95", "/////"), ("0.60", ""), ("0.95", "....."), ("0.80", "\\\\\\\\\\"), ("0.95", "xxxxx"))
 
 
+@matplotlib.rc_context(STYLE)
 def heatmap_figure(
     frame: pd.DataFrame,
     value: str,
@@ -145,20 +145,19 @@ def heatmap_figure(
     datasets = frame.dataset.unique()
     lines, columns = _grid(len(datasets))
     height = 0.62 + lines * (0.42 + 0.185 * frame[down].nunique())
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), height), layout="constrained")
-        panels = list(figure.subplots(lines, columns, squeeze=False).flat)
-        for dataset, axes in zip(datasets, panels, strict=False):
-            part = frame[frame.dataset == dataset].pivot(index=down, columns=across, values=value)
-            _cells(axes, part.sort_index().sort_index(axis=1), best)
-            axes.set_title(_name(dataset, 24))
-        for axes in panels[len(datasets) :]:
-            axes.remove()
-        apart = ", each panel on its own scale" if len(datasets) > 1 else ""
-        header = f"{label}\ndarker is higher{apart}; {best} framed"
-        figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
-        figure.supxlabel(AXIS_LABELS.get(across, across))
-        figure.supylabel(AXIS_LABELS.get(down, down))
+    figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), height), layout="constrained")
+    panels = list(figure.subplots(lines, columns, squeeze=False).flat)
+    for dataset, axes in zip(datasets, panels, strict=False):
+        part = frame[frame.dataset == dataset].pivot(index=down, columns=across, values=value)
+        _cells(axes, part.sort_index().sort_index(axis=1), best)
+        axes.set_title(_name(dataset, 24))
+    for axes in panels[len(datasets) :]:
+        axes.remove()
+    apart = ", each panel on its own scale" if len(datasets) > 1 else ""
+    header = f"{label}\ndarker is higher{apart}; {best} framed"
+    figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
+    figure.supxlabel(AXIS_LABELS.get(across, across))
+    figure.supylabel(AXIS_LABELS.get(down, down))
     return figure
 
 
@@ -201,6 +200,7 @@ def _range(values: np.ndarray) -> tuple[float, float]:
     return (known.min(), known.max()) if known.size else (math.nan, math.nan)
 
 
+@matplotlib.rc_context(STYLE)
 def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool = True) -> Figure:
     """`value` over `x`, one line for each dataset, a panel for each series on one scale.
 
@@ -224,34 +224,31 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
     width = TEXT_WIDTH * min(1, 0.1 + 0.45 * len(series))
     legend_columns = max(1, min(len(datasets), int(width / (0.7 + 0.06 * max(map(len, datasets))))))
     height = 2.1 + 0.15 * math.ceil(len(datasets) / legend_columns)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(width, height), layout="constrained")
-        panels = figure.subplots(1, len(series), sharey=True, squeeze=False)[0]
-        for name, axes in zip(series, panels, strict=True):
-            part = frame[frame.series == name]
-            if log2:
-                axes.set_xscale("log", base=2)
-            _plain(axes, "both")
-            for index, dataset in enumerate(datasets):
-                points = part[part.dataset == dataset].sort_values(x)
-                if not points.empty:
-                    errors = _errors(points, value)
-                    axes.errorbar(points[x], points[value], yerr=errors, elinewidth=0.8, capsize=2, **_line(index))
-            ticks = sorted(part[x].unique())
-            axes.xaxis.set_major_locator(FixedLocator(ticks))
-            axes.xaxis.set_minor_locator(NullLocator())
-            axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:g}")
-            axes.set_title(name)
-            axes.set_xlabel(AXIS_LABELS.get(x, x.replace("_", " ")))
-        lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
-        for axes in panels:
-            axes.set_xlim(min(lows), max(highs))
-        drawn = ", 95%\N{NO-BREAK SPACE}interval" if _errors(frame, value) is not None else ""
-        panels[0].set_ylabel(textwrap.fill(label + drawn, 29))
-        handles = [Line2D([], [], label=_name(dataset), **_line(i)) for i, dataset in enumerate(datasets)]
-        figure.legend(
-            handles=handles, loc="outside lower center", ncols=legend_columns, frameon=False, handlelength=3.5
-        )
+    figure = Figure(figsize=(width, height), layout="constrained")
+    panels = figure.subplots(1, len(series), sharey=True, squeeze=False)[0]
+    for name, axes in zip(series, panels, strict=True):
+        part = frame[frame.series == name]
+        if log2:
+            axes.set_xscale("log", base=2)
+        _plain(axes, "both")
+        for index, dataset in enumerate(datasets):
+            points = part[part.dataset == dataset].sort_values(x)
+            if not points.empty:
+                errors = _errors(points, value)
+                axes.errorbar(points[x], points[value], yerr=errors, elinewidth=0.8, capsize=2, **_line(index))
+        ticks = sorted(part[x].unique())
+        axes.xaxis.set_major_locator(FixedLocator(ticks))
+        axes.xaxis.set_minor_locator(NullLocator())
+        axes.xaxis.set_major_formatter(lambda tick, _: f"{tick:g}")
+        axes.set_title(name)
+        axes.set_xlabel(AXIS_LABELS.get(x, x.replace("_", " ")))
+    lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
+    for axes in panels:
+        axes.set_xlim(min(lows), max(highs))
+    drawn = ", 95%\N{NO-BREAK SPACE}interval" if _errors(frame, value) is not None else ""
+    panels[0].set_ylabel(textwrap.fill(label + drawn, 29))
+    handles = [Line2D([], [], label=_name(dataset), **_line(i)) for i, dataset in enumerate(datasets)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, handlelength=3.5)
     return figure
 
 
@@ -259,6 +256,12 @@ def _line(index: int) -> dict[str, Any]:
     colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
     face = "white" if index % 2 else colour
     return {"marker": _MARKERS[index % 7], "ls": _LINES[index % 4], "color": colour, "mfc": face, "ms": 4, "lw": 1.1}
+
+
+def _bar(index: int) -> dict[str, Any]:
+    """A grey and hatches that no other of the first six has."""
+    grey, hatch = _HATCHES[index % len(_HATCHES)]
+    return {"fc": grey, "hatch": hatch, "ec": "0.25", "lw": 0.6}
 
 
 def _plain(axes: Axes, grid: Literal["both", "y"]) -> None:
@@ -276,6 +279,7 @@ def _errors(points: pd.DataFrame, value: str) -> np.ndarray | None:
     return np.nan_to_num(np.abs(points[ends].sub(points[value], axis=0)).to_numpy(float)).T
 
 
+@matplotlib.rc_context(STYLE)
 def accept_length_figure(frame: pd.DataFrame) -> Figure:
     """How often a verification step emits 1, 2, 3, ... tokens (the paper's Figure 4); all panels share their axes.
 
@@ -293,37 +297,37 @@ def accept_length_figure(frame: pd.DataFrame) -> Figure:
     # several models: each starts a line of its own, so that tasks stand below each other
     lines, columns = _grid(len(datasets)) if len(models) == 1 or len(datasets) > 4 else (1, len(datasets))
     ticks = np.arange(frame.accept_length.min(), frame.accept_length.max() + 1)
-    with matplotlib.rc_context(STYLE):
-        size = (TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), 0.6 + 1.2 * lines * len(models))
-        figure = Figure(figsize=size, layout="constrained")
-        panels = figure.subplots(lines * len(models), columns, sharex=True, sharey=True, squeeze=False)
-        used = np.zeros(panels.shape, bool)
-        for (model, dataset), part in frame.groupby(["model", "dataset"], sort=False):
-            place = list(models).index(model) * lines * columns + list(datasets).index(dataset)
-            axes = panels.flat[place]
-            used.flat[place] = True
-            axes.bar(part.accept_length, 100 * part.share, width=0.75, color="0.55", ec="0.2", lw=0.6)
-            _plain(axes, "y")
-            steps = f"\n({part.num_steps.max():,.0f} steps)" if "num_steps" in part else ""
-            axes.set_title(_name(dataset, 24) + steps)
-        panels[0, 0].set_xticks(ticks[:: math.ceil(len(ticks) * columns / 36)])
-        panels[0, 0].set_xlim(ticks[0] - 0.6, ticks[-1] + 0.6)
-        panels[0, 0].yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-        for (line, column), axes in np.ndenumerate(panels):
-            if not used[line, column]:
-                axes.remove()
-                continue
-            if not used[line + 1 :, column].any():
-                axes.tick_params(labelbottom=True)  # nothing below it carries the numbers of its shared axis
-            if len(models) > 1 and not used[line, :column].any():
-                axes.set_ylabel(textwrap.fill(models[line // lines], 18), weight="bold")
-        if len(models) == 1:
-            figure.suptitle(models[0], weight="bold")
-        figure.supxlabel("accept length (tokens emitted per verification step)")
-        figure.supylabel("share of steps (%)")
+    size = (TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), 0.6 + 1.2 * lines * len(models))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(lines * len(models), columns, sharex=True, sharey=True, squeeze=False)
+    used = np.zeros(panels.shape, bool)
+    for (model, dataset), part in frame.groupby(["model", "dataset"], sort=False):
+        place = list(models).index(model) * lines * columns + list(datasets).index(dataset)
+        axes = panels.flat[place]
+        used.flat[place] = True
+        axes.bar(part.accept_length, 100 * part.share, width=0.75, color="0.55", ec="0.2", lw=0.6)
+        _plain(axes, "y")
+        steps = f"\n({part.num_steps.max():,.0f} steps)" if "num_steps" in part else ""
+        axes.set_title(_name(dataset, 24) + steps)
+    panels[0, 0].set_xticks(ticks[:: math.ceil(len(ticks) * columns / 36)])
+    panels[0, 0].set_xlim(ticks[0] - 0.6, ticks[-1] + 0.6)
+    panels[0, 0].yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    for (line, column), axes in np.ndenumerate(panels):
+        if not used[line, column]:
+            axes.remove()
+            continue
+        if not used[line + 1 :, column].any():
+            axes.tick_params(labelbottom=True)  # nothing below it carries the numbers of its shared axis
+        if len(models) > 1 and not used[line, :column].any():
+            axes.set_ylabel(textwrap.fill(models[line // lines], 18), weight="bold")
+    if len(models) == 1:
+        figure.suptitle(models[0], weight="bold")
+    figure.supxlabel("accept length (tokens emitted per verification step)")
+    figure.supylabel("share of steps (%)")
     return figure
 
 
+@matplotlib.rc_context(STYLE)
 def calibration_figure(frame: pd.DataFrame) -> Figure:
     """Observed over predicted acceptance on logarithmic axes, beside the diagonal on which they agree.
 
@@ -331,20 +335,18 @@ def calibration_figure(frame: pd.DataFrame) -> Figure:
         frame: rows `predicted` and `observed`, one a bin of nodes; bins that observed none are not drawn.
     """
     shown = frame[frame.observed > 0]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH / 2, TEXT_WIDTH / 2), layout="constrained")
-        axes = figure.subplots()
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.grid(color="0.9", lw=0.5)
-        axes.set_axisbelow(True)
-        axes.axline((1, 1), (0.1, 0.1), color="0.6", lw=0.8)
-        axes.plot(shown.predicted, shown.observed, **_line(0))
-        axes.set_xlabel("predicted probability of acceptance")
-        axes.set_ylabel("share of the nodes that was accepted")
+    figure = Figure(figsize=(TEXT_WIDTH / 2, TEXT_WIDTH / 2), layout="constrained")
+    axes = figure.subplots()
+    axes.grid(color="0.9", lw=0.5)
+    axes.set_axisbelow(True)
+    axes.axline((1, 1), (0.1, 0.1), color="0.6", lw=0.8)
+    axes.loglog(shown.predicted, shown.observed, **_line(0))
+    axes.set_xlabel("predicted probability of acceptance")
+    axes.set_ylabel("share of the nodes that was accepted")
     return figure
 
 
+@matplotlib.rc_context(STYLE)
 def time_split_figure(frame: pd.DataFrame) -> Figure:
     """What a step's drafting time is spent on (the paper's Figure 5): a bar for each dataset, its total at the end.
 
@@ -362,36 +364,33 @@ def time_split_figure(frame: pd.DataFrame) -> Figure:
     grid = frame.pivot(index="dataset", columns="part", values="microseconds").reindex(datasets)[parts].fillna(0)
     totals = grid.sum(axis=1)
     shares = 100 * grid.div(totals.where(totals > 0, 1), axis=0)
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH, 0.75 + 0.27 * len(datasets)), layout="constrained")
-        axes = figure.subplots()
-        ends = np.zeros(len(datasets))
-        for index, part in enumerate(parts):
-            grey, hatch = _HATCHES[index % len(_HATCHES)]
-            share = shares[part].to_numpy()
-            axes.barh(
-                range(len(datasets)), share, left=ends, height=0.68, label=part, fc=grey, hatch=hatch, ec="0.25", lw=0.6
-            )
-            for row, (end, size) in enumerate(zip(ends, share, strict=True)):
-                if size >= 5:  # else narrower than its own number
-                    patch = {"fc": grey, "ec": "none", "pad": 1}  # no hatches behind the number
-                    x = end + size / 2
-                    axes.text(x, row, f"{size:.0f}%", ha="center", va="center_baseline", size=7, bbox=patch)
-            ends += share
-        for row, total in enumerate(totals):
-            number = f"{total:,.0f}" if total >= 100 else f"{total:.1f}"
-            axes.text(101, row, f"{number} µs per step", va="center_baseline")
-        axes.set_yticks(range(len(datasets)), [_name(dataset) for dataset in datasets])
-        axes.set_xlim(0, 100)
-        axes.set_ylim(len(datasets) - 0.5, -0.5)
-        axes.tick_params(length=2, width=0.6)
-        axes.tick_params(axis="y", length=0)
-        axes.spines["left"].set_visible(False)
-        axes.set_xlabel("share of the drafting time (%)")
-        figure.legend(loc="outside upper center", ncols=min(5, len(parts)), frameon=False, handlelength=2.5)
+    figure = Figure(figsize=(TEXT_WIDTH, 0.75 + 0.27 * len(datasets)), layout="constrained")
+    axes = figure.subplots()
+    ends = np.zeros(len(datasets))
+    for index, part in enumerate(parts):
+        share, look = shares[part].to_numpy(), _bar(index)
+        axes.barh(range(len(datasets)), share, left=ends, height=0.68, label=part, **look)
+        for row, (end, size) in enumerate(zip(ends, share, strict=True)):
+            if size >= 5:  # else narrower than its own number
+                patch = {"fc": look["fc"], "ec": "none", "pad": 1}  # no hatches behind the number
+                x = end + size / 2
+                axes.text(x, row, f"{size:.0f}%", ha="center", va="center_baseline", size=7, bbox=patch)
+        ends += share
+    for row, total in enumerate(totals):
+        number = f"{total:,.0f}" if total >= 100 else f"{total:.1f}"
+        axes.text(101, row, f"{number} µs per step", va="center_baseline")
+    axes.set_yticks(range(len(datasets)), [_name(dataset) for dataset in datasets])
+    axes.set_xlim(0, 100)
+    axes.set_ylim(len(datasets) - 0.5, -0.5)
+    axes.tick_params(length=2, width=0.6)
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel("share of the drafting time (%)")
+    figure.legend(loc="outside upper center", ncols=min(5, len(parts)), handlelength=2.5)
     return figure
 
 
+@matplotlib.rc_context(STYLE)
 def share_figure(frame: pd.DataFrame) -> Figure:
     """How often something was so many, as bars stacked by where it came from: a line of panels for each measure, a
     column for each dataset (N-Grammys' Figure 4).
@@ -406,36 +405,31 @@ def share_figure(frame: pd.DataFrame) -> Figure:
     keys = ["measure", "dataset", "source", "number"]
     _check(frame, *keys, "share", unique=keys)
     measures, datasets, sources = frame.measure.unique(), frame.dataset.unique(), list(frame.source.unique())
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH, 0.5 + 1.25 * len(measures)), layout="constrained")
-        halves = figure.subfigures(len(measures), 1, squeeze=False)[:, 0]
-        for measure, half in zip(measures, halves, strict=True):
-            panels = half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0]
-            rows = frame[frame.measure == measure]
-            numbers = np.arange(rows.number.min(), rows.number.max() + 1)
-            highest = 0.0
-            for dataset, axes in zip(datasets, panels, strict=True):
-                ends = np.zeros(len(numbers))
-                for source in sources:
-                    part = rows[(rows.dataset == dataset) & (rows.source == source)].set_index("number").share
-                    height = 100 * part.reindex(numbers).fillna(0).to_numpy()
-                    grey, hatch = _HATCHES[sources.index(source) % len(_HATCHES)]
-                    axes.bar(numbers, height, bottom=ends, width=0.75, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
-                    ends += height
-                highest = max(highest, float(ends.max()))
-                _plain(axes, "y")
-                axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-                axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
-                if measure == measures[0]:
-                    axes.set_title(_name(dataset, 24))
-            panels[0].set_ylim(0, 1.08 * highest or 1)
-            half.supxlabel(measure, size=STYLE["axes.labelsize"])
-            panels[0].set_ylabel("share of steps (%)")
-        handles = [
-            Rectangle((0, 0), 1, 1, fc=grey, hatch=hatch, ec="0.25", lw=0.6, label=source)
-            for source, (grey, hatch) in zip(sources, _HATCHES, strict=False)
-        ]
-        figure.legend(handles=handles, loc="outside upper center", ncols=len(sources), frameon=False, handlelength=2.5)
+    figure = Figure(figsize=(TEXT_WIDTH, 0.5 + 1.25 * len(measures)), layout="constrained")
+    halves = figure.subfigures(len(measures), 1, squeeze=False)[:, 0]
+    for measure, half in zip(measures, halves, strict=True):
+        panels = half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0]
+        rows = frame[frame.measure == measure]
+        numbers = np.arange(rows.number.min(), rows.number.max() + 1)
+        highest = 0.0
+        for dataset, axes in zip(datasets, panels, strict=True):
+            ends = np.zeros(len(numbers))
+            for index, source in enumerate(sources):
+                part = rows[(rows.dataset == dataset) & (rows.source == source)].set_index("number").share
+                height = 100 * part.reindex(numbers).fillna(0).to_numpy()
+                axes.bar(numbers, height, bottom=ends, width=0.75, **_bar(index))
+                ends += height
+            highest = max(highest, float(ends.max()))
+            _plain(axes, "y")
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+            axes.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+            if measure == measures[0]:
+                axes.set_title(_name(dataset, 24))
+        panels[0].set_ylim(0, 1.08 * highest or 1)
+        half.supxlabel(measure, size=STYLE["axes.labelsize"])
+        panels[0].set_ylabel("share of steps (%)")
+    handles = [Rectangle((0, 0), 1, 1, label=source, **_bar(index)) for index, source in enumerate(sources)]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(sources), handlelength=2.5)
     return figure
 
 
@@ -467,16 +461,13 @@ def _name(dataset: str, width: int | None = None) -> str:
 def save_figure(figure: Figure, path: Path) -> Path:
     """Write `figure` as the suffix of `path` says (png at 200 dpi, pdf, svg), the same bytes for the same figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    dated: dict[str, dict[str, Any]] = {
-        ".png": {"Software": None},
-        ".pdf": {"CreationDate": None},
-        ".svg": {"Date": None},
-    }
+    dated: dict[str, Any] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     with matplotlib.rc_context(STYLE):
         figure.savefig(path, dpi=200, metadata=dated.get(path.suffix))
     return path
 
 
+@matplotlib.rc_context(STYLE)
 def context_quality_figure(frame: pd.DataFrame) -> Figure:
     """Accept length of one method on each task, a bar for each context (the paper's Table 4, drawn).
 
@@ -490,22 +481,18 @@ def context_quality_figure(frame: pd.DataFrame) -> Figure:
     datasets, contexts = frame.dataset.unique(), frame.context.unique()
     grid = frame.pivot(index="dataset", columns="context", values="accept_length").reindex(datasets)
     width = 0.8 / len(contexts)
-    with matplotlib.rc_context(STYLE):
-        size = (TEXT_WIDTH * min(1, 0.15 + 0.17 * len(datasets)), 2.2)
-        figure = Figure(figsize=size, layout="constrained")
-        axes = figure.subplots()
-        for index, context in enumerate(contexts):
-            grey, hatch = _HATCHES[index % len(_HATCHES)]
-            places = np.arange(len(datasets)) + (index - (len(contexts) - 1) / 2) * width
-            axes.bar(places, grid[context], width, label=context, fc=grey, hatch=hatch, ec="0.25", lw=0.6)
-            for place, length in zip(places, grid[context], strict=True):
-                if not np.isnan(length):
-                    axes.annotate(f"{length:.2f}", (place, length), (0, 1.5), textcoords="offset points",
-                                  ha="center", va="bottom", size=6)  # fmt: skip
-        axes.axhline(1, color="0.35", lw=0.8, ls=(0, (4, 2)))
-        axes.set_xticks(range(len(datasets)), [_name(dataset, 16) for dataset in datasets])
-        axes.tick_params(length=2, width=0.6)
-        axes.tick_params(axis="x", length=0)
-        axes.set_ylabel("accept length\n(tokens emitted per verification step)")
-        figure.legend(loc="outside upper center", ncols=len(contexts), frameon=False, handlelength=2.5)
+    size = (TEXT_WIDTH * min(1, 0.15 + 0.17 * len(datasets)), 2.2)
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots()
+    for index, context in enumerate(contexts):
+        places = np.arange(len(datasets)) + (index - (len(contexts) - 1) / 2) * width
+        bars = axes.bar(places, grid[context], width, label=context, **_bar(index))
+        lengths = ["" if np.isnan(length) else f"{length:.2f}" for length in grid[context]]
+        axes.bar_label(bars, lengths, padding=1.5, size=6)
+    axes.axhline(1, color="0.35", lw=0.8, ls=(0, (4, 2)))
+    axes.set_xticks(range(len(datasets)), [_name(dataset, 16) for dataset in datasets])
+    axes.tick_params(length=2, width=0.6)
+    axes.tick_params(axis="x", length=0)
+    axes.set_ylabel("accept length\n(tokens emitted per verification step)")
+    figure.legend(loc="outside upper center", ncols=len(contexts), handlelength=2.5)
     return figure

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
 from ngram_trie.records import PromptRecord
-from ngram_trie.report.blocks import Block, Cell, ranks
+from ngram_trie.report.blocks import WORDS, Block, Cell, ranks
 
 REPLAY_COLUMNS = [
     "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
@@ -120,15 +119,6 @@ PAPER_TABLES = {
         every=True,
     ),
 }  # fmt: skip
-_TITLES = {
-    "speedup": "speedup",
-    "predicted_speedup": "predicted speedup",
-    "accept_length": "accept length",
-    "trie_ms": "milliseconds a step of drafting and laying out the tree",
-    "inference_ms": "milliseconds a step of forward and cache",
-    "tokens_per_second": "tokens per second",
-}
-_PRINTED = {"trie_ms": "average trie time (ms)", "inference_ms": "average inference time (ms)"}
 _CORNERS: dict[tuple[str, ...], str] = {("n", "prefix_len"): "n \\ L_p"}
 
 
@@ -158,7 +148,7 @@ def grid_blocks(
             cells[name, str(row[across])] = Cell(row[value], low, high, accept, mark)
         columns = list(dict.fromkeys(column for _, column in cells))
         rows = {name: [cells.get((name, column), Cell()) for column in columns] for name, _ in cells}
-        heading = ", ".join(filter(None, [title, str(dataset), _TITLES.get(value, value)]))
+        heading = ", ".join(filter(None, [title, str(dataset), WORDS["titles"].get(value, value)]))
         blocks.append(Block(heading, columns, rows, list(notes), corner, unit, best_of="the table"))
     return blocks
 
@@ -179,15 +169,15 @@ def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterabl
     return blocks
 
 
-def paper_blocks(number: int, folder: Path = PAPER) -> list[Block]:
+def paper_blocks(number: int) -> list[Block]:
     """The paper's Table `number` as it is printed."""
-    table, rows = PAPER_TABLES[number], pd.read_csv(folder / f"table{number}.csv")
+    table, rows = PAPER_TABLES[number], pd.read_csv(PAPER / f"table{number}.csv")
     blocks = []
     for model, part in rows.groupby("model", sort=False):
         for value, unit in table.printed.items():
             part_blocks = grid_blocks(part, table.fields, value, unit, f"Table {number}, {model}", [table.note])
             blocks += [
-                replace(b, title=b.title.replace(_TITLES[value], _PRINTED.get(value, _TITLES[value])))
+                replace(b, title=b.title.replace(WORDS["titles"][value], (WORDS["titles"] | WORDS["printed"])[value]))
                 for b in part_blocks
             ]
     return blocks
@@ -203,4 +193,4 @@ def best_cells(frame: pd.DataFrame, fields: Sequence[str], value: str) -> str:
         f"{row['dataset']} {', '.join(f'{f}={row[f]}' for f in fields)} ({row[value]:.2f})"
         for _, row in best.iterrows()
     )
-    return f"Largest {_TITLES.get(value, value)}: {listed}."
+    return f"Largest {WORDS['titles'].get(value, value)}: {listed}."

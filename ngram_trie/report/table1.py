@@ -5,7 +5,6 @@ quality that the answers keep; published, released and corrected numbers side by
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ import pandas as pd
 from ngram_trie import metrics, quality
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
-from ngram_trie.report.blocks import Block, Cell, ranks
+from ngram_trie.report.blocks import WORDS, Block, Cell, ranks
 
 COLUMNS = [
     "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
@@ -78,7 +77,7 @@ def table1(
             row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             answers = part[part.method == method]
-            row |= {name: metric.function(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
+            row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -111,9 +110,6 @@ def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
     return dict(zip(rows.method, rows.lossless, strict=True))
 
 
-OUTSIDE_NOTE = "† an outside system in a decoding loop of its own: a control, not a like-for-like comparison."
-
-
 def _labels(part: pd.DataFrame) -> dict[str, str]:
     """How each method of `table1` rows is named: with its state unless that is cold, and † for an outside system."""
     labels = {}
@@ -124,21 +120,11 @@ def _labels(part: pd.DataFrame) -> dict[str, str]:
 
 
 def _outside_note(labels: dict[str, str]) -> list[str]:
-    return [OUTSIDE_NOTE] if any("†" in label for label in labels.values()) else []
+    return [WORDS["notes"]["outside"]] if any("†" in label for label in labels.values()) else []
 
 
 def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
-    notes = []
-    if protocol == "released":
-        notes.append(
-            "The same answers, read as the paper's released code reads them: only the last question of each dataset, "
-            "the clock starting after prefill, prefill counted as a step of one token. One question has no "
-            "interval; the last column's is over the last questions of all datasets."
-        )
-    notes.append(
-        "Cell: speedup over vanilla in tokens per second on the same prompts [95% interval, paired bootstrap over "
-        "prompts] (accept length: tokens emitted per verification step, all steps pooled)."
-    )
+    notes = [WORDS["notes"][name] for name in (["released"] if protocol == "released" else []) + ["cell"]]
     everything = part[is_pooled(part.dataset)]
     own = everything[~everything.baseline.isin(["vanilla", "-"]) & (everything.method != everything.baseline)]
     if len(own):
@@ -162,10 +148,10 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     return notes
 
 
-def paper_blocks(folder: Path = PAPER) -> Iterator[Block]:
+def paper_blocks() -> Iterator[Block]:
     """A block for each model of the paper's Table 1; the last column is the mean as the paper prints it."""
-    cells = pd.read_csv(folder / "table1.csv")
-    means = pd.read_csv(folder / "table1_mean_speedup.csv").rename(columns={"mean_speedup": "speedup"})
+    cells = pd.read_csv(PAPER / "table1.csv")
+    means = pd.read_csv(PAPER / "table1_mean_speedup.csv").rename(columns={"mean_speedup": "speedup"})
     rows = pd.concat([cells, means.assign(dataset="printed mean")])
     computed = cells.groupby(["model", "method"]).speedup.mean()
     for model, part in rows.groupby("model", sort=False):
@@ -176,15 +162,6 @@ def paper_blocks(folder: Path = PAPER) -> Iterator[Block]:
                 mean = computed[row.model, row.method]
                 notes.append(f"{row.method}: the cells average {mean:.2f}x, the paper prints {row.speedup:.2f}x.")
         yield block(part, str(model), {method: method for method in part.method.unique()}, notes)
-
-
-MEASURE_TITLES = {"exact_match": "exact match", "f1": "F1", "contains": "contains", "rouge_l": "ROUGE-L"}
-MEASURE_NOTES = {
-    "exact_match": "Exact match: SQuAD's, the best over the right short answers; near 0 for answers in sentences.",
-    "f1": "F1: SQuAD's, of words, the best over the right short answers.",
-    "contains": "Contains: the share of key facts in the answer; without any, whether a right short answer is in it.",
-    "rouge_l": "ROUGE-L: F-measure against the reference.",
-}
 
 
 def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
@@ -228,13 +205,13 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
         for method in sorted(labels, key=lambda method: method != "vanilla")
     }
     baselines = frame.drop_duplicates("method").set_index("method").baseline.to_dict()
-    explained = [note for measure, note in MEASURE_NOTES.items() if measure in {name for _, name in columns}]
+    explained = [WORDS["notes"][name] for name in quality.MEASURES if name in {measure for _, measure in columns}]
     notes = [
         " ".join(["Means over prompts.", *explained]),
         *_quality_change(scores, baselines, columns),
         *_outside_note(labels),
     ]
-    titles = [f"{dataset}: {MEASURE_TITLES[measure]}" for dataset, measure in columns]
+    titles = [f"{dataset}: {WORDS['measures'][measure]}" for dataset, measure in columns]
     title = ", ".join([frame.model.iloc[0], "quality kept", *([] if context == metrics.CLEAN else [context])])
     return Block(title, titles, cells, notes, unit="%")
 
@@ -253,7 +230,7 @@ def _quality_change(
         means = (answers.loc[method] - answers.loc[vanilla]).groupby("dataset").mean()
         points = {column: 100 * means.loc[column] for column in columns if column[0] in means.index}
         listed = [
-            f"{dataset} {MEASURE_TITLES[measure]} {change:+.2f}"
+            f"{dataset} {WORDS['measures'][measure]} {change:+.2f}"
             for (dataset, measure), change in points.items()
             if abs(change) >= 0.005
         ]
@@ -276,14 +253,14 @@ READING_COLUMNS = [
 READINGS = ("paper", "released", "corrected")
 
 
-def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
+def readings(frame: pd.DataFrame) -> pd.DataFrame:
     """Every cell of `table1` rows three times, READING_COLUMNS: as the paper prints it ("published"), under the
     released protocol and under the corrected one ("measured"). The paper's cells are those of the same model, method
     and dataset; it has none for many, and none pooled over the datasets.
     """
     cells = frame[~is_pooled(frame.dataset)]
     keys = ["model", "method", "dataset"]
-    published = pd.read_csv(folder / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
+    published = pd.read_csv(PAPER / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
     parts = [
         published.assign(reading="paper", source="published"),
         cells.assign(reading=cells.protocol, source="measured"),
@@ -293,43 +270,27 @@ def readings(frame: pd.DataFrame, folder: Path = PAPER) -> pd.DataFrame:
     return rows.sort_values(list(orders), key=lambda values: values.map(orders[values.name].index), ignore_index=True)
 
 
-def readings_block(frame: pd.DataFrame, folder: Path = PAPER) -> Block:
+def readings_block(frame: pd.DataFrame) -> Block:
     """The rows of `readings` side by side, the paper's columns where it has a cell.
 
     Args:
         frame: rows of `table1` under both protocols, of one model.
     """
     labels = _labels(frame[frame.protocol == "corrected"])
-    rows = readings(frame, folder)
+    rows = readings(frame)
     order = [f"{dataset}: {reading}" for dataset in rows.dataset.unique() for reading in READINGS]
     rows = rows.assign(dataset=rows.dataset + ": " + rows.reading).sort_values(
         "dataset", key=lambda names: names.map(order.index), kind="stable"
     )
-    notes = [
-        "Cell: speedup over vanilla [95% interval] (accept length). Released and corrected are the same answers of "
-        "this run under the two protocols above; a last question alone has no interval.",
-        *_outside_note(labels),
-    ]
+    notes = [WORDS["notes"]["readings"], *_outside_note(labels)]
     if (rows.source == "published").any():
-        notes.insert(
-            0,
-            "Columns named paper are published, not measured here: taken on another machine (one RTX 4090) and printed "
-            "without intervals. A cell that the paper does not have is -.",
-        )
+        notes.insert(0, WORDS["notes"]["published"])
         if "ngram_trie_released" in labels:
-            notes.append("What the paper's ngram_trie ran is, by its released code, ngram_trie_released here.")
+            notes.append(WORDS["notes"]["ran"])
     else:
         notes.append(f"The paper's Table 1 has no cell of {frame.model.iloc[0]} on these datasets.")
     title = " / ".join(name for name in READINGS if name in set(rows.reading))
     return block(rows, f"{frame.model.iloc[0]}, {title}", labels, notes)
-
-
-CONTEXT_NOTE = (
-    "Contexts: clean, as it is; paragraph, an unrelated paragraph follows the text that tries are built from and the "
-    "prompt stays as it is, the released code's way; passages, unrelated passages are mixed into the prompt's own "
-    "context (in a replay, whose answers are recorded, into the text of tries alone). The column all pools the prompts "
-    "of one context."
-)
 
 
 def by_context(frame: pd.DataFrame) -> pd.DataFrame:
@@ -363,9 +324,9 @@ def context_change(frame: pd.DataFrame) -> str:
     return f"Accept length over all tasks, clean and its change with noise: {'; '.join(listed)}."
 
 
-def paper_contexts(folder: Path = PAPER) -> pd.DataFrame:
+def paper_contexts() -> pd.DataFrame:
     """The paper's Table 4: rows `model, method, context, dataset, speedup`, clean before noisy."""
-    return pd.read_csv(folder / "table4.csv").sort_values("context", kind="stable").assign(method="ngram_trie")
+    return pd.read_csv(PAPER / "table4.csv").sort_values("context", kind="stable").assign(method="ngram_trie")
 
 
 def paper_contexts_note(frame: pd.DataFrame) -> str:

@@ -102,17 +102,8 @@ def predictions(results: Results) -> list[Prediction]:
         rows = frame[frame.dataset == ALL].drop(columns="dataset")
         if rows.empty:
             continue
-        points = [
-            Point(
-                folder.name,
-                row.method,
-                row.predicted_speedup,
-                row.measured_speedup,
-                row.measured_low,
-                row.measured_high,
-            )
-            for row in rows.itertuples()
-        ]
+        columns = ["method", "predicted_speedup", "measured_speedup", "measured_low", "measured_high"]
+        points = [Point(folder.name, *row) for row in rows[columns].itertuples(index=False)]
         errors = rows.error.to_numpy(float)
         file = folder.file("predicted.csv")
         found.append(

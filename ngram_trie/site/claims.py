@@ -9,14 +9,14 @@ prediction says is given beside it. A check whose files are missing is not teste
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ngram_trie.report.blocks import JSON
 from ngram_trie.site.audit import ALL, Audit
-from ngram_trie.site.gathered import Folder, Results
+from ngram_trie.site.gathered import WORDS, Folder, Results
 
 HOLDS, IN_PART, FAILS, UNTESTED = "holds", "in part", "does not hold", "not tested"
 OURS = "ngram_trie"
@@ -49,23 +49,40 @@ class Evidence:
         self.tested: list[bool] = []
         self.files = list(files)
 
-    def add(self, folder: Folder, file: str, text: str) -> None:
+    def add(self, folder: Folder, text: str, file: str = "table.csv") -> None:
         self.seen.append(text)
         self.files.append(folder.file(file))
 
-    def judged(self, partly: bool = True) -> str:
-        """The verdict over what was tested; with `partly`, a claim may hold in some places."""
-        if not self.tested:
-            return UNTESTED
-        return HOLDS if all(self.tested) else IN_PART if partly and any(self.tested) else FAILS
+    def judged(self, name: str, said: Mapping[str, object] = {}, partly: bool = False) -> Claim:
+        """The claim `name` of templates/words.yaml with the verdict over what was tested.
 
-    def remark(self) -> str:
-        """A sentence to open with where nothing that was measured decides."""
-        return "" if self.tested else "None of the paper's models has a live run of it under results/. "
+        Args:
+            said: what fills its texts, besides `seen` (listed), `found` (as sentences), `remark` and `no_run`, two ways
+                to say that nothing that was measured decides.
+            partly: a claim may hold in some places.
+        """
+        about = WORDS["claims"][name]
+        untested = not self.tested
+        why = about["why"] if self.seen else about.get("none", about["why"])
+        filled = {
+            **said,
+            "seen": listed(self.seen) or about.get("nothing", ""),
+            "found": ". ".join(self.seen),
+            "remark": "None of the paper's models has a live run of it under results/. " if untested else "",
+            "no_run": "None of its models has a run under results/. " if untested else "",
+        }
+        holds = HOLDS if all(self.tested) else IN_PART if partly and any(self.tested) else FAILS
+        verdict = UNTESTED if untested else holds
+        return Claim(about["where"], about["claim"].format(**filled), verdict, why.format(**filled), self.files)
 
 
 def listed(parts: list[str]) -> str:
     return "; ".join(parts)
+
+
+def span(values: pd.Series, each: str = "{:.1f}") -> str:
+    """The smallest and the largest number."""
+    return f"{each.format(values.min())} to {each.format(values.max())}"
 
 
 def spoken(row: Any) -> str:
@@ -108,15 +125,10 @@ def one_question(results: Results) -> Iterator[Claim]:
         if change.empty:
             continue
         (low, low_at), (high, high_at) = (change.min(), change.idxmin()), (change.max(), change.idxmax())
-        yield Claim(
-            "Released code",
-            "A category's last question stands for the category.",
-            FAILS if max(high, -low) > 0.1 else HOLDS,
-            f"The same answers of {folder.name} read both ways: the last question alone, prefill outside the clock, "
-            f"moves speedups by {low:+.0%} ({', '.join(low_at)}) to {high:+.0%} ({', '.join(high_at)}), and has no "
-            "interval.",
-            [folder.file("readings.csv"), "paper/README.md"],
-        )
+        found = Evidence(folder.file("readings.csv"), "paper/README.md")
+        found.tested.append(max(high, -low) <= 0.1)
+        places = {"low_at": ", ".join(low_at), "high_at": ", ".join(high_at)}
+        yield found.judged("one_question", {"folder": folder.name, "low": low, "high": high} | places)
 
 
 def timer(results: Results) -> Iterator[Claim]:
@@ -133,16 +145,10 @@ def timer(results: Results) -> Iterator[Claim]:
                 parts.append(f"{method} {inside.speedup[method]:.2f}x with prefill in the clock, {ratio:.2f}x without")
         if not parts:
             continue
+        found = Evidence("paper/README.md", folder.file("phases.csv"), folder.file("table.csv"))
+        found.tested.append(False)
         share = phases.set_index("method").prefill["vanilla"]
-        yield Claim(
-            "Table 1",
-            "All methods are timed alike.",
-            FAILS,
-            "The released code starts its clock after prefill, the benchmark that the other methods were timed with "
-            f"before it. What that is worth in {folder.name}, where prefill is {share:.0%} of vanilla's time: "
-            f"{listed(parts)}.",
-            ["paper/README.md", folder.file("phases.csv"), folder.file("table.csv")],
-        )
+        yield found.judged("timer", {"folder": folder.name, "share": share, "parts": listed(parts)})
 
 
 def fastest(results: Results) -> Iterator[Claim]:
@@ -151,7 +157,6 @@ def fastest(results: Results) -> Iterator[Claim]:
         return
     best = cells.loc[cells.groupby(["model", "dataset"]).speedup.idxmax()]
     outside = best[best.dataset != "spec_bench_summarization"]
-    printed = f"In the printed cells it is, in {(outside.method == OURS).sum()} of {len(outside)}."
     found = Evidence("paper/table1.csv")
     for folder, frame in _corrected(results):
         if folder.engine != "live":
@@ -162,13 +167,10 @@ def fastest(results: Results) -> Iterator[Claim]:
         winners = parts.loc[parts.groupby("dataset").speedup.idxmax()]
         won = [row.dataset for row in winners.itertuples() if row.method == OURS]
         names = ", ".join(f"{row.dataset} {row.method} {row.speedup:.2f}x" for row in winners.itertuples())
-        found.add(folder, "table.csv", f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
+        found.add(folder, f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
         if folder.model in set(cells.model):
             found.tested.append({d for d in winners.dataset if "summ" not in d} <= set(won))
-    claim = "The trie is the fastest method on every task but summarization."
-    yield Claim(
-        "Section 4.2", claim, found.judged(False), f"{found.remark()}{printed} {listed(found.seen)}.", found.files
-    )
+    yield found.judged("fastest", {"won": (outside.method == OURS).sum(), "cells": len(outside)})
 
 
 def over_rest(results: Results) -> Iterator[Claim]:
@@ -177,7 +179,6 @@ def over_rest(results: Results) -> Iterator[Claim]:
         return
     wide = cells.pivot(index=["model", "dataset"], columns="method", values="speedup").dropna(subset=[OURS, "rest"])
     found = Evidence("paper/table1.csv")
-    found.seen.append(f"In the printed cells it is, in {(wide[OURS] > wide.rest).sum()} of {len(wide)}")
     for folder, frame in _corrected(results):
         if not {OURS, "rest"} <= set(frame.method):
             continue
@@ -187,14 +188,12 @@ def over_rest(results: Results) -> Iterator[Claim]:
         parts = ", ".join(f"{d} {ours.speedup[d]:.2f}x against {rest.speedup[d]:.2f}x" for d in tasks)
         found.add(
             folder,
-            "table.csv",
             f"{folder.name}, REST with the datastore it had there: in {sum(faster)} of {len(tasks)} ({parts}; all "
             f"tasks {spoken(ours.loc[ALL])} against {spoken(rest.loc[ALL])})",
         )
         if folder.model in set(cells.model) and folder.engine == "live":
             found.tested += faster
-    claim = "The trie is faster than REST on every model and task."
-    yield Claim("Section 4.2", claim, found.judged(), f"{listed(found.seen)}.", found.files)
+    yield found.judged("over_rest", {"won": (wide[OURS] > wide.rest).sum(), "cells": len(wide)}, partly=True)
 
 
 def printed_speeds(results: Results) -> Iterator[Claim]:
@@ -228,16 +227,14 @@ def printed_speeds(results: Results) -> Iterator[Claim]:
 
 def lossless(results: Results, audit: Audit) -> Iterator[Claim]:
     runs = sorted(set(audit.table.run))
-    allowed = audit.identical + audit.ties
-    ties = f" {audit.ties:,} more part at a tie of two logits, which half precision allows (docs/protocol.md)."
-    yield Claim(
-        "Section 1",
-        "Speculative decoding leaves the output as it is.",
-        UNTESTED if not audit.compared else HOLDS if allowed == audit.compared else FAILS,
-        f"{audit.identical:,} of {audit.compared:,} answers of the methods in the project's loop are vanilla's, token "
-        f"by token, in {len(runs)} live runs.{ties if audit.ties else ''}",
-        [f"{run}/{'records.jsonl' if (results.root / run / 'records.jsonl').is_file() else JSON}" for run in runs],
+    found = Evidence(
+        *(f"{run}/{'records.jsonl' if (results.root / run / 'records.jsonl').is_file() else JSON}" for run in runs)
     )
+    if audit.compared:
+        found.tested.append(audit.identical + audit.ties == audit.compared)
+    ties = f" {audit.ties:,} more part at a tie of two logits, which half precision allows (docs/protocol.md)."
+    said: dict[str, object] = {"identical": audit.identical, "compared": audit.compared, "runs": len(runs)}
+    yield found.judged("lossless", said | {"ties": ties if audit.ties else ""})
 
 
 #: What the paper names as its best setting (section 4.4).
@@ -289,16 +286,8 @@ def optimum(results: Results) -> Iterator[Claim]:
             told = " (inside its interval)" if alike and not best else ""
             setting = f"n={top.n}, L_p={top.prefix_len}"
             parts.append(f"{dataset}: best {setting}, {BEST} {behind:+.1%}{told}, the whole grid {wide:.0%} wide")
-        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {listed(parts)}")
-    none = "No grid under results/; `make reproduce-table2` makes one."
-    yield Claim(
-        "Section 4.4, Table 2",
-        f"n={BEST[0]}, L_p={BEST[1]} is the best choice, and choosing matters: printed rates are up to {spread:.0%} "
-        "apart.",
-        found.judged(),
-        f"{found.remark()}{'. '.join(found.seen)}." if found.seen else none,
-        found.files,
-    )
+        found.add(folder, f"{folder.name} ({_kind(rows)}): {listed(parts)}")
+    yield found.judged("optimum", {"best": BEST, "spread": spread}, partly=True)
 
 
 def num_draft(results: Results) -> Iterator[Claim]:
@@ -312,17 +301,10 @@ def num_draft(results: Results) -> Iterator[Claim]:
     for folder, rows in _cells(results, "num_draft", ("num_draft",)):
         top = rows.loc[rows.groupby("dataset", sort=False).value.idxmax()]
         parts = [f"{row.dataset} {row.num_draft} ({row.value:.2f}x)" for row in top.itertuples()]
-        found.add(folder, "table.csv", f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
+        found.add(folder, f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
         if folder.model == printed.model.iloc[0] and _is_measured(results, folder):
             found.tested.append(dict(zip(top.dataset, top.num_draft, strict=True)) == expected)
-    yield Claim(
-        "Table 3",
-        f"On {printed.model.iloc[0]} the best num_draft is {' and '.join(named)}; beyond 32 it only costs.",
-        found.judged(False),
-        "Which size is best follows from what a step costs on the device. Best here: "
-        f"{listed(found.seen) or 'no sweep yet'}.",
-        found.files,
-    )
+    yield found.judged("num_draft", {"model": printed.model.iloc[0], "named": " and ".join(named)})
 
 
 def noise(results: Results) -> Iterator[Claim]:
@@ -342,18 +324,10 @@ def noise(results: Results) -> Iterator[Claim]:
         ]
         found.add(
             folder,
-            "table.csv",
             f"{folder.name} (speeds {_kind(rows)}): accept length {clean.accept_length:.2f}, {clean.value:.2f}x clean; "
             f"{listed(parts)}",
         )
-    none = "No run under results/; `make reproduce-table4` makes one."
-    yield Claim(
-        "Section 4.6",
-        "The trie still speeds decoding up where contexts are noisy.",
-        found.judged(False),
-        f"{found.remark()}{'. '.join(found.seen)}." if found.seen else none,
-        found.files,
-    )
+    yield found.judged("noise")
 
 
 def accept_lengths(results: Results) -> Iterator[Claim]:
@@ -369,15 +343,9 @@ def accept_lengths(results: Results) -> Iterator[Claim]:
                 found.tested.append(bool(shares.idxmax() == 1 and shares[longest] > before))
             peak = f"{before:.1%} at {longest - 1}, {shares[longest]:.1%} at {longest}"
             parts.append(f"{dataset} {shares.get(1, 0.0):.0%} at 1, {peak}")
-        found.add(folder, "accept_lengths.csv", f"{folder.name}: {listed(parts)}")
-    yield Claim(
-        "Figure 4",
-        "Most steps accept nothing, and shares fall with the accept length but for a peak at 11.",
-        found.judged(),
-        "The peak is the longest draft: the released trie drafts the same n - L_p = 10 tokens after every match "
-        f"({RELEASED}). {'. '.join(found.seen)}.",
-        [*found.files, "paper/README.md"],
-    )
+        found.add(folder, f"{folder.name}: {listed(parts)}", "accept_lengths.csv")
+    found.files.append("paper/README.md")
+    yield found.judged("accept_lengths", {"released": RELEASED}, partly=True)
 
 
 def time_split(results: Results) -> Iterator[Claim]:
@@ -387,16 +355,9 @@ def time_split(results: Results) -> Iterator[Claim]:
         if folder.model in models(results):  # drafting reads tokens: over recorded answers it takes what it takes live
             found.tested.append(mean.idxmin() == "trie search")
         means = ", ".join(f"{name} {value:.1f} us" for name, value in mean.items())
-        found.add(folder, "time_split.csv", f"{folder.name}: {means}")
-    yield Claim(
-        "Figure 5",
-        "Searching the trie costs less than processing the draft and laying out the tree.",
-        found.judged(False),
-        f"Means over tasks, per step, timed over recorded answers. {listed(found.seen)}."
-        if found.seen
-        else "`make reproduce-figure5` measures it.",
-        found.files or ["README.md"],
-    )
+        found.add(folder, f"{folder.name}: {means}", "time_split.csv")
+    found.files = found.files or ["README.md"]
+    yield found.judged("time_split")
 
 
 def trie_time(results: Results) -> Iterator[Claim]:
@@ -410,19 +371,10 @@ def trie_time(results: Results) -> Iterator[Claim]:
             found.tested.append(bool((trie < inference).all()))
         found.add(
             folder,
-            "table.csv",
-            f"{folder.name}: {trie.min():.2f} to {trie.max():.2f} ms a step beside {inference.min():.1f} to "
-            f"{inference.max():.1f} ms of forward and cache; indexing, once, {rows.index_ms_median.median():.2f} ms",
+            f"{folder.name}: {span(trie, '{:.2f}')} ms a step beside {span(inference)} ms of forward and "
+            f"cache; indexing, once, {rows.index_ms_median.median():.2f} ms",
         )
-    yield Claim(
-        "Appendix B, Table 6",
-        f"Trie time ({printed.trie_ms.min():.1f} to {printed.trie_ms.max():.1f} ms) is small beside inference time "
-        f"({printed.inference_ms.min():.1f} to {printed.inference_ms.max():.1f} ms).",
-        found.judged(False),
-        f"Of what the printed times are averages is not said. {found.remark()}Here: "
-        f"{listed(found.seen) or 'no live grid yet'}.",
-        found.files,
-    )
+    yield found.judged("trie_time", {"trie": span(printed.trie_ms), "inference": span(printed.inference_ms)})
 
 
 def ngrammys(results: Results) -> Iterator[Claim]:
@@ -436,7 +388,7 @@ def ngrammys(results: Results) -> Iterator[Claim]:
             continue
         ours = frame[frame.method.str.fullmatch(r"mixed \(10, 10\), (rows|tree)") & (frame.dataset == ALL)]
         named = [f"{row.method} {row.accept_length:.2f} tokens a call, {spoken(row)}" for row in ours.itertuples()]
-        found.add(folder, "table.csv", f"{folder.name} ({folder.model}): {listed(named)}")
+        found.add(folder, f"{folder.name} ({folder.model}): {listed(named)}")
         # The paper verifies rows; a tree is this project's addition.
         both = frame[frame.method == "mixed (10, 10), rows"].merge(
             rows, on=["model", "dataset"], suffixes=("", "_printed")
@@ -448,15 +400,8 @@ def ngrammys(results: Results) -> Iterator[Claim]:
                 f"{row.dataset} {row.accept_length:.2f}, printed {row.tokens_per_call:.2f}, and {spoken(row)}, printed "
                 f"{row.speedup_printed:.2f}x"
             )
-    yield Claim(
-        "N-Grammys, Table 1",
-        f"Mixed (10, 10) emits {rows.tokens_per_call.min():.2f} to {rows.tokens_per_call.max():.2f} tokens a call, "
-        f"{rows.speedup.min():.2f}x to {rows.speedup.max():.2f}x, on models of 3 to 13 billion parameters.",
-        found.judged(),
-        f"{'' if found.tested else 'None of its models has a run under results/. '}Here: "
-        f"{listed(found.seen) or 'nothing yet'}.",
-        found.files,
-    )
+    tokens, speeds = span(rows.tokens_per_call, "{:.2f}"), span(rows.speedup, "{:.2f}x")
+    yield found.judged("ngrammys", {"tokens": tokens, "speeds": speeds}, partly=True)
 
 
 CHECKS: tuple[Callable[[Results], Iterator[Claim]], ...] = (

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.decoding import SpeculativeDecoder
 from ngram_trie.drafter import Drafter
-from ngram_trie.engines.replay import RecordedStop, TraceTarget
+from ngram_trie.engines.replay import TraceTarget, Watched, replay
 from ngram_trie.engines.traces import Trace
-from ngram_trie.prompt import Prompt
 from ngram_trie.report.case_study import text_pieces
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -44,26 +42,6 @@ class Step(NamedTuple):
     probs: NDArray[np.float64] | None
 
 
-class _Watched(Drafter):
-    """A drafter whose drafts are kept as proposed, with the probabilities that it gave them."""
-
-    def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
-        self.proposed: list[tuple[DraftTree, NDArray[np.float64] | None]] = []
-
-    def start(self, prompt: Prompt) -> None:
-        self._drafter.start(prompt)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._drafter.observe(new_ids)
-
-    def propose(self, budget: int) -> DraftTree:
-        tree = self._drafter.propose(budget)
-        probs = getattr(self._drafter, "probs", None)
-        self.proposed.append((tree, None if probs is None else np.array(probs, float)))
-        return tree
-
-
 class _WatchedTarget(TraceTarget):
     """A recorded answer that keeps what it verified and accepted."""
 
@@ -88,10 +66,8 @@ def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
     """
     if not trace.output_ids:
         raise ValueError(f"question {trace.prompt.question_id}: the recorded answer has no tokens")
-    watched, target = _Watched(drafter), _WatchedTarget(trace, max_draft)
-    reason = trace.stop_reason or "recorded_end"
-    stop = RecordedStop(trace.max_output_tokens, num_tokens=len(trace.output_ids), recorded_reason=reason)
-    result = SpeculativeDecoder(target, watched).generate(trace.prompt, stop)
+    watched, target = Watched(drafter), _WatchedTarget(trace, max_draft)
+    result = replay(watched, trace, target=target)
     steps, start = [], 1
     unasked = (DraftTree.root_only(trace.output_ids[-1]), np.ones(1))  # at the end, where no draft has room
     for (tree, path), (proposed, probs), length in zip(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import yaml
 
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import JSON, PUBLISHED, Block, Cell, Tables, read
@@ -99,14 +100,13 @@ def frame_table(
     return Table(title, [str(name).replace("_", " ") for name in kept.columns], rows, file, tuple(notes))
 
 
+OTHER = "other"
+#: The texts of the page: its parts, captions and titles.
+WORDS = yaml.safe_load((Path(__file__).parent / "templates" / "words.yaml").read_text(encoding="utf-8"))
 #: Names of folders that say what they hold; the first of them in a path decides. Without one the manifest's
 #: `paper_tables` do, and without those it is one of the others.
-KINDS = (
-    "table1", "grid", "num_draft", "table4", "figure3", "figures", "figure5", "ngrammys", "predictor", "blend",
-    "drafters", "calibration", "quality", "quality_general", "retrieval",
-)  # fmt: skip
+KINDS = {kind for part in WORDS["sections"] for kind in part.get("kinds", [part["id"]])} - {OTHER}
 _BY_TABLE = {1: "table1", 2: "grid", 5: "grid", 6: "grid", 3: "num_draft", 4: "table4"}
-OTHER = "other"
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,30 @@ from ngram_trie.files import CONFIGS
 from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
 from ngram_trie.site.claims import OURS, RELEASED, TASKS, verdicts
-from ngram_trie.site.gathered import MOST_ROWS, OTHER, Folder, Results, Table, frame_table
+from ngram_trie.site.gathered import MOST_ROWS, OTHER, WORDS, Folder, Results, Table, frame_table
 from ngram_trie.site.render import picture
-from ngram_trie.site.words import CAPTIONS, COVERAGE, HIDDEN, OPEN, SECTIONS, TITLES, Section
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page; templates/words.yaml holds them.
+
+    Attributes:
+        kinds: of the folders that stand in it.
+        text: what is to be seen.
+        command: what makes it on the embedded profile, or by replay with `replay`, or on a GPU with `gpu`.
+    """
+
+    id: str
+    title: str
+    kinds: list[str]
+    text: str
+    command: str
+    replay: str = ""
+    gpu: str = ""
+
+
+SECTIONS = [Section(**({"kinds": [part["id"]]} | part)) for part in WORDS["sections"]]
 
 
 def command(section: Section, folder: Folder) -> str:
@@ -58,9 +79,9 @@ def provenance(section: Section, folder: Folder) -> list[list[tuple[str, str]]]:
 
 
 def _shown_data(folder: Folder) -> Iterator[tuple[str, pd.DataFrame]]:
-    """The data files to show as tables; what is in HIDDEN or too long is left to the list of files."""
+    """The data files to show as tables; what is hidden or too long is left to the list of files."""
     for name, frame in folder.data():
-        if name not in HIDDEN and len(frame) <= MOST_ROWS:
+        if name not in WORDS["hidden"] and len(frame) <= MOST_ROWS:
             yield name, frame
 
 
@@ -95,10 +116,7 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
                 "open": [t for t in tables if t.group != PUBLISHED and not split and not _is_secondary(t)],
                 "folded": [t for t in tables if t.group != PUBLISHED and (split or _is_secondary(t))],
                 "published": [t for t in tables if t.group == PUBLISHED],
-                "data": [
-                    (frame_table(frame, _title(name), folder.file(name)), _is_open(name))
-                    for name, frame in _shown_data(folder)
-                ],
+                "data": [_titled(folder, name, frame) for name, frame in _shown_data(folder)],
                 "figures": figures,
                 "files": _other_files(folder),
                 "case": case_study(case.read_text(encoding="utf-8")) if case.is_file() else None,
@@ -110,16 +128,15 @@ def _caption(folder: Folder, path: Path) -> str:
     """The caption of the longest end of a figure's path that has one, else its name."""
     parts = [*folder.name.split("/"), path.stem]
     ends = ("/".join(parts[at:]) for at in range(len(parts)))
-    return next((CAPTIONS[end] for end in ends if end in CAPTIONS), path.stem.replace("_", " "))
+    captions = WORDS["captions"]
+    return next((captions[end] for end in ends if end in captions), path.stem.replace("_", " "))
 
 
-def _title(name: str) -> str:
+def _titled(folder: Folder, name: str, frame: pd.DataFrame) -> tuple[Table, bool]:
+    """A data file as a table, and whether it stands unfolded."""
     stem = name.partition(".")[0]
-    return TITLES.get(stem, stem.replace("_", " "))
-
-
-def _is_open(name: str) -> bool:
-    return name.partition(".")[0] in OPEN
+    title = WORDS["titles"].get(stem, stem.replace("_", " "))
+    return frame_table(frame, title, folder.file(name)), stem in WORDS["open"]
 
 
 def _without_repeats(tables: Sequence[Table]) -> list[Table]:
@@ -208,7 +225,7 @@ def _coverage(results: Results) -> Sequence[tuple[str, str, str, str, str]]:
     """Rows paper, what, section's id, where measured, remark."""
     sections = {kind: section for section in SECTIONS for kind in section.kinds}
     rows = []
-    for paper, what, kind, remark in COVERAGE:
+    for paper, what, kind, remark in WORDS["coverage"]:
         runs = list(dict.fromkeys(folder.run for folder in results.of(kind))) if kind else []
         missing = f"not there yet: {sections[kind].command}" if kind and not runs else ""
         rows.append((paper, what, sections[kind].id if kind else "", ", ".join(runs), remark or missing))

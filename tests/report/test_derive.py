@@ -135,6 +135,6 @@ def test_a_bar_for_each_task_and_context() -> None:
     axes = figures.context_quality_figure(frame).axes[0]
     assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
-    assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50"]
+    assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
     with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
         figures.context_quality_figure(pd.concat([frame, frame]))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from ngram_trie.baselines.ngram_predictor import NgramPredictor
 from ngram_trie.cli.app import invoke
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
@@ -24,7 +25,7 @@ def test_steps_by_hand() -> None:
     # After 1 the predictor drafts 2 3 4 5. The answer says 2 3 9: the third draft was offered and not accepted, the
     # fourth not offered. 9 is new, so nothing is drafted behind it. 8 is new, too.
     answer = trace([1, 2, 3, 4, 5, 6], [1, 2, 3, 9, 8, 7])
-    assert list(room.steps(answer, room.Recorder())) == [
+    assert list(room.steps(answer, NgramPredictor())) == [
         ("d", 4, 3, 2),
         ("d", 0, 0, 0),
         ("d", 0, 0, 0),
@@ -32,7 +33,7 @@ def test_steps_by_hand() -> None:
 
 
 def test_what_lies_behind_the_answers_end_is_not_offered() -> None:
-    drafter = room.Recorder()
+    drafter = NgramPredictor()
     assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 3]), drafter)) == [("d", 4, 2, 2)]
     assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 9]), drafter)) == [("d", 4, 2, 1)]
 
