@@ -277,11 +277,7 @@ def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, positions: torch.Tensor,
     return (losses * weights).sum() / weights.sum()
 
 
-SOURCES = {
-    "embedded": WORLD,
-    "general": Source(lambda rng, *_: skills.training_sample(rng), cut=0.5),
-    "draft-model": WORLD,
-}
+SKILLS = Source(lambda rng, *_: skills.training_sample(rng), cut=0.5)
 #: The recipe of each model and the texts that it learns from.
 MODELS = {
     name: (ModelRecipe(**fields), SKILLS if name == "general" else WORLD)
