@@ -13,6 +13,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, PromptTooLong, Stop
+from ngram_trie.drafter import check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 
@@ -32,16 +33,12 @@ class HFGenerate(Decoder):
     state = "cold"
 
     def __init__(self, *, prompt_lookup_num_tokens: int | None = None, max_matching_ngram_size: int = 2) -> None:
-        if prompt_lookup_num_tokens is not None and prompt_lookup_num_tokens < 1:
-            raise ValueError(f"prompt_lookup_num_tokens={prompt_lookup_num_tokens}: at least 1, or null for none")
-        if max_matching_ngram_size < 1:
-            raise ValueError(f"max_matching_ngram_size={max_matching_ngram_size}: at least 1")
-        self.options: dict[str, Any] = {}
+        check_int("max_matching_ngram_size", max_matching_ngram_size, 1)
+        self.options: dict[str, int] = {}
         if prompt_lookup_num_tokens is not None:
-            self.options = {
-                "prompt_lookup_num_tokens": prompt_lookup_num_tokens,
-                "max_matching_ngram_size": max_matching_ngram_size,
-            }
+            check_int("prompt_lookup_num_tokens", prompt_lookup_num_tokens, 1)
+            self.options["prompt_lookup_num_tokens"] = prompt_lookup_num_tokens
+            self.options["max_matching_ngram_size"] = max_matching_ngram_size
 
     def bind(self, target: TargetModel) -> None:
         self.target = target

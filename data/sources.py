@@ -97,19 +97,6 @@ def hub_page(hub: str, revision: str | None) -> str:
     return f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
 
 
-def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
-    """The rows of a file that is downloaded once and kept in `cache_folder()`.
-
-    Args:
-        checksum: "sha256:..." or "md5:...", of the file.
-
-    Raises:
-        FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
-        ValueError: it is no file of rows.
-    """
-    return read_local(fetch_url(url, checksum, remedy(name)))
-
-
 def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None, progress: bool = False) -> Path:
     """A file that is downloaded once and kept.
 

@@ -25,10 +25,6 @@ GRAMMAR = Path(__file__).parent / "embedded" / "grammar.yaml"
 TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 SLOT = re.compile(r"\{(\w+)\}")
 YEARS = tuple(str(year) for year in range(1830, 2010))
-SMALL = (
-    "two", "three", "four", "five", "six", "seven", "eight",
-    "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen",
-)  # fmt: skip
 NUMBERS = tuple(str(number) for number in range(20, 400, 3))
 LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 
@@ -37,7 +33,7 @@ LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 def grammar() -> dict[str, Any]:
     """The parsed grammar, with the number lists added to its word lists."""
     parsed: dict[str, Any] = yaml.safe_load(GRAMMAR.read_text(encoding="utf-8"))
-    parsed["lists"] |= {"year": YEARS, "small": SMALL, "number": NUMBERS, "large": LARGE}
+    parsed["lists"] |= {"year": YEARS, "number": NUMBERS, "large": LARGE}
     return parsed
 
 
