@@ -114,14 +114,12 @@ def predict(tables: BackoffTables, text: IntArray, num_draft: int) -> IntArray:
     context[:known] = text[len(text) - known :]
     end = known
     while end < len(context):
-        found = False
         for length in range(min(num_rows, end), 0, -1):
             slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
             if tables.best_counts[length - 1, slot]:
                 context[end] = tables.best_tokens[length - 1, slot]
-                found = True
                 break
-        if not found:
+        else:
             break
         end += 1
     return context[known:end]
