@@ -130,7 +130,7 @@ def empty_tables(max_order: int, room: int) -> BackoffTables:
     # At most one slot in two is taken: every token counted takes at most one of each row.
     shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
     kinds = (np.uint64, np.int64, np.int64) * 2
-    return BackoffTables(*(np.zeros(shape, kind) for kind in kinds))
+    return BackoffTables._make(np.zeros(shape, kind) for kind in kinds)
 
 
 class NgramPredictor(HistoryDrafter):
