@@ -5,7 +5,9 @@ Both own their loop, so they show what the loop itself costs, not only what the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -52,7 +54,7 @@ class HFGenerate(Decoder):
         calls = ForwardCalls(self.target)
         self.target.synchronize()
         started = perf_counter()
-        with calls:
+        with calls.noted():
             output = self.target.model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
@@ -90,7 +92,7 @@ class StopStrings(StoppingCriteria):
 
 
 class ForwardCalls:
-    """Notes, while it is entered, each forward of the model: the tokens cached before it and the tokens given to it."""
+    """Notes, within `noted`, each forward of the model: the tokens cached before it and the tokens given to it."""
 
     def __init__(self, target: TargetModel) -> None:
         self.target = target
@@ -98,16 +100,15 @@ class ForwardCalls:
         self.given: list[int] = []
         self.first_ended = 0.0
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """While this is entered, forwards are noted."""
         model = self.target.model
-        self.hooks = [
+        with (
             model.register_forward_pre_hook(self._before, with_kwargs=True),
             model.register_forward_hook(self._after),
-        ]
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self.hooks:
-            hook.remove()
+        ):
+            yield
 
     def _before(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         cache = kwargs.get("past_key_values")

@@ -265,13 +265,8 @@ def summarization_sample(rng: random.Random, subject: Subject, num_fillers: int,
     return Sample("summarization", turns[0].question + "\n\n", article.text, "", turns)
 
 
-def qa_sample(task: str, rng: random.Random, passages: Sequence[Passage], num_turns: int) -> Sample:
-    """One of the three question tasks over `passages`, which must state at least two facts of every subject."""
-    return qa_prompt(task, passages, [draw_query(rng, passages).turn(task, passages) for _ in range(num_turns)])
-
-
 def qa_prompt(task: str, passages: Sequence[Passage], turns: list[Turn]) -> Sample:
-    """Lay out `passages` and the first question the way the task's data set does."""
+    """One of the three question tasks: `passages` and the first question, laid out as in the task's data set."""
     instruction = grammar()["instructions"][task]
     if task == "open_qa":
         context = "\n\n".join(passage.text for passage in passages)
@@ -316,4 +311,5 @@ def training_sample(rng: random.Random, size: float, num_turns: int, alike: floa
         subject = draw_subject(rng, accept, kind if rng.random() < alike else None)
         subjects[subject.name] = subject
     num_fillers = rng.choice((0, 1, 1, 2)) if size > 0.3 else 0
-    return qa_sample(task, rng, task_passages(task, rng, list(subjects.values()), num_fillers), num_turns)
+    passages = task_passages(task, rng, list(subjects.values()), num_fillers)
+    return qa_prompt(task, passages, [draw_query(rng, passages).turn(task, passages) for _ in range(num_turns)])
