@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import explain
+from ngram_trie.targets.hub_errors import from_hub
 
 SUFFIXES = (".safetensors", ".pt", ".bin")
 Tensors = dict[str, torch.Tensor]
@@ -28,12 +28,9 @@ def locate(path: str, revision: str | None = None) -> Path:
     """
     if Path(path).is_dir():
         return Path(path)
-    try:
-        patterns = [f"*{suffix}" for suffix in (*SUFFIXES, ".json")]
+    patterns = [f"*{suffix}" for suffix in (*SUFFIXES, ".json")]
+    with from_hub(f"weights {path!r}", path, revision, "or give a folder with them"):
         return Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
-    except Exception as error:  # many libraries' own kinds
-        reason = explain(error, path, revision)
-        raise FileNotFoundError(f"weights {path!r} cannot be loaded: {reason}; or give a folder with them") from error
 
 
 def weight_parts(path: str, revision: str | None, how: str) -> dict[Path, str]:

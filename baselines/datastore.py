@@ -132,13 +132,13 @@ def how_to_get(folder: Path) -> str:
     return f"`make build-datastore` builds the embedded model's; any other: {BUILD_COMMAND} {folder}"
 
 
-def check_folder(datastore: object) -> Path:
+def check_folder(path: object, field: str = "datastore") -> Path:
     """Raises:
-    ValueError: `datastore` cannot be the path of a folder.
+    ValueError: `path` cannot be that of a folder.
     """
-    if not isinstance(datastore, str | Path) or not str(datastore):
-        raise ValueError(f"datastore={datastore!r}: must be the path of a folder")
-    return Path(datastore)
+    if not isinstance(path, str | Path) or not str(path):
+        raise ValueError(f"{field}={path!r}: must be the path of a folder")
+    return Path(path)
 
 
 class Datastore:

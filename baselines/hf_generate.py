@@ -5,7 +5,9 @@ Both own their loop, so they show what the loop itself costs, not only what the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+from collections.abc import Iterator
 from time import perf_counter
 from typing import Any
 
@@ -13,6 +15,7 @@ import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, PromptTooLong, Stop
+from ngram_trie.drafter import check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 
@@ -32,16 +35,12 @@ class HFGenerate(Decoder):
     state = "cold"
 
     def __init__(self, *, prompt_lookup_num_tokens: int | None = None, max_matching_ngram_size: int = 2) -> None:
-        if prompt_lookup_num_tokens is not None and prompt_lookup_num_tokens < 1:
-            raise ValueError(f"prompt_lookup_num_tokens={prompt_lookup_num_tokens}: at least 1, or null for none")
-        if max_matching_ngram_size < 1:
-            raise ValueError(f"max_matching_ngram_size={max_matching_ngram_size}: at least 1")
-        self.options: dict[str, Any] = {}
+        check_int("max_matching_ngram_size", max_matching_ngram_size, 1)
+        self.options: dict[str, int] = {}
         if prompt_lookup_num_tokens is not None:
-            self.options = {
-                "prompt_lookup_num_tokens": prompt_lookup_num_tokens,
-                "max_matching_ngram_size": max_matching_ngram_size,
-            }
+            check_int("prompt_lookup_num_tokens", prompt_lookup_num_tokens, 1)
+            self.options["prompt_lookup_num_tokens"] = prompt_lookup_num_tokens
+            self.options["max_matching_ngram_size"] = max_matching_ngram_size
 
     def bind(self, target: TargetModel) -> None:
         self.target = target
@@ -55,7 +54,7 @@ class HFGenerate(Decoder):
         calls = ForwardCalls(self.target)
         self.target.synchronize()
         started = perf_counter()
-        with calls:
+        with calls.noted():
             output = self.target.model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
@@ -93,7 +92,7 @@ class StopStrings(StoppingCriteria):
 
 
 class ForwardCalls:
-    """Notes, while it is entered, each forward of the model: the tokens cached before it and the tokens given to it."""
+    """Notes, within `noted`, each forward of the model: the tokens cached before it and the tokens given to it."""
 
     def __init__(self, target: TargetModel) -> None:
         self.target = target
@@ -101,16 +100,15 @@ class ForwardCalls:
         self.given: list[int] = []
         self.first_ended = 0.0
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def noted(self) -> Iterator[None]:
+        """While this is entered, forwards are noted."""
         model = self.target.model
-        self.hooks = [
+        with (
             model.register_forward_pre_hook(self._before, with_kwargs=True),
             model.register_forward_hook(self._after),
-        ]
-
-    def __exit__(self, *_: object) -> None:
-        for hook in self.hooks:
-            hook.remove()
+        ):
+            yield
 
     def _before(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         cache = kwargs.get("past_key_values")

@@ -88,8 +88,7 @@ class Hydra(HeadDrafter):
         def numbers(name: str, place: int) -> set[int]:
             return {int(key.split(".")[place]) for key in tensors if key.startswith(f"{name}.")}
 
-        if len(numbers("hydra_mlp", 1)) < self.num_heads:
-            raise ValueError(f"num_heads={self.num_heads}: {folder} holds {len(numbers('hydra_mlp', 1))}")
+        self.check_stored(len(numbers("hydra_mlp", 1)), folder)
         config, backbone = self.target.model.config, type(self.target.model.base_model)
         # Blocks that share their weights may be stored once; then only the config knows how many there are.
         num_layers = read_config(folder).get("hydra_num_layers") or len(numbers("hydra_mlp.0", 2))

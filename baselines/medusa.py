@@ -182,6 +182,13 @@ class HeadDrafter(Drafter):
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:
         """The heads with these weights."""
 
+    def check_stored(self, num_stored: int, folder: Path) -> None:
+        """Raises:
+        ValueError: `folder` holds fewer heads than are asked for.
+        """
+        if num_stored < self.num_heads:
+            raise ValueError(f"num_heads={self.num_heads}: {folder} holds {num_stored}")
+
     @abstractmethod
     def fill_in(self, tokens: np.ndarray, layout: TreeLayout) -> None:
         """Write the drafted tokens (m,) below the root, which is there already."""
@@ -195,17 +202,11 @@ class Medusa(HeadDrafter):
     """
 
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:
-        stored = {int(key.split(".")[0]) for key in tensors if key.split(".")[0].isdigit()}
-        if len(stored) < self.num_heads:
-            raise ValueError(f"num_heads={self.num_heads}: {folder} holds {len(stored)}")
+        numbers = {key: int(key.partition(".")[0]) for key in tensors if key[0].isdigit()}
+        self.check_stored(len(set(numbers.values())), folder)
         config = self.target.model.config
         heads = MedusaHeads(self.num_heads, config.hidden_size, config.vocab_size)
-        used = {
-            key: value
-            for key, value in tensors.items()
-            if not key[0].isdigit() or int(key.split(".")[0]) < self.num_heads
-        }
-        fill(heads, used, folder)
+        fill(heads, {key: value for key, value in tensors.items() if numbers.get(key, 0) < self.num_heads}, folder)
         return heads
 
     def fill_in(self, tokens: np.ndarray, layout: TreeLayout) -> None:

@@ -36,9 +36,9 @@ def expected_accepted(alpha: float, num_draft: int) -> float:
     return float(sum(alpha**i for i in range(1, num_draft + 1)))
 
 
-class _Tables(NamedTuple):
-    """Open-addressed hash tables, one row for each length of context (row c - 1: contexts of c tokens); c = capacity, a
-    power of two, o = orders. A count of 0 marks a free slot."""
+class BackoffTables(NamedTuple):
+    """Counts of what followed each context: open-addressed hash tables, one row for each length of context
+    (row c - 1: contexts of c tokens); c = capacity, a power of two, o = orders. A count of 0 marks a free slot."""
 
     contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context
     best_tokens: IntArray  # (o, c) its most frequent continuation
@@ -71,7 +71,7 @@ def first_slot(key: np.uint64, capacity: int) -> np.int64:
 
 
 @njit(cache=True)
-def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
+def _context_slot(tables: BackoffTables, row: int, key: np.uint64) -> np.int64:
     """The slot of a context, or the free one where it belongs."""
     capacity = tables.contexts.shape[1]
     slot = first_slot(key, capacity)
@@ -81,8 +81,8 @@ def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
 
 
 @njit(cache=True)
-def _count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> None:
-    """Count text[begin:], each token after all its contexts within `text`."""
+def count(tables: BackoffTables, text: IntArray, begin: int, ties_recent: bool) -> None:
+    """Count text[begin:], each token after all its contexts within `text`; no more than the tables have room for."""
     num_rows, capacity = tables.contexts.shape
     for at in range(begin, len(text)):
         token = text[at]
@@ -97,16 +97,16 @@ def _count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> No
             tables.pair_contexts[row, pair] = key
             tables.pair_tokens[row, pair] = token
             tables.pair_counts[row, pair] += 1
-            count = tables.pair_counts[row, pair]
+            seen = tables.pair_counts[row, pair]
             slot = _context_slot(tables, row, key)
-            if count > tables.best_counts[row, slot] or (ties_recent and count == tables.best_counts[row, slot]):
+            if seen > tables.best_counts[row, slot] or (ties_recent and seen == tables.best_counts[row, slot]):
                 tables.contexts[row, slot] = key
                 tables.best_tokens[row, slot] = token
-                tables.best_counts[row, slot] = count
+                tables.best_counts[row, slot] = seen
 
 
 @njit(cache=True)
-def _predict(tables: _Tables, text: IntArray, num_draft: int) -> IntArray:
+def predict(tables: BackoffTables, text: IntArray, num_draft: int) -> IntArray:
     """(at most num_draft,) the drafts that continue `text`, each appended to the context of the next."""
     num_rows = tables.contexts.shape[0]
     known = min(num_rows, len(text))
@@ -114,43 +114,23 @@ def _predict(tables: _Tables, text: IntArray, num_draft: int) -> IntArray:
     context[:known] = text[len(text) - known :]
     end = known
     while end < len(context):
-        found = False
         for length in range(min(num_rows, end), 0, -1):
             slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
             if tables.best_counts[length - 1, slot]:
                 context[end] = tables.best_tokens[length - 1, slot]
-                found = True
                 break
-        if not found:
+        else:
             break
         end += 1
     return context[known:end]
 
 
-class BackoffTables:
-    """Counts of what followed each context of 1 to `max_order` - 1 tokens.
-
-    Args:
-        max_order: longest n-gram counted.
-        ties: see `NgramPredictor`.
-        room: tokens that can be counted.
-    """
-
-    def __init__(self, max_order: int, ties: Ties, room: int) -> None:
-        self.room = room
-        self._ties_recent = ties == "recent"
-        # At most one slot in two is taken: every token counted takes at most one of each row.
-        shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
-        keys, numbers = (lambda: np.zeros(shape, np.uint64)), (lambda: np.zeros(shape, np.int64))
-        self._tables = _Tables(keys(), numbers(), numbers(), keys(), numbers(), numbers())
-
-    def count(self, text: IntArray, begin: int = 0) -> None:
-        """Count the tokens text[begin:], each after what precedes it in `text`; `room` of them in all, no more."""
-        _count(self._tables, text, begin, self._ties_recent)
-
-    def predict(self, text: IntArray, num_draft: int) -> IntArray:
-        """(at most num_draft,) tokens that continue `text`."""
-        return _predict(self._tables, text, num_draft)
+def empty_tables(max_order: int, room: int) -> BackoffTables:
+    """Tables for n-grams of 2 to `max_order` tokens, in which `room` tokens can be counted."""
+    # At most one slot in two is taken: every token counted takes at most one of each row.
+    shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
+    kinds = (np.uint64, np.int64, np.int64) * 2
+    return BackoffTables._make(np.zeros(shape, kind) for kind in kinds)
 
 
 class NgramPredictor(HistoryDrafter):
@@ -186,8 +166,9 @@ class NgramPredictor(HistoryDrafter):
         self.ties: Ties = ties
 
     def _count_all(self, room: int) -> None:
-        self._tables = BackoffTables(min(self.max_order, self.history + 1), self.ties, room)
-        self._tables.count(self.text)
+        self._room = room
+        self._tables = empty_tables(min(self.max_order, self.history + 1), room)
+        count(self._tables, self.text, 0, self.ties == "recent")
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
@@ -196,10 +177,10 @@ class NgramPredictor(HistoryDrafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         begin = len(self.text)
         super().observe(new_ids)
-        if len(self.text) > self._tables.room:
+        if len(self.text) > self._room:
             self._count_all(2 * len(self.text))  # seldom, as the room doubles
         else:
-            self._tables.count(self.text, begin)
+            count(self._tables, self.text, begin, self.ties == "recent")
 
     def propose(self, budget: int) -> DraftTree:
-        return DraftTree.chain(self.root, self._tables.predict(self.text, min(self.num_draft, budget)))
+        return DraftTree.chain(self.root, predict(self._tables, self.text, min(self.num_draft, budget)))

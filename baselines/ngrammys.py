@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
+from ngram_trie.baselines.datastore import check_folder
 from ngram_trie.drafter import State, check_choice, check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
 from ngram_trie.tree import IntArray
@@ -36,10 +37,8 @@ class TableDrafter(RowsDrafter):
     not_sent = ("opened",)  # another process maps the files itself
 
     def __init__(self, tables: str, k: int, w: int, num_draft: int | None) -> None:
-        if not isinstance(tables, str | Path) or not str(tables):
-            raise ValueError(f"tables={tables!r}: must be the path of a folder")
+        self.folder = check_folder(tables, "tables")
         super().__init__(k, w, num_draft)
-        self.folder = Path(tables)
 
     @functools.cached_property
     def opened(self) -> NgramTables:

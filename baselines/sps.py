@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -102,10 +103,8 @@ class SpS(Drafter):
         limit = min(self._gamma, self.max_gamma, budget)
         if not self._fits(limit):
             return DraftTree.root_only(self.root)
-        same = next(
-            (i for i, (a, b) in enumerate(zip(self._cached, self._output, strict=False)) if a != b),
-            min(len(self._cached), len(self._output)),
-        )
+        pairs = zip(self._cached, self._output, strict=False)
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._draft.cache.truncate(self._num_prompt + same)
         unread, tokens = self._output[same:], []
         while True:

@@ -35,7 +35,8 @@ class BundledDataset:
         questions = [read_question(name, line) for line in path.read_text(encoding="utf-8").splitlines()]
         self.warmup = [question for question in questions if "warmup" in question.question_id]
         asked = [question for question in questions if question not in self.warmup]
-        self.questions = choose(asked, [number_of(question.question_id) for question in asked], limit, parity)
+        numbers = [int(question.question_id.rpartition("-")[2]) for question in asked]
+        self.questions = choose(asked, numbers, limit, parity)
 
 
 def check_choice(limit: object, parity: object) -> None:
@@ -56,11 +57,6 @@ def choose(
     kept = [question for question, number in zip(questions, numbers, strict=False) if number % 2 in wanted]
     first = list(dict.fromkeys(question.question_id for question in kept))[:limit]
     return [question for question in kept if question.question_id in first]
-
-
-def number_of(question_id: str) -> int:
-    """The number that a bundled question's id ends with."""
-    return int(question_id.rpartition("-")[2])
 
 
 def read_question(dataset: str, line: str) -> Question:

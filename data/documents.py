@@ -12,7 +12,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
@@ -82,15 +82,6 @@ def encode(texts: Iterable[str], tokenizer: Tokenizer | None) -> Iterator[list[i
         yield from tokenizer(batch)
 
 
-def recorded_ids(ids: Any) -> list[int]:
-    """Raises:
-    ValueError: no list of token ids.
-    """
-    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise ValueError("output_token_ids must be a list of token ids")
-    return ids
-
-
 def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
     """The token ids of each document of a file: each recorded answer of a traces.jsonl; each line of other JSON lines,
     or each turn of its conversation; each paragraph of any other text.
@@ -107,26 +98,22 @@ def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None)
                 continue
             try:
                 row = json.loads(line)
-                if isinstance(row, dict) and "output_token_ids" in row:
-                    if row.get("token_count_matches") is not False:
-                        yield recorded_ids(row["output_token_ids"])
-                else:
+                if not isinstance(row, dict) or "output_token_ids" not in row:
                     yield from encode(texts_of(row, field), tokenizer)
+                elif row.get("token_count_matches") is not False:
+                    ids = row["output_token_ids"]
+                    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
+                        raise ValueError("output_token_ids must be a list of token ids")
+                    yield ids
             except ValueError as error:
                 raise ValueError(f"{source}:{number}: {error}") from None
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     """What stands between empty lines."""
-    paragraph = ""
-    for line in lines:
-        if line.strip():
-            paragraph += line
-        elif paragraph:
-            yield paragraph.rstrip("\n")
-            paragraph = ""
-    if paragraph:
-        yield paragraph.rstrip("\n")
+    for is_text, part in groupby(lines, key=lambda line: bool(line.strip())):
+        if is_text:
+            yield "".join(part).rstrip("\n")
 
 
 def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:

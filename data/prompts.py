@@ -18,8 +18,6 @@ from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.targets.load import load_tokenizer
 
 TEMPLATES = Path(__file__).parent / "templates"
-#: What is cut from a prompt that is too long: nothing (it becomes a failure record), or its context's end or middle.
-TRUNCATIONS = ("fail", "end", "middle")
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,8 @@ def build_prompt(
 
     Args:
         max_tokens: most tokens that the prompt may have; None for any number.
-        truncation: what gives way in a longer one, of TRUNCATIONS. Only the context is cut, so a prompt whose other
-            parts are too long stays too long.
+        truncation: what is cut from a longer one: "fail", nothing (it becomes a failure record); its context's "end" or
+            "middle". A prompt whose other parts are too long stays too long.
 
     Raises:
         ValueError: the tokenizer has no chat template, doubles the BOS, or changes the message.

@@ -6,7 +6,6 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.prompts import Question
 from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import PAGES, disk_full, explain
+from ngram_trie.targets.hub_errors import PAGES, disk_full, from_hub
 
 Row = Mapping[str, Any]
 KINDS = (".jsonl", ".json", ".parquet")
@@ -29,21 +28,6 @@ def remedy(name: str, page: str = "") -> str:
     """What helps whoever cannot fetch a set: a copy of it, from `page`."""
     source = f" from {page}" if page else ""
     return f"or give a copy{source}: dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
-
-
-@contextlib.contextmanager
-def loading(what: str, hub: str, revision: str | None, otherwise: str) -> Iterator[None]:
-    """Errors of the hub and of its libraries, which have no common ancestor, as FileNotFoundError.
-
-    Args:
-        what: is loaded, in words.
-        otherwise: what helps whoever cannot fetch it.
-    """
-    try:
-        yield
-    except Exception as error:
-        reason = explain(error, hub, revision, "dataset")
-        raise FileNotFoundError(f"{what} cannot be loaded: {reason}; {otherwise}") from error
 
 
 def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Row]:
@@ -60,7 +44,7 @@ def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str 
         import datasets
     except ImportError:
         raise FileNotFoundError(f"`pip install datasets` reads {hub} from the hub; {otherwise}") from None
-    with loading(hub, hub, revision, otherwise):
+    with from_hub(hub, hub, revision, otherwise, "dataset"):
         folder = snapshot_download(hub, repo_type="dataset", revision=revision)
         rows: Iterable[Row] = datasets.load_dataset(folder, subset, split=split)
     return rows
@@ -80,7 +64,7 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
         FileNotFoundError: they cannot be had.
         ValueError: they are no files of rows.
     """
-    with loading(f"{files} of {hub}", hub, revision, otherwise):
+    with from_hub(f"{files} of {hub}", hub, revision, otherwise, "dataset"):
         if "*" in files:
             folder = snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files])
             found = sorted(Path(folder).glob(files))
@@ -95,19 +79,6 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
 def hub_page(hub: str, revision: str | None) -> str:
     """Where a repository's files are listed."""
     return f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
-
-
-def read_url(name: str, url: str, checksum: str) -> Iterable[Row]:
-    """The rows of a file that is downloaded once and kept in `cache_folder()`.
-
-    Args:
-        checksum: "sha256:..." or "md5:...", of the file.
-
-    Raises:
-        FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
-        ValueError: it is no file of rows.
-    """
-    return read_local(fetch_url(url, checksum, remedy(name)))
 
 
 def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None, progress: bool = False) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 from ngram_trie.config import near
 from ngram_trie.data.bundled import choose
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_local, read_url
+from ngram_trie.data.sources import Published, Row, check_fields, fetch_url, read_local, remedy
 
 # Where every category is asked, no question of the set is left to warm up on.
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."
@@ -46,7 +46,8 @@ class SpecBench(Published):
     ) -> None:
         super().__init__(name, **options)
         turns: dict[str, list[Question]] = {}
-        for number, row in enumerate(read_local(Path(path)) if path else read_url(name, url, checksum), 1):
+        file = Path(path) if path else fetch_url(url, checksum, remedy(name))
+        for number, row in enumerate(read_local(file), 1):
             check_fields(number, row, ("question_id", "category", "turns"))
             turns.setdefault(row["category"], []).extend(read_turns(name, row))
         wanted = [category] if isinstance(category, str) else list(category or turns)

@@ -25,10 +25,6 @@ GRAMMAR = Path(__file__).parent / "embedded" / "grammar.yaml"
 TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 SLOT = re.compile(r"\{(\w+)\}")
 YEARS = tuple(str(year) for year in range(1830, 2010))
-SMALL = (
-    "two", "three", "four", "five", "six", "seven", "eight",
-    "nine", "ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen",
-)  # fmt: skip
 NUMBERS = tuple(str(number) for number in range(20, 400, 3))
 LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 
@@ -37,7 +33,7 @@ LARGE = tuple(f"{thousands},000" for thousands in range(12, 99))
 def grammar() -> dict[str, Any]:
     """The parsed grammar, with the number lists added to its word lists."""
     parsed: dict[str, Any] = yaml.safe_load(GRAMMAR.read_text(encoding="utf-8"))
-    parsed["lists"] |= {"year": YEARS, "small": SMALL, "number": NUMBERS, "large": LARGE}
+    parsed["lists"] |= {"year": YEARS, "number": NUMBERS, "large": LARGE}
     return parsed
 
 
@@ -269,13 +265,8 @@ def summarization_sample(rng: random.Random, subject: Subject, num_fillers: int,
     return Sample("summarization", turns[0].question + "\n\n", article.text, "", turns)
 
 
-def qa_sample(task: str, rng: random.Random, passages: Sequence[Passage], num_turns: int) -> Sample:
-    """One of the three question tasks over `passages`, which must state at least two facts of every subject."""
-    return qa_prompt(task, passages, [draw_query(rng, passages).turn(task, passages) for _ in range(num_turns)])
-
-
 def qa_prompt(task: str, passages: Sequence[Passage], turns: list[Turn]) -> Sample:
-    """Lay out `passages` and the first question the way the task's data set does."""
+    """One of the three question tasks: `passages` and the first question, laid out as in the task's data set."""
     instruction = grammar()["instructions"][task]
     if task == "open_qa":
         context = "\n\n".join(passage.text for passage in passages)
@@ -320,4 +311,5 @@ def training_sample(rng: random.Random, size: float, num_turns: int, alike: floa
         subject = draw_subject(rng, accept, kind if rng.random() < alike else None)
         subjects[subject.name] = subject
     num_fillers = rng.choice((0, 1, 1, 2)) if size > 0.3 else 0
-    return qa_sample(task, rng, task_passages(task, rng, list(subjects.values()), num_fillers), num_turns)
+    passages = task_passages(task, rng, list(subjects.values()), num_fillers)
+    return qa_prompt(task, passages, [draw_query(rng, passages).turn(task, passages) for _ in range(num_turns)])

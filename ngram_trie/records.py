@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -131,9 +131,6 @@ class PromptRecord:
         row = json.loads(line)
         if row.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema version {row.get('schema_version')}, expected {SCHEMA_VERSION}")
-        known = {f.name for f in fields(cls)}
-        if unknown := set(row) - known:
-            raise ValueError(f"unknown fields {sorted(unknown)}")
         try:
             for name, kind in (("seconds", PhaseSeconds), ("lossless", Lossless), ("failure", Failure)):
                 if row.get(name) is not None:

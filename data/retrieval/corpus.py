@@ -56,7 +56,8 @@ class Corpus:
     ) -> None:
         if not path and not url:
             raise FileNotFoundError("give corpus.path=FILE, a .jsonl or .tsv (also .gz) with id, title and text")
-        self.path = Path(path) if path else fetch(str(url), str(md5), cache)
+        otherwise, folder = "or give a copy: corpus=file corpus.path=FILE", Path(cache) if cache else None
+        self.path = Path(path) if path else fetch_url(str(url), f"md5:{md5}", otherwise, folder, progress=True)
         self._rows = read_rows(self.path)
 
     def __len__(self) -> int:
@@ -84,16 +85,6 @@ class Corpus:
         """Identity of the content, wherever the file lies: the number of passages and 1,000 of them."""
         rows = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(int).tolist()
         return content_hash([len(self), [[p.id, p.title, p.text] for p in self.passages(rows)]])
-
-
-def fetch(url: str, md5: str, cache: str | None) -> Path:
-    """The file at `url`, from the cache if it is there.
-
-    Raises:
-        FileNotFoundError: it cannot be had, or is another file than the hash says.
-    """
-    otherwise = "or give a copy: corpus=file corpus.path=FILE"
-    return fetch_url(url, f"md5:{md5}", otherwise, Path(cache) if cache else None, progress=True)
 
 
 def read_rows(path: Path) -> Any:

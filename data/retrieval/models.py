@@ -10,7 +10,7 @@ from pathlib import Path
 from huggingface_hub import constants, snapshot_download
 
 from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import explain
+from ngram_trie.targets.hub_errors import from_hub
 
 #: Copies of the weights in other formats: half of a snapshot, and never read here.
 IGNORED = ("onnx/*", "*.onnx", "*.onnx_data", "flax_model.msgpack", "rust_model.ot", "tf_model.h5", "imgs/*")
@@ -29,13 +29,8 @@ def snapshot(path: str, revision: str | None, field: str) -> Path:
     """
     if Path(path).is_dir():
         return Path(path)
-    try:
+    with from_hub(f"{field}={path}", path, revision, f"or give a folder with a copy of its snapshot: {field}=FOLDER"):
         return Path(snapshot_download(path, revision=revision, ignore_patterns=list(IGNORED)))
-    except Exception as error:  # many libraries' own kinds
-        reason = explain(error, path, revision)
-        raise FileNotFoundError(
-            f"{field}={path} cannot be loaded: {reason}; or give a folder with a copy of its snapshot: {field}=FOLDER"
-        ) from error
 
 
 @contextlib.contextmanager

@@ -38,26 +38,22 @@ def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException],
 
 
 def run(
-    main: Callable[..., Any], interrupted: str = RESUMES, also: tuple[type[BaseException], ...] = (), prog: str = ""
-) -> None:
+    main: Callable[..., Any],
+    interrupted: str = RESUMES,
+    also: tuple[type[BaseException], ...] = (),
+    prog: str = "",
+    arguments: Sequence[str] | None = None,
+) -> Any:
     """Run a function as a command line: its parameters are the arguments and options, its docstring is the help.
 
     Args:
         main: the function. An option without its negative is declared as `typer.Option("--local")`.
         interrupted, also: as in `one_line_errors`.
         prog: what the command is called; by default as it was started.
-    """
-    invoke(main, sys.argv[1:], interrupted, also, prog)
+        arguments: by default the process's.
 
-
-def invoke(
-    main: Callable[..., Any],
-    arguments: Sequence[str],
-    interrupted: str = RESUMES,
-    also: tuple[type[BaseException], ...] = (),
-    prog: str = "",
-) -> Any:
-    """As `run`, with the arguments given; returns what `main` returns.
+    Returns:
+        What `main` returns.
 
     Raises:
         SystemExit: a wrong argument or a known error, with the line `error: ...`; an interrupt, with status 130.
@@ -69,18 +65,19 @@ def invoke(
             return main(*args, **options)
 
     try:
-        with parsed(guarded, arguments, prog) as context:
+        with parsed(guarded, sys.argv[1:] if arguments is None else arguments, prog) as context:
             return context.command.invoke(context)
     except typer.Exit as end:  # --help
         sys.exit(end.exit_code)
 
 
-def parse(main: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """What `main` would be called with.
+def invoke(main: Callable[..., Any], arguments: Sequence[str], **options: Any) -> Any:
+    """As `run`, with these arguments."""
+    return run(main, arguments=arguments, **options)
 
-    Raises:
-        SystemExit: a wrong argument, with the line `error: ...`.
-    """
+
+def parse(main: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """What `main` would be called with; errors as in `parsed`."""
     return dict(parsed(main, arguments).params)
 
 

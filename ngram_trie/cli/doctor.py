@@ -9,7 +9,7 @@ import shutil
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -50,17 +50,20 @@ class Finding:
     """One thing that was looked at.
 
     Attributes:
-        section, name: where it is listed.
         state: "ok"; "gap", something that only some runs need is missing; "bad", nothing runs without.
         says: what was found.
         remedy: what to do; empty where there is nothing to do.
     """
 
-    section: str
     name: str
     state: State
     says: str
     remedy: str = ""
+
+
+def checked(name: str, there: bool, says: str, remedy: str = "", otherwise: State = "gap") -> Finding:
+    """The finding of something that is there or not; only what is missing has a remedy."""
+    return Finding(name, "ok" if there else otherwise, says, "" if there else remedy)
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False) -> None:
@@ -73,23 +76,21 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="the findings as
     downloads nothing. "ok": there; "-": missing, and only some runs need it; "BAD": nothing runs without. The exit
     status is 0 if the embedded profile can run.
     """
-    findings = [*packages(), *machine(), *disks(), *hub(), *models(), *datasets(), *parts(), browser()]
-    bad = [finding.name for finding in findings if finding.state == "bad"]
+    sections = {section: list(look()) for section, look in SECTIONS.items()}
+    bad = [finding.name for found in sections.values() for finding in found if finding.state == "bad"]
     if as_json:
-        print(json.dumps({"embedded": not bad, "findings": [asdict(finding) for finding in findings]}, indent=1))
+        listed = [{"section": section} | asdict(finding) for section, found in sections.items() for finding in found]
+        print(json.dumps({"embedded": not bad, "findings": listed}, indent=1))
     else:
-        render(findings)
+        render(sections)
         can = f"cannot run here: see {', '.join(bad)}." if bad else "can run here: make reproduce-table1."
         print(f"The embedded profile {can}")
     sys.exit(1 if bad else 0)
 
 
-def render(findings: Iterable[Finding]) -> None:
+def render(sections: Mapping[str, Sequence[Finding]]) -> None:
     """Print the findings by section; below each section each remedy once, with the names it is for."""
     console = Console(width=80, highlight=False, markup=False, emoji=False)
-    sections: dict[str, list[Finding]] = {}
-    for finding in findings:
-        sections.setdefault(finding.section, []).append(finding)
     for section, found in sections.items():
         rows, remedies = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 1))
         advice: dict[str, list[str]] = {}
@@ -104,10 +105,10 @@ def render(findings: Iterable[Finding]) -> None:
 
 def packages() -> Iterator[Finding]:
     """Python, and the requirements of the project and of its extras."""
-    about, section = metadata.metadata("ngram-trie"), "Python and packages"
+    about = metadata.metadata("ngram-trie")
     wanted = platform.python_version() in SpecifierSet(about["Requires-Python"])
-    remedy = "" if wanted else "install Python 3.11 or 3.12, then make PYTHON=python3.11 setup"
-    yield Finding(section, "Python", "ok" if wanted else "bad", platform.python_version(), remedy)
+    remedy = "install Python 3.11 or 3.12, then make PYTHON=python3.11 setup"
+    yield checked("Python", wanted, platform.python_version(), remedy, "bad")
     requirements = [Requirement(text) for text in metadata.requires("ngram-trie") or ()]
     file = RESOURCES / "constraints.txt"  # of a checkout
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
@@ -125,8 +126,7 @@ def packages() -> Iterator[Finding]:
         ]
         says = "; ".join([*wrong, *other]) or f"all {len(own)} installed"
         remedy = f"pip install -c constraints.txt -e '.[{extra}]'" if extra else "make setup"
-        state: State = "ok" if not wrong else "gap" if extra else "bad"
-        yield Finding(section, f"extra {extra}" if extra else "core", state, says, remedy if wrong else "")
+        yield checked(f"extra {extra}" if extra else "core", not wrong, says, remedy, "gap" if extra else "bad")
 
 
 def version_of(package: str) -> str:
@@ -147,25 +147,24 @@ def unmet(requirement: Requirement) -> str:
 
 def machine() -> Iterator[Finding]:
     """Processor, memory, torch and the GPUs that it sees."""
-    section = "Machine"
     try:
         memory = f", {os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9:.0f} GB of memory"
     except (ValueError, OSError, AttributeError):  # a system that does not tell
         memory = ""
-    yield Finding(section, "processor", "ok", cpu_name() + memory)
+    yield Finding("processor", "ok", cpu_name() + memory)
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
-    yield Finding(section, "torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
+    yield Finding("torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     for number in range(count):
         about: Any = torch.cuda.get_device_properties(number)
         says = f"{about.name}, {about.total_memory / 1e9:.0f} GB, driver {driver() or 'unknown'}"
-        yield Finding(section, f"GPU {number}", "ok", says)
+        yield Finding(f"GPU {number}", "ok", says)
     if not count and (version := driver()):
         remedy = "take a CUDA build of torch that this driver knows: rm -r .venv, then make setup"
-        yield Finding(section, "GPU", "gap", f"driver {version}, but torch sees none", remedy)
+        yield Finding("GPU", "gap", f"driver {version}, but torch sees none", remedy)
     elif not count:
         remedy = "the embedded profile and replay need none; the paper's models need one with 24 GB"
-        yield Finding(section, "GPU", "gap", "none", remedy)
+        yield Finding("GPU", "gap", "none", remedy)
 
 
 def disks() -> Iterator[Finding]:
@@ -179,22 +178,22 @@ def disks() -> Iterator[Finding]:
     for folder, names in by_disk.values():
         free = shutil.disk_usage(folder).free / 1e9
         state: State = "bad" if free < LEAST and "results" in names else "gap" if free < WANTED else "ok"
-        yield Finding("Disk", ", ".join(names), state, f"{free:,.0f} GB free", "" if state == "ok" else remedy)
+        yield Finding(", ".join(names), state, f"{free:,.0f} GB free", "" if state == "ok" else remedy)
 
 
 def hub() -> Iterator[Finding]:
     """Whether the model hub answers, and whether there is a token (which is never shown)."""
-    section = "Model hub"
     if constants.HF_HUB_OFFLINE:
         remedy = "unset it to download models and data"
-        yield Finding(section, "hub", "gap", "HF_HUB_OFFLINE is set: only what is cached can be used", remedy)
-    elif reason := unreachable(constants.ENDPOINT):
-        remedy = "copies do as well: model.path=FOLDER, dataset.path=FILE; a mirror: HF_ENDPOINT=URL"
-        yield Finding(section, "hub", "gap", f"{constants.ENDPOINT} cannot be reached ({reason})", remedy)
+        yield Finding("hub", "gap", "HF_HUB_OFFLINE is set: only what is cached can be used", remedy)
     else:
-        yield Finding(section, "hub", "ok", f"{constants.ENDPOINT} answers")
-    there, remedy = bool(get_token()), "only gated models need one: hf auth login, or set HF_TOKEN"
-    yield Finding(section, "token", "ok" if there else "gap", "there" if there else "none", "" if there else remedy)
+        reason = unreachable(constants.ENDPOINT)
+        remedy = "copies do as well: model.path=FOLDER, dataset.path=FILE; a mirror: HF_ENDPOINT=URL"
+        says = f"cannot be reached ({reason})" if reason else "answers"
+        yield checked("hub", not reason, f"{constants.ENDPOINT} {says}", remedy)
+    there = bool(get_token())
+    remedy = "only gated models need one: hf auth login, or set HF_TOKEN"
+    yield checked("token", there, "there" if there else "none", remedy)
 
 
 def unreachable(url: str, timeout: float = 3.0) -> str:
@@ -210,54 +209,63 @@ def unreachable(url: str, timeout: float = 3.0) -> str:
 
 def models() -> Iterator[Finding]:
     """Each model of configs/model: whether its weights are there and whether a GPU here holds them."""
-    section, memory = "Models (model=NAME)", gpu_gb()
+    memory = gpu_gb()
     for name, file in choices()["model"].items():
         config: Any = OmegaConf.load(file)
         if not config.download_gb:
-            there = Path(config.path).is_dir()
-            says, remedy = ("ships with the project", "") if there else ("missing", "git checkout data/embedded")
-            yield Finding(section, name, "ok" if there else "bad", says, remedy)
+            yield _shipped(name, Path(config.path).is_dir(), "ships with the project")
             continue
         needed, kept = config.download_gb + CACHE_GB, cached(config.path, config.revision)
         says = "cached" if kept else f"{'gated; ' if config.gated else ''}{config.download_gb:.1f} GB to download"
         says += f"; GPU of {needed:.0f} GB" + (f", {memory:.0f} GB here" if memory < needed else "")
         remedy = "" if kept else "downloaded at first use; gated ones need an accepted licence and a token"
-        yield Finding(section, name, "ok" if kept and memory >= needed else "gap", says, remedy)
+        yield checked(name, kept and memory >= needed, says, remedy)
 
 
 def datasets() -> Iterator[Finding]:
     """Each data set of configs/dataset: bundled, cached, or still to be had."""
-    section = "Data sets (dataset=NAME)"
     for name, file in choices()["dataset"].items():
         config: Any = OmegaConf.load(file)
-        if not config.keys() & {"hub", "url", "path"}:
-            there, remedy = place(f"data/embedded/prompts/{name}.jsonl").exists(), "git checkout data/embedded"
-            yield Finding(
-                section, name, "ok" if there else "bad", "bundled" if there else "missing", remedy * (not there)
-            )
-            continue
+        says, remedy = "to download", "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
         if "hub" in config:
             there = cached(config.hub, config.revision)
+        elif "url" in config:
+            there = kept_file(config.url, config.checksum).exists()
+        elif "path" in config:
+            there = Path(config.path).exists()
+            says, remedy = "to be made", "make build-index, then make retrieve (docs/data.md)"
         else:
-            there = (kept_file(config.url, config.checksum) if "url" in config else Path(config.path)).exists()
-        made = "hub" not in config and "url" not in config
-        remedy = "make build-index, then make retrieve (docs/data.md)" if made else (
-            "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
-        )  # fmt: skip
-        says = "there" if there else "to be made" if made else "to download"
-        yield Finding(section, name, "ok" if there else "gap", says, "" if there else remedy)
+            yield _shipped(name, place(f"data/embedded/prompts/{name}.jsonl").exists(), "bundled")
+            continue
+        yield checked(name, there, "there" if there else says, remedy)
+
+
+def _shipped(name: str, there: bool, says: str) -> Finding:
+    return checked(name, there, says if there else "missing", "git checkout data/embedded", "bad")
 
 
 def parts() -> Iterator[Finding]:
     """What methods need beside weights, and the machine's own cost curve."""
     for name, pattern, use, how in PARTS:
         there = any(place("results/local").glob(pattern))
-        says = f"{'there' if there else 'not built'}; for {use}"
-        yield Finding("Parts", name, "ok" if there else "gap", says, "" if there else how)
+        yield checked(name, there, f"{'there' if there else 'not built'}; for {use}", how)
 
 
-def browser() -> Finding:
+def tools() -> Iterator[Finding]:
     """A browser for the tests of pages."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    remedy = "" if path else "the tests of the report's pages are skipped without: install Chromium"
-    return Finding("Tools", "browser", "ok" if path else "gap", Path(path).name if path else "none", remedy)
+    remedy = "the tests of the report's pages are skipped without: install Chromium"
+    yield checked("browser", bool(path), Path(path).name if path else "none", remedy)
+
+
+#: What is looked at, section by section.
+SECTIONS: Mapping[str, Callable[[], Iterator[Finding]]] = {
+    "Python and packages": packages,
+    "Machine": machine,
+    "Disk": disks,
+    "Model hub": hub,
+    "Models (model=NAME)": models,
+    "Data sets (dataset=NAME)": datasets,
+    "Parts": parts,
+    "Tools": tools,
+}

@@ -135,14 +135,8 @@ def group_defaults(primary: str) -> dict[str, tuple[str, str]]:
 def choice_text(group: str, file: Path) -> str:
     """What one member of a group is, its settings with their defaults, and what its class says of them."""
     text = file.read_text(encoding="utf-8")
-    target = re.search(r"^_target_: (\S+)", text, re.MULTILINE)
-    body = "\n".join(line for line in text.splitlines() if not line.startswith(("#", "_target_", "name:")))
-    parts = [
-        textwrap.fill(f"{group}={file.stem}: {comment(file)}", 80),
-        textwrap.indent(body.strip(), "  "),
-    ]
-    if target:
-        parts.append(
-            textwrap.indent(f"{target[1]}\n\n{inspect.getdoc(resolve_name(imported(target[1]))) or ''}".rstrip(), "  ")
-        )
-    return "\n\n".join(filter(None, parts))
+    parts = ["\n".join(line for line in text.splitlines() if not line.startswith(("#", "_target_", "name:"))).strip()]
+    if target := re.search(r"^_target_: (\S+)", text, re.MULTILINE):
+        parts += [target[1], inspect.getdoc(resolve_name(imported(target[1]))) or ""]
+    about = textwrap.fill(f"{group}={file.stem}: {comment(file)}", 80)
+    return "\n\n".join([about, *(textwrap.indent(part, "  ") for part in parts if part)])

@@ -159,17 +159,9 @@ def with_value(override: Override, value: str) -> str:
 
 def comment(path: Path) -> str:
     """What a YAML says of itself: its first comment, without what Hydra reads in it and without examples."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        if not line.startswith("#"):
-            break
-        text = line[1:].removeprefix(" ")
-        if text.startswith("@package"):
-            continue
-        if re.match(r"\s{2,}", text):  # an example, indented
-            break
-        lines.append(text)
-    return " ".join(lines).removesuffix(":")
+    head = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").split("\n"))
+    lines = [line[1:].removeprefix(" ") for line in head if not line.startswith("# @package")]
+    return " ".join(itertools.takewhile(lambda line: not line.startswith("  "), lines)).removesuffix(":")
 
 
 def describe(path: Path) -> str:

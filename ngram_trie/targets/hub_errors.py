@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections.abc import Iterator
 
@@ -63,6 +64,22 @@ def explain(error: BaseException, hub_id: str, revision: str | None = None, kind
     if any("Consistency check failed" in str(cause) for cause in causes):
         return "the download was cut short: run the same command again"
     return first_line(error)
+
+
+@contextlib.contextmanager
+def from_hub(what: str, hub_id: str, revision: str | None, otherwise: str, kind: str = "model") -> Iterator[None]:
+    """Errors of the hub and of its libraries, which have no common ancestor, as FileNotFoundError.
+
+    Args:
+        what: is loaded, in words.
+        otherwise: what helps whoever cannot fetch it.
+        kind: as in `explain`.
+    """
+    try:
+        yield
+    except Exception as error:
+        reason = explain(error, hub_id, revision, kind)
+        raise FileNotFoundError(f"{what} cannot be loaded: {reason}; {otherwise}") from error
 
 
 NETWORK = {"ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "ProxyError", "RemoteProtocolError"}

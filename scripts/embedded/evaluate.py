@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -27,15 +26,31 @@ LOCAL = PROJECT / "results" / "local"
 BUNDLED = sorted(file.stem for file in bundled.FOLDER.glob("*.jsonl"))
 
 
-def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
-    model, tokenizer = load_model(model_folder), load_tokenizer(model_folder)
-    decoder = SpeculativeDecoder(TargetModel(model), PromptLookup())
-    stop = Stop(256, eos_ids(model))
+def main(
+    model: Annotated[Path, typer.Argument(help="Folder of the model.")] = bundled.MODEL,
+    output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = LOCAL / "quality",
+    tasks: Annotated[
+        list[str], typer.Argument(callback=one_of(BUNDLED), help="Bundled sets; default: the text world's.")
+    ] = list(TASKS),  # noqa: B006
+) -> None:
+    """Measure how well an embedded model answers the bundled test prompts (a minute).
+
+    Greedy answers are compared with the references: the share of key facts that the answer contains word for word, the
+    share of answers that equal the reference from end to end, and how far the answers copy (prompt lookup's accept
+    length). These show what the speedups of this profile are speedups of.
+
+      python -m scripts.embedded.evaluate
+      python -m scripts.embedded.evaluate data/embedded/general_model OUTPUT chat code math
+    """
+    folder = str(model)
+    target, tokenizer = TargetModel(load_model(folder)), load_tokenizer(folder)
+    decoder = SpeculativeDecoder(target, PromptLookup())
+    stop = Stop(256, eos_ids(target.model))
     datasets = {task: BundledDataset(task).questions for task in tasks}
     prompts = {task: [build_prompt(question, tokenizer) for question in part] for task, part in datasets.items()}
     ids = {task: [prompt.ids.tolist() for prompt in part] for task, part in prompts.items()}
     config = {"max_new_tokens": stop.max_new_tokens, "method": "pld"}
-    manifest = device_manifest(config, fingerprint(model_folder), content_hash(ids), model.device)
+    manifest = device_manifest(config, fingerprint(folder), content_hash(ids), target.device)
     quality: dict[str, object] = {}
     for task, questions in datasets.items():
         facts = right_facts = right_answers = tokens = steps = 0
@@ -58,25 +73,6 @@ def evaluate(model_folder: str, output: Path, tasks: Sequence[str]) -> None:
     output.mkdir(parents=True, exist_ok=True)
     (output / "quality.json").write_text(json.dumps(quality, indent=1) + "\n", encoding="utf-8")
     manifest.write(output / "manifest.json")
-
-
-def main(
-    model: Annotated[Path, typer.Argument(help="Folder of the model.")] = bundled.MODEL,
-    output: Annotated[Path, typer.Argument(help="Where quality.json goes.")] = LOCAL / "quality",
-    tasks: Annotated[
-        list[str], typer.Argument(callback=one_of(BUNDLED), help="Bundled sets; default: the text world's.")
-    ] = list(TASKS),  # noqa: B006
-) -> None:
-    """Measure how well an embedded model answers the bundled test prompts (a minute).
-
-    Greedy answers are compared with the references: the share of key facts that the answer contains word for word, the
-    share of answers that equal the reference from end to end, and how far the answers copy (prompt lookup's accept
-    length). These show what the speedups of this profile are speedups of.
-
-      python -m scripts.embedded.evaluate
-      python -m scripts.embedded.evaluate data/embedded/general_model OUTPUT chat code math
-    """
-    evaluate(str(model), output, tasks)
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from sklearn.feature_extraction.text import TfidfVectorizer
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from ngram_trie.cli.app import run
 from ngram_trie.data import bundled, skills, world
@@ -62,6 +62,15 @@ def summary_samples(rng: random.Random) -> Iterator[world.Sample]:
         yield world.summarization_sample(rng, subject, rng.randrange(14, 27), 1)
 
 
+def fitting(task: str, samples: Iterable[world.Sample], tokenizer: PreTrainedTokenizerBase) -> Iterator[list[Question]]:
+    """The first turns of the samples whose prompts have 300 to 900 tokens, each a conversation of its own."""
+    for sample in samples:
+        turn = sample.turns[0]
+        question = Question(task, "", sample.before, sample.context, sample.after, turn.answer, turn.key_facts)
+        if 300 <= len(build_prompt(question, tokenizer).ids) <= 900:
+            yield [question]
+
+
 def skill_questions(task: str, rng: random.Random) -> Iterator[list[Question]]:
     """The turns of one conversation after another; a later turn follows the reference answers of those before it."""
     seen: set[str] = set()
@@ -80,23 +89,23 @@ def skill_questions(task: str, rng: random.Random) -> Iterator[list[Question]]:
         yield turns
 
 
-def write_skills(rng: random.Random) -> None:
-    for task in skills.TASKS:
-        questions: list[Question] = []
-        conversations = skill_questions(task, rng)
-        for number in range(1, NUM_SKILL_TEST + NUM_WARMUP + 1):
-            name = f"{task}-{number:03}" if number <= NUM_SKILL_TEST else f"{task}-warmup-{number - NUM_SKILL_TEST}"
-            questions += [replace(question, question_id=name) for question in next(conversations)]
-        write(task, questions)
-        print(f"{task}.jsonl: {len(questions)} prompts")
-
-
-def write(task: str, questions: list[Question]) -> None:
-    """One line a question; first turns are written without the fields that only later ones have."""
-    names = ("question_id", "before", "context", "after", "reference", "key_facts")
-    lines = [{name: getattr(q, name) for name in (*names, *(("turn", "history") if q.turn else ()))} for q in questions]
+def write(task: str, conversations: Iterator[list[Question]], num_test: int) -> None:
+    """Name the first conversations, those for warming up behind the test questions, and write a line a question; first
+    turns without the fields that only later ones have.
+    """
+    names = [f"{task}-{number:03}" for number in range(1, num_test + 1)]
+    names += [f"{task}-warmup-{number}" for number in range(1, NUM_WARMUP + 1)]
+    chosen = list(zip(names, conversations, strict=False))
+    assert len(chosen) == len(names), f"{task}: only {len(chosen)} questions"
+    fields = ("question_id", "before", "context", "after", "reference", "key_facts")
+    lines = [
+        {field: getattr(question, field) for field in (*fields, *(("turn", "history") if question.turn else ()))}
+        for name, turns in chosen
+        for question in (replace(turn, question_id=name) for turn in turns)
+    ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (bundled.FOLDER / f"{task}.jsonl").write_text(text, encoding="utf-8")
+    print(f"{task}.jsonl: {len(lines)} prompts")
 
 
 def main() -> None:
@@ -112,20 +121,10 @@ def main() -> None:
     bundled.FOLDER.mkdir(parents=True, exist_ok=True)
     for task in world.TASKS:
         samples = summary_samples(rng) if task == "summarization" else question_samples(task, rng, subjects)
-        questions: list[Question] = []
-        for sample in samples:
-            turn, number = sample.turns[0], len(questions) + 1
-            name = f"{task}-{number:03}" if number <= NUM_TEST else f"{task}-warmup-{number - NUM_TEST}"
-            question = Question(task, name, sample.before, sample.context, sample.after, turn.answer, turn.key_facts)
-            if 300 <= len(build_prompt(question, tokenizer).ids) <= 900:
-                questions.append(question)
-            if len(questions) == NUM_TEST + NUM_WARMUP:
-                break
-        assert len(questions) == NUM_TEST + NUM_WARMUP, f"{task}: only {len(questions)} questions"
-        write(task, questions)
-        lengths = [len(build_prompt(question, tokenizer).ids) for question in questions]
-        print(f"{task}.jsonl: {len(questions)} prompts of {min(lengths)} to {max(lengths)} tokens")
-    write_skills(random.Random(SEED))
+        write(task, fitting(task, samples, tokenizer), NUM_TEST)
+    rng = random.Random(SEED)
+    for task in skills.TASKS:
+        write(task, skill_questions(task, rng), NUM_SKILL_TEST)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ several questions. In the second half only answers are scored.
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import random
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import yaml
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
@@ -277,45 +277,11 @@ def loss_of(model: LlamaForCausalLM, ids: torch.Tensor, positions: torch.Tensor,
     return (losses * weights).sum() / weights.sum()
 
 
+SKILLS = Source(lambda rng, *_: skills.training_sample(rng), cut=0.5)
 #: The recipe of each model and the texts that it learns from.
 MODELS = {
-    "embedded": (ModelRecipe(), WORLD),
-    "general": (
-        ModelRecipe(
-            vocab_size=1536,
-            hidden_size=128,
-            intermediate_size=352,
-            num_layers=3,
-            num_heads=2,
-            num_steps=1200,
-            decay_steps=1200,
-            decay_fraction=0.6,
-            alike_steps=1200,
-            tokens_per_step=8064,
-            row_length_short=384,
-            row_length=384,
-            short_steps=0,
-            copy_steps=200,
-            prompt_steps=700,
-        ),
-        Source(lambda rng, *_: skills.training_sample(rng), cut=0.5),
-    ),
-    "draft-model": (
-        ModelRecipe(
-            hidden_size=128,
-            intermediate_size=256,
-            num_layers=2,
-            num_heads=2,
-            num_steps=2600,
-            decay_steps=2200,
-            decay_fraction=0.6,
-            alike_steps=2200,
-            short_steps=400,
-            grow_steps=600,
-            prompt_steps=1300,
-        ),
-        WORLD,
-    ),
+    name: (ModelRecipe(**fields), SKILLS if name == "general" else WORLD)
+    for name, fields in yaml.safe_load(Path(__file__).with_name("recipes.yaml").read_text(encoding="utf-8")).items()
 }
 
 
@@ -329,8 +295,7 @@ def train(recipe: ModelRecipe, source: Source, folder: Path) -> None:
     about = training.train(
         model, lambda step: {"loss": loss(model, *batches.at(step))}, recipe, folder, recipe.vocab_size
     )
-    model.to(torch.bfloat16).save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
+    training.save(model, about, folder)
 
 
 def fine_tuning_batches(seed: int, tokens_per_step: int, row_length: int = 1024) -> Batches:

@@ -6,7 +6,6 @@ Groups of masks stand behind the text; each sees the text up to its place, as in
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,6 +110,4 @@ def train(recipe: SpaceRecipe, folder: Path) -> None:
         }
 
     about = training.train(model, losses_at, recipe, folder, mask_id + 1)
-    about |= {"started_from": fingerprint(str(bundled.MODEL)), "mask_id": mask_id}
-    model.to(torch.bfloat16).save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n")
+    training.save(model, about | {"started_from": fingerprint(str(bundled.MODEL)), "mask_id": mask_id}, folder)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from ngram_trie.engines.provenance import cpu_name
 from ngram_trie.files import replacing
@@ -104,3 +105,9 @@ def train(
                 with replacing(checkpoint) as unfinished:
                     torch.save(about, unfinished)
     return asdict(recipe) | {"seconds": round(seconds), "device": cpu_name()}
+
+
+def save(model: PreTrainedModel, about: dict[str, Any], folder: Path) -> None:
+    """Write a trained model in bfloat16, and training.json, which is about its training."""
+    model.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "training.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

@@ -33,12 +33,12 @@ def status(*arguments: str) -> object:
 
 
 def test_findings_are_aligned_and_advice_is_given_once(capsys: pytest.CaptureFixture[str]) -> None:
-    doctor.render([
-        Finding("Models", "small", "ok", "there"),
-        Finding("Models", "a_longer_name", "gap", "7.6 GB to fetch " + "and more words " * 6, "fetch it"),
-        Finding("Models", "third", "gap", "to fetch", "fetch it"),
-        Finding("Disk", "results", "bad", "0 GB free", "make room"),
-    ])  # fmt: skip
+    models = [
+        Finding("small", "ok", "there"),
+        Finding("a_longer_name", "gap", "7.6 GB to fetch " + "and more words " * 6, "fetch it"),
+        Finding("third", "gap", "to fetch", "fetch it"),
+    ]
+    doctor.render({"Models": models, "Disk": [Finding("results", "bad", "0 GB free", "make room")]})
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     assert max(map(len, lines)) <= 80
     assert lines[1].index("there") == lines[2].index("7.6")
@@ -115,9 +115,7 @@ def test_models_by_what_is_cached_and_what_the_gpu_holds(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "cached", lambda path, _: path == "Qwen/Qwen2-7B-Instruct")
     found = {finding.name: finding for finding in doctor.models()}
     assert found["embedded"].state == "ok" and "ships" in found["embedded"].says
-    assert found["qwen2_7b_instruct"] == Finding(
-        "Models (model=NAME)", "qwen2_7b_instruct", "ok", "cached; GPU of 19 GB", ""
-    )
+    assert found["qwen2_7b_instruct"] == Finding("qwen2_7b_instruct", "ok", "cached; GPU of 19 GB")
     assert found["vicuna_7b"].says == "13.5 GB to download; GPU of 18 GB" and found["vicuna_7b"].remedy
     assert found["llama2_7b_chat"].says.startswith("gated; 13.5 GB")
     assert found["vicuna_13b"].says == "26.0 GB to download; GPU of 30 GB, 24 GB here"
