@@ -25,7 +25,7 @@ from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import rerank_all, search_all
 from ngram_trie.data.retrieval.settings import folder_of, parts_of
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import content_hash
 from ngram_trie.records import RunManifest
 
@@ -38,7 +38,7 @@ def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> Run
     for part in ("corpus", "questions", "encoder", "reranker"):
         if resolved[part].get("path"):
             resolved[part]["path"] = Path(resolved[part]["path"]).name
-    return device_manifest(
+    return make_manifest(
         resolved,
         ", ".join(identities),
         content_hash([vars(question) for question in asked]),
