@@ -14,7 +14,8 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 
-#: Folders with curves of this machine: what the user measured, then what the project ships.
+#: Folders with curves: what was measured on this machine, then what the project ships. Before both comes a folder beside
+#: the run's, so that committed runs are derived with the committed curve everywhere.
 CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
 
 
@@ -73,18 +74,21 @@ class RunFolder:
             # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
             given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}
             return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
-        return next((CostCurve.read(folder) for folder in CALIBRATIONS if cost.holds_for(folder, self.manifest)), None)
+        folders = (self.path.absolute().parent / "calibration", *CALIBRATIONS)
+        return next((CostCurve.read(folder) for folder in folders if cost.holds_for(folder, self.manifest)), None)
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
         """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
         path = self.path / "quality.csv"
-        return pd.read_csv(path, dtype={"question_id": str}) if path.exists() else None
+        return pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip") if path.exists() else None
 
     def keep_scores(self, scores: pd.DataFrame) -> None:
-        """Take the scores of this run's answers, and write them to quality.csv."""
+        """Take the scores of this run's answers, and write them to quality.csv with all their digits: tables derived
+        from the file are those derived now.
+        """
         self.scores = scores
-        save_csv(scores, self.path / "quality.csv")
+        scores.to_csv(self.path / "quality.csv", index=False, lineterminator="\n")
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""

@@ -142,7 +142,7 @@ def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
         (["model.path=nowhere/at/all"], "cannot be loaded"),
         (["dataset.limit=0"], "limit=0"),
         (["measure.repeats=0"], "repeats=0"),
-        (["model.dtype=int8"], "float32, bfloat16"),
+        (["model.dtype=int8"], "'float32', 'bfloat16'"),
         (["engine.num_threads=-1"], "num_threads=-1"),
         (["method.context=article"], "context='article'"),
         (["model.stop_strings=['']"], "empty string"),
