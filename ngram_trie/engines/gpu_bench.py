@@ -36,7 +36,7 @@ from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
 from ngram_trie.targets.check import differences
 from ngram_trie.targets.load import choose_device, random_model
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.static import SIZES, StaticTarget
+from ngram_trie.targets.static import StaticTarget
 
 #: What a trie's step is expected to cost at most, relative to a step of one token (`targets`).
 STEP_TARGETS = {32: 1.10, 64: 1.15}
@@ -52,21 +52,21 @@ class Settings:
 
     architecture: Path
     output: Path
-    name: str | None = None
-    traces: Path | None = None
-    categories: list[str] | None = None
-    limit_prompts: int | None = None
-    budget: float = 480.0
-    device: str = "auto"
-    dtype: str = "bfloat16"
-    contexts: Sequence[int] = (512, 1000, 2048, 8192)
-    sizes: Sequence[int] = SIZES
-    nodes: int = 32
-    attention: Sequence[str] = ("whole", "split")
-    compile: bool | None = None
-    rounds: int = 5
-    copy_mb: int = 4096
-    commit: str | None = None
+    name: str | None
+    traces: Path | None
+    categories: list[str] | None
+    limit_prompts: int | None
+    budget: float
+    device: str
+    dtype: str
+    contexts: Sequence[int]
+    sizes: Sequence[int]
+    nodes: int
+    attention: Sequence[str]
+    compile: bool | None
+    rounds: int
+    copy_mb: int
+    commit: str | None
     recorded: list[Trace] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -278,14 +278,12 @@ def stock_vanilla(
 def by_method(records: Iterable[PromptRecord], over_stock: float | None) -> dict[str, dict[str, Any]]:
     """The project's metrics of each method, over the prompts that all have answered."""
     frame = metrics.answered(metrics.to_frame(records))
-    count = frame.method.nunique()
-    frame = frame[frame.groupby(metrics.PROMPT).method.transform("nunique") == count]
-    parts = dict(list(frame.groupby("method", sort=False)))
+    frame = frame[frame.groupby(metrics.PROMPT).method.transform("nunique") == frame.method.nunique()]
+    vanilla = metrics.decode_tokens_per_second(frame[frame.method == "vanilla"])
     rows = {}
-    for name, part in parts.items():
-        ratio, low, high = metrics.speedup(frame, name)
-        us = {phase: 1e3 * metrics.milliseconds_per_step(part, [phase]) for phase in (*metrics.PHASES, "build")}
-        decoding = metrics.decode_tokens_per_second(part) / metrics.decode_tokens_per_second(parts["vanilla"])
+    for name, part in frame.groupby("method", sort=False):
+        ratio, low, high = metrics.speedup(frame, str(name))
+        us = {phase: 1e3 * metrics.milliseconds_per_step(part, [phase]) for phase in ("draft", "build", "commit")}
         rows[name] = {
             "prompts": metrics.num_prompts(part),
             "accept_length": metrics.accept_length(part),
@@ -293,11 +291,11 @@ def by_method(records: Iterable[PromptRecord], over_stock: float | None) -> dict
             "speedup": ratio,
             "speedup_low": low,
             "speedup_high": high,
-            "speedup_decoding_alone": decoding,
+            "speedup_decoding_alone": metrics.decode_tokens_per_second(part) / vanilla,
             "speedup_over_stock_vanilla": ratio * over_stock if over_stock else None,
-            **{f"{phase}_us_per_step": us[phase] for phase in ("draft", "build", "commit")},
+            **{f"{phase}_us_per_step": taken for phase, taken in us.items()},
             "loop_us_per_step": metrics.ratio_of(1e6 * part.seconds.sum(), metrics.num_steps(part))
-            - sum(us[phase] for phase in metrics.PHASES),
+            - 1e3 * metrics.milliseconds_per_step(part, metrics.PHASES),
             "index_ms": metrics.index_ms(part),
             "prefill_ms": 1e3 * part.prefill_seconds.mean(),
             "mean_nodes": 1 + metrics.draft_nodes(part),
