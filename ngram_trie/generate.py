@@ -6,6 +6,7 @@ processors, stopping criteria), and through the project's decoding loop.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
@@ -158,11 +159,16 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         prompt = self.read(inputs)
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
-        configs = filter(None, (options.get("generation_config"), self.model.generation_config))
-        if configured := [config.stop_strings for config in configs if config.stop_strings]:
-            options["stop_strings"] = None  # `generate` wants a tokenizer for them, and gives none on
-            stop_strings = configured[0] if stop_strings is None else stop_strings
-        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=stop_strings, seed=seed)
+        config, default = options.get("generation_config"), self.model.generation_config
+        strings = [stop_strings, config and config.stop_strings, default.stop_strings]
+        ends = next((each for each in strings if each is not None), None)
+        # `generate` wants a tokenizer for stop strings, and gives none on
+        if config and config.stop_strings:
+            options["generation_config"] = copy.deepcopy(config)
+            options["generation_config"].stop_strings = None
+        if default.stop_strings:
+            options["stop_strings"] = None
+        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
         answer: Answer = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
         )
