@@ -445,6 +445,7 @@ def test_an_answer_of_one_token_has_no_accept_length() -> None:
     assert np.isnan(result.accept_length)
 
 
+@pytest.mark.slow
 def test_the_library_loads_neither_pandas_nor_scipy_nor_hydra() -> None:
     """Beyond what transformers itself loads where they are installed."""
     script = (

@@ -38,6 +38,7 @@ def name_of(run: Path) -> str:
     return str(run.relative_to(RESULTS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS, ids=name_of)
 def test_committed_run_derives_again(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_folder, "CALIBRATIONS", (RESULTS / "embedded" / "calibration",))
@@ -71,6 +72,7 @@ def recorded_methods(config: dict[str, Any]) -> dict[str, Drafter]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", [run for run in RUNS if (run / "traces.jsonl").exists()], ids=name_of)
 def test_committed_answers_replay_to_the_live_steps(run: Path) -> None:
     manifest = RunManifest.read(run / "manifest.json")
@@ -99,6 +101,7 @@ def identities() -> dict[str, str]:
     return {overrides: content_hash(resolve(composed(overrides.split()))) for overrides in asked}
 
 
+@pytest.mark.slow
 def test_configurations_keep_their_identity() -> None:
     assert identities() == json.loads(IDENTITIES.read_text(encoding="utf-8"))
 

@@ -14,8 +14,8 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 
-#: Folders with curves: what was measured on this machine, then what the project ships. Before both comes a folder beside
-#: the run's, so that committed runs are derived with the committed curve everywhere.
+#: Folders with curves: what was measured on this machine, then what the project ships. Before both comes a folder
+#: beside the run's, so that committed runs are derived with the committed curve everywhere.
 CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
 
 

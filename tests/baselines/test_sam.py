@@ -212,6 +212,7 @@ def test_drafts_follow_an_occurrence_of_the_match(text: list[int], num_draft: in
     assert draft == (text[end : end + min(num_draft, budget)] if length else [])
 
 
+@pytest.mark.slow
 def test_growth_keeps_what_was_there() -> None:
     text = np.random.default_rng(0).integers(0, 40, 3000).tolist()
     grown = SuffixAutomaton(text[:10])

@@ -58,6 +58,7 @@ def call(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mine", ["adding_a_drafter.md"], indirect=True)
 def test_the_drafter_of_the_page_runs_by_replay_and_live(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -92,6 +93,7 @@ def test_the_drafter_of_the_page_is_short() -> None:
     assert len(files_of("adding_a_drafter.md")["mine/successors.py"].splitlines()) <= 24
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mine", ["adding_a_dataset.md"], indirect=True)
 def test_the_data_sets_of_the_page_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}

@@ -86,6 +86,7 @@ def test_replay_is_what_happened_live(family, ids, drafter, limit, eos) -> None:
     check_replay_is_live(family, drafter, prompt, stop, trace)
 
 
+@pytest.mark.slow
 @given(
     family=families, ids=prompts, trees=st.lists(adversarial_tree(), max_size=12), eos=st.frozensets(tokens, max_size=2)
 )

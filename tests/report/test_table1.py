@@ -146,6 +146,7 @@ def test_latex_is_booktabs_and_escaped() -> None:
     assert {row.count("&") for row in rows} == {3, 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("datasets", [("qa",), tuple(f"spec_bench_summarization_{i}" for i in range(12))])
 def test_text_fits_the_terminal_and_keeps_every_column(datasets: tuple[str, ...]) -> None:
     text = rendered(markup.plain_text, both(datasets=datasets))

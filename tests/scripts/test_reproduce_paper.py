@@ -79,6 +79,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_it_ends_in_the_files_of_the_embedded_run_with_three_readings(
     tmp_path: Path, stand_ins: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,6 +148,7 @@ def test_what_lies_there_already_needs_no_room(tmp_path: Path, monkeypatch: pyte
     assert room() == pytest.approx(10, abs=0.1)
 
 
+@pytest.mark.slow
 def test_weights_are_fetched_in_one_kind_and_told_apart_from_their_absence(tmp_path: Path) -> None:
     both = tmp_path / "both"
     (both / "original").mkdir(parents=True)

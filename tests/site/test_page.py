@@ -57,6 +57,7 @@ def shown_tables(tree: Any) -> dict[tuple[str, str], list[list[str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_it_stands_alone(tree: Any, path: Path) -> None:
     for element in tree.iter():
         for name in ("src", "href", "srcset", "data", "action"):

@@ -65,6 +65,7 @@ def test_rows_choose_and_cache_what_a_tree_does(family: str, steps: list[DraftTr
             )
 
 
+@pytest.mark.slow
 @given(
     attention=st.sampled_from(["sdpa", "eager"]),
     ids=st.lists(st.integers(3, 9), min_size=1, max_size=30),

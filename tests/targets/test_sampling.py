@@ -90,6 +90,7 @@ WARPERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", [chain, bushy])
 @pytest.mark.parametrize("name", list(WARPERS))
 def test_sampling_with_drafts_is_sampling(name: str, tree: Callable[[list[int]], DraftTree]) -> None:
@@ -122,6 +123,7 @@ class RestRule(SpeculativeDecoder):
         return [*tree.tokens[kept[1:]].tolist(), behind], tree.num_draft
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tree", [chain, bushy])
 def test_the_test_rejects_rests_published_rule(tree: Callable[[list[int]], DraftTree]) -> None:
     answers = sample(RestRule(target(), Scripted([tree] * (LENGTH + 1))), LogitsProcessorList(), 1500)
