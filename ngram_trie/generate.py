@@ -80,36 +80,6 @@ class CriteriaStop(Stop):
     criteria: tuple[StoppingCriteria, ...] = ()
     device: torch.device | str = "cpu"
 
-    @classmethod
-    def settled(
-        cls,
-        prompt: Prompt,
-        criteria: StoppingCriteriaList,
-        config: GenerationConfig,
-        stop_strings: str | Sequence[str] | None,
-        tokenizer: PreTrainedTokenizerBase | None,
-        device: torch.device,
-    ) -> CriteriaStop:
-        """What `generate` settled on for `prompt`. Limits and EOS tokens stand among its criteria, and a limit of the
-        caller's own takes the place of generate's.
-
-        Raises:
-            ValueError: stop strings without a tokenizer to find them.
-        """
-        if stop_strings and tokenizer is None:
-            raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
-        lengths = [kind.max_length for kind in criteria if isinstance(kind, MaxLengthCriteria)]
-        eos = [kind.eos_token_id.tolist() for kind in criteria if isinstance(kind, EosTokenCriteria)]
-        return cls(
-            max_new_tokens=min(lengths, default=config.max_length) - len(prompt.ids),
-            eos_ids=frozenset(itertools.chain.from_iterable(eos)),
-            stop_strings=(stop_strings,) if isinstance(stop_strings, str) else tuple(stop_strings or ()),
-            decode=tokenizer.decode if tokenizer else None,
-            prompt_ids=tuple(prompt.ids.tolist()),
-            criteria=tuple(kind for kind in criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)),
-            device=device,
-        )
-
     def reason(self, output_ids: Sequence[int]) -> str | None:
         found = super().reason(output_ids)
         if found or not self.criteria:
@@ -189,8 +159,16 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         prompt = self.read(inputs)
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
-        strings, options = self._own_stop_strings(stop_strings, options)
-        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=strings, seed=seed)
+        config, default = options.get("generation_config"), self.model.generation_config
+        strings = [stop_strings, config and config.stop_strings, default.stop_strings]
+        ends = next((each for each in strings if each is not None), None)
+        # `generate` wants a tokenizer for stop strings, and gives none on
+        if config and config.stop_strings:
+            options["generation_config"] = copy.deepcopy(config)
+            options["generation_config"].stop_strings = None
+        if default.stop_strings:
+            options["stop_strings"] = None
+        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
         answer: Answer = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
         )
@@ -217,21 +195,6 @@ class Speculator:
         if settled["generation_config"].return_dict_in_generate:
             return SpeculativeOutput(sequences=sequences, result=answer)
         return sequences
-
-    def _own_stop_strings(
-        self, given: str | Sequence[str] | None, options: dict[str, Any]
-    ) -> tuple[str | Sequence[str] | None, dict[str, Any]]:
-        """The stop strings that count, those of the generation configs if none are given, and the options without
-        them: `generate` wants a tokenizer for them, and gives none on.
-        """
-        config, default = options.get("generation_config"), self.model.generation_config
-        for each in filter(None, (config, default)):
-            given = each.stop_strings if given is None else given
-        if config and config.stop_strings:
-            config = copy.deepcopy(config)
-            config.stop_strings = None
-            options = options | {"generation_config": config}
-        return given, options | {"stop_strings": None} if default.stop_strings else options
 
     def read(self, inputs: Inputs) -> Prompt:
         """The prompt in `inputs`.
@@ -291,7 +254,21 @@ class Speculator:
         """
         check_supported(generation_config, model_kwargs)
         prompt = prompt or Prompt(_one_text(input_ids))
-        stop = CriteriaStop.settled(prompt, stopping_criteria, generation_config, ends, self.tokenizer, model.device)
+        # limits and EOS tokens are among the criteria; a limit of the caller's own takes the place of generate's
+        lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]
+        eos = [kind.eos_token_id.tolist() for kind in stopping_criteria if isinstance(kind, EosTokenCriteria)]
+        others = [kind for kind in stopping_criteria if not isinstance(kind, MaxLengthCriteria | EosTokenCriteria)]
+        if ends and self.tokenizer is None:
+            raise ValueError("stop_strings: finding them needs the model's tokenizer: tokenizer=...")
+        stop = CriteriaStop(
+            max_new_tokens=min(lengths, default=generation_config.max_length) - len(prompt.ids),
+            eos_ids=frozenset(itertools.chain.from_iterable(eos)),
+            stop_strings=(ends,) if isinstance(ends, str) else tuple(ends or ()),
+            decode=self.tokenizer.decode if self.tokenizer else None,
+            prompt_ids=tuple(prompt.ids.tolist()),
+            criteria=tuple(others),
+            device=model.device,
+        )
         sampler = None
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)

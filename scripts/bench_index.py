@@ -37,7 +37,7 @@ def main(
     # not above: the measured processes import this module, and their memory is measured
     import pandas as pd
 
-    from ngram_trie.engines.provenance import device_manifest
+    from ngram_trie.engines.provenance import make_manifest
     from ngram_trie.files import content_hash
     from ngram_trie.records import RunManifest
 
@@ -47,7 +47,7 @@ def main(
     for num_rows in rows:
         settings.check(num_rows, dim)
     environment = {"faiss": faiss.__version__}
-    manifest = device_manifest(config, "random unit vectors", content_hash(config), "cpu", environment)
+    manifest = make_manifest(config, "random unit vectors", content_hash(config), "cpu", environment)
     table, about, known = output / "scaling.csv", output / "scaling_manifest.json", []
     if about.exists() and RunManifest.read(about).run == manifest.run:
         frame = pd.read_csv(table)

@@ -17,7 +17,7 @@ from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.cost import CostCurve
 from ngram_trie.engines.drafting_costs import drafting_costs
 from ngram_trie.engines.prepare import load_target, settle
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.step_costs import measure_steps, room_for
 from ngram_trie.files import content_hash
 from ngram_trie.targets import choose
@@ -42,7 +42,7 @@ def calibrate(config: DictConfig) -> Path:
     settle(config)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
     resolved = configuration.resolve(config)
-    manifest = device_manifest(
+    manifest = make_manifest(
         {"model": resolved["model"], "engine": resolved["engine"]},
         choose.identity(config.model),
         content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),

@@ -16,7 +16,7 @@ from ngram_trie import config as configuration
 from ngram_trie.cli.app import name_in
 from ngram_trie.cli.app import run as run_command
 from ngram_trie.engines.live import LosslessError, part_hashes
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.traces import answers
 from ngram_trie.files import content_hash, fingerprint, place
 from ngram_trie.metrics import ALL
@@ -68,7 +68,7 @@ def figure1(folder: Path, config: DictConfig) -> None:
         "calls": [parts.CALL_K, parts.CALL_W, parts.CALL_CONTEXTS],
     }
     options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
-    manifest = make_manifest("figure1", settings, config, "random tokens")
+    manifest = part_manifest("figure1", settings, config, "random tokens")
     if is_done(folder, manifest):
         return
     target = RowsTarget(load_model(**options), parts.MAX_DRAFT, config.model.context_limit)
@@ -83,15 +83,15 @@ def figure4(folder: Path, traces_path: Path, tables_folder: Path, config: DictCo
     k, w = parts.DEFAULT
     traces = answers(traces_path)
     drafter = parts.Observed(tables=str(tables_folder), k=k, w=w)
-    manifest = make_manifest("figure4", {"k": k, "w": w, "parts": part_hashes({"mixed": drafter})}, config, traces_path)
+    manifest = part_manifest("figure4", {"k": k, "w": w, "parts": part_hashes({"mixed": drafter})}, config, traces_path)
     if not is_done(folder, manifest):
         frame = parts.allocation(traces, drafter)
         finish(folder, manifest, frame, figures.share_figure(frame))
 
 
-def make_manifest(name: str, settings: Mapping[str, object], config: DictConfig, prompts: Path | str) -> RunManifest:
+def part_manifest(name: str, settings: Mapping[str, object], config: DictConfig, prompts: Path | str) -> RunManifest:
     """The manifest of a part that is no run of `scripts.run`."""
-    return device_manifest(
+    return make_manifest(
         {"ngrammys": name, **settings},
         fingerprint(config.model.path, config.model.revision),
         content_hash(prompts.read_text(encoding="utf-8") if isinstance(prompts, Path) else prompts),

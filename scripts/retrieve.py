@@ -25,7 +25,7 @@ from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import rerank_all, search_all
 from ngram_trie.data.retrieval.settings import folder_of, parts_of
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import content_hash
 from ngram_trie.records import RunManifest
 
@@ -38,7 +38,7 @@ def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> Run
     for part in ("corpus", "questions", "encoder", "reranker"):
         if resolved[part].get("path"):
             resolved[part]["path"] = Path(resolved[part]["path"]).name
-    return device_manifest(
+    return make_manifest(
         resolved,
         ", ".join(identities),
         content_hash([vars(question) for question in asked]),
@@ -66,18 +66,17 @@ def retrieve(config: DictConfig) -> Path:
 
     output = Path(config.output or configuration.PROJECT / "results" / "local" / "triviaqa")
     output.mkdir(parents=True, exist_ok=True)
-    files = {name: output / name for name in ("manifest.json", "hits.npz", "contexts.jsonl", "places.jsonl")}
+    about = output / "manifest.json"
     if config.force:
-        for file in files.values():
-            file.unlink(missing_ok=True)
-    if files["manifest.json"].exists():
-        if (found := RunManifest.read(files["manifest.json"]).run) != manifest.run:
-            raise FileExistsError(
-                f"{output} holds another run ({found} there, {manifest.run} here): give another output=FOLDER, or "
-                "force=true to replace it"
-            )
-    else:
-        manifest.write(files["manifest.json"])
+        for name in (about.name, "hits.npz", "contexts.jsonl", "places.jsonl"):
+            (output / name).unlink(missing_ok=True)
+    if not about.exists():
+        manifest.write(about)
+    elif (found := RunManifest.read(about).run) != manifest.run:
+        raise FileExistsError(
+            f"{output} holds another run ({found} there, {manifest.run} here): give another output=FOLDER, or "
+            "force=true to replace it"
+        )
 
     queries = encoder.encode_queries([question.question for question in asked])
     hits = search_all(output / "hits.npz", searchers, queries, min(config.top, len(corpus)))

@@ -96,9 +96,10 @@ def peak_memory() -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
 
 
-def measured(arguments: tuple[str, Path, VectorStore, IndexSettings, int]) -> tuple[float, float, int]:
+def measured(
+    phase: str, folder: Path, store: VectorStore, settings: IndexSettings, threads: int
+) -> tuple[float, float, int]:
     """Seconds, processor seconds and peak memory of one phase; runs in a process of its own."""
-    phase, folder, store, settings, threads = arguments
     faiss.omp_set_num_threads(threads)
     started, used = perf_counter(), process_time()
     PHASES[phase](folder, store, settings)
@@ -115,7 +116,7 @@ def rows_of(num_rows: int, scale: Scale) -> list[dict[str, Any]]:
     for phase in PHASES:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             about = (phase, folder, store, scale.settings, scale.threads)
-            seconds, cpu_seconds, memory = pool.apply(measured, (about,))
+            seconds, cpu_seconds, memory = pool.apply(measured, about)
         disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         print(
             f"{num_rows} {phase}: {duration(seconds)}, CPU {cpu_seconds:.0f}; {size(memory)} memory, {size(disk)} disk",
@@ -130,15 +131,9 @@ def rows_of(num_rows: int, scale: Scale) -> list[dict[str, Any]]:
 def line(
     num_rows: int, kind: str, phase: str, seconds: float, cpu_seconds: float, memory: int, disk: int
 ) -> dict[str, Any]:
-    return {
-        "passages": num_rows,
-        "kind": kind,
-        "phase": phase,
-        "seconds": round(seconds, 2),
-        "cpu_seconds": round(cpu_seconds, 2),
-        "peak_memory_mb": round(memory / 1e6),
-        "disk_mb": round(disk / 1e6),
-    }
+    columns = ("passages", "kind", "phase", "seconds", "cpu_seconds", "peak_memory_mb", "disk_mb")
+    sizes = round(memory / 1e6), round(disk / 1e6)
+    return dict(zip(columns, (num_rows, kind, phase, round(seconds, 2), round(cpu_seconds, 2), *sizes), strict=True))
 
 
 def arithmetic(largest: list[dict[str, Any]], scale: Scale) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+import timeit
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -120,11 +121,7 @@ def bench(make: Callable[[], Drafter], prompt: Prompt, answer: list[int]) -> dic
 
     drafter.start(prompt)
     decode()  # compiles, and warms the caches
-    index = []
-    for _ in range(NUM_INDEX):
-        begin = time.perf_counter()
-        drafter.start(prompt)
-        index.append(time.perf_counter() - begin)
+    index = timeit.repeat(lambda: drafter.start(prompt), number=1, repeat=NUM_INDEX)
     propose, observe = decode()
     tracemalloc.start()
     drafter.start(prompt)
@@ -145,12 +142,7 @@ def bench(make: Callable[[], Drafter], prompt: Prompt, answer: list[int]) -> dic
 def bench_tree(num_nodes: int = 32) -> float:
     """Microseconds that the construction of a draft tree takes by itself."""
     tokens, parents = np.arange(num_nodes + 1), np.arange(-1, num_nodes)
-    seconds = []
-    for _ in range(2000):
-        begin = time.perf_counter()
-        DraftTree(tokens, parents)
-        seconds.append(time.perf_counter() - begin)
-    return float(np.median(seconds)) * 1e6
+    return 1e6 * float(np.median(timeit.repeat(lambda: DraftTree(tokens, parents), number=1, repeat=2000)))
 
 
 def bench_datastore(num_tokens: int = 300_000) -> str:

@@ -10,7 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain, zip_longest
+from itertools import chain, product, zip_longest
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -28,7 +28,7 @@ from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines import forced, step_costs
 from ngram_trie.engines.measure import measure as measure_engine
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.traces import Trace, read_traces, select
 from ngram_trie.files import content_hash, first_line, write_atomically
 from ngram_trie.prompt import Prompt
@@ -36,7 +36,7 @@ from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
 from ngram_trie.targets.check import differences
 from ngram_trie.targets.load import choose_device, random_model
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.static import SIZES, StaticTarget
+from ngram_trie.targets.static import StaticTarget
 
 #: What a trie's step is expected to cost at most, relative to a step of one token (`targets`).
 STEP_TARGETS = {32: 1.10, 64: 1.15}
@@ -52,21 +52,21 @@ class Settings:
 
     architecture: Path
     output: Path
-    name: str | None = None
-    traces: Path | None = None
-    categories: list[str] | None = None
-    limit_prompts: int | None = None
-    budget: float = 480.0
-    device: str = "auto"
-    dtype: str = "bfloat16"
-    contexts: Sequence[int] = (512, 1000, 2048, 8192)
-    sizes: Sequence[int] = SIZES
-    nodes: int = 32
-    attention: Sequence[str] = ("whole", "split")
-    compile: bool | None = None
-    rounds: int = 5
-    copy_mb: int = 4096
-    commit: str | None = None
+    name: str | None
+    traces: Path | None
+    categories: list[str] | None
+    limit_prompts: int | None
+    budget: float
+    device: str
+    dtype: str
+    contexts: Sequence[int]
+    sizes: Sequence[int]
+    nodes: int
+    attention: Sequence[str]
+    compile: bool | None
+    rounds: int
+    copy_mb: int
+    commit: str | None
     recorded: list[Trace] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class Settings:
         network = json.loads((self.architecture / "config.json").read_text(encoding="utf-8"))
         environment = {"commit, as given": self.commit} if self.commit else {}
         weights = f"random weights, {content_hash(network)}"
-        return device_manifest(config, weights, prompts, self.device, environment)
+        return make_manifest(config, weights, prompts, self.device, environment)
 
 
 def methods(num_nodes: int) -> dict[str, Drafter]:
@@ -127,6 +127,11 @@ def methods(num_nodes: int) -> dict[str, Drafter]:
         "suffix": SuffixDecoding(num_draft=drafted),
         "blend": BlendDrafter(num_draft=drafted),
     }
+
+
+def reason(error: Exception) -> str:
+    """Why a part broke."""
+    return f"{type(error).__name__}: {first_line(error)[:200]}"
 
 
 class Bench:
@@ -155,7 +160,7 @@ class Bench:
             try:
                 self.found[name] = call()
             except Exception as error:  # a kernel that a device lacks, memory: the other parts go on
-                self.found["failed"][name] = f"{type(error).__name__}: {first_line(error)[:200]}"
+                self.found["failed"][name] = reason(error)
                 print(f"  failed: {self.found['failed'][name]}", flush=True)
         self.found.setdefault("seconds", {})[name] = round(perf_counter() - started, 1)
         gc.collect()
@@ -174,15 +179,13 @@ def check_tokens(options: Settings) -> dict[str, Any]:
     # larger weights than usual, so that tokens vary
     small: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.06, "max_position_embeddings": 512}
     model = random_model(str(options.architecture), "float32", options.device, **small)
-    ids = np.random.default_rng(2).integers(5, min(200, model.config.vocab_size), 100)
-    backends: dict[str, TargetModel] = {"stock": TargetModel(model, 31, 512)}
-    for attention in options.attention:
-        backends[f"static, {attention}"] = StaticTarget(model, 31, 512, attention)
-    answers = {}
-    for name, target in backends.items():
-        for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=31, update_with_output=True)):
-            result = SpeculativeDecoder(target, drafter).generate(Prompt(ids), Stop(64))
-            answers[f"{name}, {type(drafter).__name__}"] = result.output_ids
+    prompt = Prompt(np.random.default_rng(2).integers(5, min(200, model.config.vocab_size), 100))
+    backends = {f"static, {attention}": StaticTarget(model, 31, 512, attention) for attention in options.attention}
+    answers = {
+        f"{name}, {type(drafter).__name__}": SpeculativeDecoder(target, drafter).generate(prompt, Stop(64)).output_ids
+        for name, target in ({"stock": TargetModel(model, 31, 512)} | backends).items()
+        for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=31, update_with_output=True))
+    }
     expected = answers["stock, NoDraft"]
     return {"tokens": len(expected), "distinct": len(set(expected))} | {
         name: "identical" if answer == expected else "DIFFERENT" for name, answer in answers.items()
@@ -196,21 +199,19 @@ def variants(model: PreTrainedModel, options: Settings, run: Bench) -> dict[str,
     nodes = min(size for size in options.sizes if size >= options.nodes)
     sizes, rng = sorted({1, nodes, options.sizes[-1]}), np.random.default_rng(0)
     rows: dict[str, Any] = {}
-    ways = [(attention, compiled) for compiled in {False, bool(options.compile)} for attention in options.attention]
-    for attention, compiled in sorted(ways, key=lambda way: way[1]):
+    for compiled, attention in product(sorted({False, bool(options.compile)}), options.attention):
         name = f"{attention}{', compiled' if compiled else ''}"
         if rows and run.left() < options.budget / 2:
             rows[name] = "left out: too little time"
             continue
         try:
             target = StaticTarget(model, sizes[-1] - 1, options.limit, attention, compiled, sizes)
-            taken: dict[int, dict[int, float]] = {}
+            rows[name] = {}
             for context in options.contexts:
                 target.prefill(rng.integers(5, model.config.vocab_size, context))
-                taken[context] = {size: target.forward_seconds(size) for size in sizes}
-            rows[name] = taken
+                rows[name][context] = {size: target.forward_seconds(size) for size in sizes}
         except Exception as error:
-            rows[name] = f"failed: {type(error).__name__}: {first_line(error)[:200]}"
+            rows[name] = f"failed: {reason(error)}"
         gc.collect()  # the one before this one, its cache and graphs
         print(f"  {name}: {rows[name]}", flush=True)
     ran = {name: row[options.middle] for name, row in rows.items() if isinstance(row, dict)}
@@ -260,7 +261,8 @@ def stock_vanilla(
     as many of the prompts that were answered, in their order, as fit into `seconds`.
     """
     vanilla = {record.key[1:4]: record for record in records if record.method == "vanilla"}
-    stock_seconds, static_seconds, count, started = 0.0, 0.0, 0, perf_counter()
+    pairs: list[tuple[float, float]] = []
+    started = perf_counter()
     forced.warm_up([NoDraft()], ordered, stock, 32)
     for trace in ordered:
         record = vanilla.get(trace.key)
@@ -268,22 +270,20 @@ def stock_vanilla(
             break
         if record.seconds:
             result: Any = forced.answer(NoDraft(), trace, stock)
-            stock_seconds, static_seconds = stock_seconds + result.seconds.total, static_seconds + record.seconds.total
-            count += 1
-    return {"prompts": count, "ratio": stock_seconds / static_seconds if count else None}
+            pairs.append((result.seconds.total, record.seconds.total))
+    over, under = np.sum(pairs, axis=0) if pairs else (0, 1)
+    return {"prompts": len(pairs), "ratio": over / under or None}
 
 
 def by_method(records: Iterable[PromptRecord], over_stock: float | None) -> dict[str, dict[str, Any]]:
     """The project's metrics of each method, over the prompts that all have answered."""
     frame = metrics.answered(metrics.to_frame(records))
-    count = frame.method.nunique()
-    frame = frame[frame.groupby(metrics.PROMPT).method.transform("nunique") == count]
-    parts = dict(list(frame.groupby("method", sort=False)))
+    frame = frame[frame.groupby(metrics.PROMPT).method.transform("nunique") == frame.method.nunique()]
+    vanilla = metrics.decode_tokens_per_second(frame[frame.method == "vanilla"])
     rows = {}
-    for name, part in parts.items():
-        ratio, low, high = metrics.speedup(frame, name)
-        us = {phase: 1e3 * metrics.milliseconds_per_step(part, [phase]) for phase in (*metrics.PHASES, "build")}
-        decoding = metrics.decode_tokens_per_second(part) / metrics.decode_tokens_per_second(parts["vanilla"])
+    for name, part in frame.groupby("method", sort=False):
+        ratio, low, high = metrics.speedup(frame, str(name))
+        us = {phase: 1e3 * metrics.milliseconds_per_step(part, [phase]) for phase in ("draft", "build", "commit")}
         rows[name] = {
             "prompts": metrics.num_prompts(part),
             "accept_length": metrics.accept_length(part),
@@ -291,11 +291,11 @@ def by_method(records: Iterable[PromptRecord], over_stock: float | None) -> dict
             "speedup": ratio,
             "speedup_low": low,
             "speedup_high": high,
-            "speedup_decoding_alone": decoding,
+            "speedup_decoding_alone": metrics.decode_tokens_per_second(part) / vanilla,
             "speedup_over_stock_vanilla": ratio * over_stock if over_stock else None,
-            **{f"{phase}_us_per_step": us[phase] for phase in ("draft", "build", "commit")},
+            **{f"{phase}_us_per_step": taken for phase, taken in us.items()},
             "loop_us_per_step": metrics.ratio_of(1e6 * part.seconds.sum(), metrics.num_steps(part))
-            - sum(us[phase] for phase in metrics.PHASES),
+            - 1e3 * metrics.milliseconds_per_step(part, metrics.PHASES),
             "index_ms": metrics.index_ms(part),
             "prefill_ms": 1e3 * part.prefill_seconds.mean(),
             "mean_nodes": 1 + metrics.draft_nodes(part),

@@ -118,18 +118,6 @@ def eos_ids(model: PreTrainedModel) -> frozenset[int]:
     return frozenset([ids] if isinstance(ids, int) else ids or [])
 
 
-def warm_up(decoders: Mapping[str, Decoder], prompts: Sequence[Prompt], stop: Stop) -> None:
-    """The baselines answer every prompt, for the device; the others one, for the code that they compile. A prompt that
-    is too long is left out with a note.
-    """
-    for name, decoder in decoders.items():
-        for prompt in prompts if decoder.baseline == name else prompts[:1]:
-            try:
-                decoder.generate(prompt, stop)
-            except PromptTooLong as error:
-                print(f"warning: warm-up prompt {prompt.question_id} left out: {error}", file=sys.stderr)
-
-
 @dataclass
 class Live(Interleaved):
     """A running model.
@@ -170,10 +158,18 @@ class Live(Interleaved):
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
+        """The baselines answer every prompt, for the device; the others one, for the code that they compile. A prompt
+        that is too long is left out with a note.
+        """
         target = self.load(None, None)
         self.decoders = bind_methods(self.methods, target, self.load)
         self.stop = replace(self.stop, eos_ids=self.stop.eos_ids | eos_ids(target.model))
-        warm_up(self.decoders, self.warmup, self.stop)
+        for name, decoder in self.decoders.items():
+            for prompt in self.warmup if decoder.baseline == name else self.warmup[:1]:
+                try:
+                    decoder.generate(prompt, self.stop)
+                except PromptTooLong as error:
+                    print(f"warning: warm-up prompt {prompt.question_id} left out: {error}", file=sys.stderr)
 
     def prompt(self, item: ItemKey, known: Mapping[RecordKey, PromptRecord]) -> Prompt:
         """The prompt of an item; an empty one if vanilla failed in an earlier turn."""
@@ -182,12 +178,9 @@ class Live(Interleaved):
             return prompt
         if item not in self._later:
             earlier = [known[BASELINE, *item[:2], turn, 0] for turn in range(prompt.turn)]
-            failed = any(record.failure for record in earlier)
-            self._later[item] = (
-                Prompt(np.empty(0, np.int64), {}, *item)
-                if failed
-                else prompt.build([record.output_ids for record in earlier])
-            )
+            if any(record.failure for record in earlier):
+                return Prompt(np.empty(0, np.int64), {}, *item)
+            self._later[item] = prompt.build([record.output_ids for record in earlier])
         return self._later[item]
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -21,14 +20,14 @@ from ngram_trie.decoding import Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines import forced, live, replay
 from ngram_trie.engines.measure import Engine, by_key
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.trace_noise import with_noise
-from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.engines.traces import Trace, file_hash, read_traces, select
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RunManifest
 from ngram_trie.targets import choose
-from ngram_trie.targets.load import choose_device, context_limit
+from ngram_trie.targets.load import choose_device, context_limit, load_model, random_model
 from ngram_trie.targets.model import TargetModel
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -56,18 +55,16 @@ def settle(config: DictConfig) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def cached_model(path: str, revision: str | None, **options: Any) -> PreTrainedModel:
-    """A sweep runs its cells in one process; the weights are loaded for the first."""
-    return choose.load(path, revision, **options)
+def cached_model(path: str, revision: str | None, is_random: bool, **options: Any) -> PreTrainedModel:
+    """A sweep runs its cells in one process; the weights are loaded, or drawn, for the first."""
+    return random_model(path, **options) if is_random else load_model(path, revision=revision, **options)
 
 
 def load_target(config: DictConfig, path: str | None = None, revision: str | None = None) -> TargetModel:
     """The run's target, or another one in its place."""
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
-    if path is None:
-        options["architecture"] = config.model.architecture if config.model.weights == "random" else None
-        path, revision = config.model.path, config.model.revision
-    model = cached_model(path, revision, **options)
+    where = (path, revision) if path else choose.source(config.model)
+    model = cached_model(*where, path is None and config.model.weights == "random", **options)
     return choose.make_target(model, config.engine, config.model.context_limit)
 
 
@@ -76,7 +73,7 @@ def _manifest(
 ) -> RunManifest:
     resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
     device = "cpu" if config.engine.name == "replay" else config.model.device
-    return device_manifest(resolved, model, prompts, device, notes)
+    return make_manifest(resolved, model, prompts, device, notes)
 
 
 def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
@@ -187,4 +184,4 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
         categories = with_noise(categories, noise)
     for trace in next(filter(None, categories.values()), [])[:1]:
         _check_contexts(methods, trace.prompt)
-    return categories, hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+    return categories, file_hash(path)

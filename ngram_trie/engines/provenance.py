@@ -20,11 +20,24 @@ def make_manifest(
     config: Mapping[str, Any],
     model: str,
     prompts: str,
-    device: str,
-    num_threads: int,
+    device: object = None,
     environment: Mapping[str, str] | None = None,
 ) -> RunManifest:
-    """The manifest of a run that starts now; see `RunManifest` for the fields."""
+    """The manifest of a run that starts now; see `RunManifest` for the fields.
+
+    Args:
+        device: a torch device or its name; None for one thread of the processor, without torch.
+        environment: added to the platform, and to CUDA's version and driver where the device has them.
+    """
+    name, threads, environment = cpu_name(), 1, {"platform": platform.platform(), **(environment or {})}
+    if device is not None:
+        import torch  # takes seconds
+
+        threads = torch.get_num_threads()
+        name = f"{name}, {threads} threads"
+        if str(device).startswith("cuda"):
+            name = torch.cuda.get_device_name(str(device))
+            environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
     # Results are what runs write, so they do not make the code that wrote them dirty.
     status = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results")
     return RunManifest(
@@ -34,29 +47,12 @@ def make_manifest(
         prompts=prompts,
         commit=git("rev-parse", "HEAD"),
         dirty=None if status is None else bool(status),
-        device=device,
-        num_threads=num_threads,
-        versions={"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        device=name,
+        num_threads=threads,
+        versions={"python": platform.python_version()} | {package: _version(package) for package in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        environment={"platform": platform.platform()} | dict(environment or {}),
+        environment=environment,
     )
-
-
-def device_manifest(
-    config: Mapping[str, Any],
-    model: str,
-    prompts: str,
-    device: object,
-    environment: Mapping[str, str] | None = None,
-) -> RunManifest:
-    """The manifest of a run that starts now on `device`, a torch device or its name."""
-    import torch  # takes seconds; the processor alone is named without
-
-    threads, environment = torch.get_num_threads(), dict(environment or {})
-    if not str(device).startswith("cuda"):
-        return make_manifest(config, model, prompts, f"{cpu_name()}, {threads} threads", threads, environment)
-    environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
-    return make_manifest(config, model, prompts, torch.cuda.get_device_name(str(device)), threads, environment)
 
 
 def _version(package: str) -> str:

@@ -85,6 +85,7 @@ def parse_trace(line: str) -> Trace | None:
     if row.get("token_count_matches") is False:
         return None
     prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
+    noise_ids = _token_ids(row, "noise_token_ids") if row.get("noise_token_ids") else []
     if not prompt_ids:
         raise ValueError("prompt_token_ids is empty")
     dataset = row.get("dataset", row.get("category"))
@@ -100,15 +101,9 @@ def parse_trace(line: str) -> Trace | None:
         raise ValueError("spans must map names to [start, end) within the prompt")
     if "user" in spans:  # what the released code reads, unless the recording says otherwise
         spans = {"released": spans["user"], **spans}
-    prompt = Prompt(
-        np.array(prompt_ids, np.int64),
-        {name: (start, end) for name, (start, end) in spans.items()},
-        dataset,
-        str(row["question_id"]),
-        turn,
-    )
-    if noise := row.get("noise_token_ids"):
-        prompt = replace(prompt, noise=np.array(_token_ids({"noise_token_ids": noise}, "noise_token_ids"), np.int64))
+    spans = {name: (start, end) for name, (start, end) in spans.items()}
+    ids, noise = (np.array(part, np.int64) for part in (prompt_ids, noise_ids))
+    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise)
     model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
     return Trace(model, prompt, output_ids, room, reason)
 

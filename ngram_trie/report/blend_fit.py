@@ -21,7 +21,7 @@ from ngram_trie.blend.background import Background
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.drafter import Drafter
-from ngram_trie.engines.provenance import cpu_name, make_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, answers, file_hash
 from ngram_trie.files import CONFIGS, place
@@ -251,7 +251,7 @@ def write(source: Path, output: Path) -> None:
     """
     traces = answers(source)
     config = {"script": "fit_blend", "traces": source.name, "escapes": ESCAPES, "ablation": ABLATION}
-    manifest = make_manifest(config, "replay", file_hash(source), cpu_name(), 1)
+    manifest = make_manifest(config, "replay", file_hash(source))
     output.mkdir(parents=True, exist_ok=True)
 
     def save(name: str, frame: pd.DataFrame) -> None:

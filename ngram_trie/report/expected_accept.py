@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
-from ngram_trie.engines.provenance import cpu_name, make_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, file_hash
 from ngram_trie.metrics import ALL, ratio_of
@@ -166,7 +166,7 @@ def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -
     drafter = NgramPredictor(num_draft=num_draft)
     settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
     config = {"method": {"name": "predictor", **settings}, "traces": source.name}
-    manifest = make_manifest(config, "replay", file_hash(source), cpu_name(), 1)
+    manifest = make_manifest(config, "replay", file_hash(source))
     frame = pd.DataFrame([step for trace in traces for step in steps(trace, drafter)], columns=Step._fields)
     if frame.empty:
         raise ValueError(f"{source} holds no answers to replay")

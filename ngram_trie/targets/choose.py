@@ -8,7 +8,7 @@ from transformers import AutoConfig, PreTrainedModel
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.check import check
 from ngram_trie.targets.compact import refusal
-from ngram_trie.targets.load import context_limit, load_model, random_model
+from ngram_trie.targets.load import context_limit
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.targets.static import StaticTarget
@@ -39,15 +39,6 @@ def settled(config: DictConfig) -> str:
     limit = context_limit(*source(model), model.context_limit)
     path, revision = source(model)
     return "stock" if refusal(AutoConfig.from_pretrained(path, revision=revision), limit) else "static"
-
-
-def load(
-    path: str, revision: str | None, *, dtype: str, device: str, attention: str, architecture: str | None = None
-) -> PreTrainedModel:
-    """The weights of `path`, or with an `architecture` that network with random ones."""
-    if architecture:
-        return random_model(architecture, dtype, device, attention)
-    return load_model(path, dtype, device, revision, attention)
 
 
 def make_target(model: PreTrainedModel, engine: DictConfig, limit: int | None = None) -> TargetModel:

@@ -35,20 +35,17 @@ def refusal(config: PretrainedConfig, context_limit: int) -> str | None:
     rope = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
     kind = rope.get("rope_type", "default")
     windows = getattr(config, "layer_types", None) or ["sliding_attention"]
-    window = getattr(config, "sliding_window", None) if "sliding_attention" in windows else None
-    if not getattr(config, "use_sliding_window", True):
-        window = None
-    for is_wrong, what in (
-        (kind in _CHANGING_ROPE, f"rotary embeddings of type {kind}"),
-        (config.hidden_act not in ("silu", "swish"), f"hidden_act={config.hidden_act}"),
-        (
-            window is not None and window < context_limit,
-            f"attention that reaches back {window} tokens at a context limit of {context_limit}",
-        ),
-    ):
-        if is_wrong:
-            return f"engine.backend=static does not know {what}; use engine.backend=stock"
-    return None
+    is_used = "sliding_attention" in windows and getattr(config, "use_sliding_window", True)
+    window = getattr(config, "sliding_window", None) if is_used else None
+    if kind in _CHANGING_ROPE:
+        what = f"rotary embeddings of type {kind}"
+    elif config.hidden_act not in ("silu", "swish"):
+        what = f"hidden_act={config.hidden_act}"
+    elif window is not None and window < context_limit:
+        what = f"attention that reaches back {window} tokens at a context limit of {context_limit}"
+    else:
+        return None
+    return f"engine.backend=static does not know {what}; use engine.backend=stock"
 
 
 @dataclass
@@ -178,20 +175,18 @@ def _add_product(text: torch.Tensor, inputs: torch.Tensor, weight: torch.Tensor,
     return total if bias is None else total + bias
 
 
-def _block(layer: nn.Module) -> Block:
+def _block(layer: Any) -> Block:
     """The weights of a stock decoder layer, joined. Phi-3's come joined."""
-    attention: Any = layer.self_attn
-    mlp: Any = layer.mlp
-    norms: Any = layer
+    attention, mlp = layer.self_attn, layer.mlp
     if hasattr(attention, "qkv_proj"):
         qkv, gate_up = [attention.qkv_proj], [mlp.gate_up_proj]
     else:
         qkv, gate_up = [attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]
     return Block(
-        norm=norms.input_layernorm.weight,
+        norm=layer.input_layernorm.weight,
         qkv=_linear(qkv),
         out=_linear([attention.o_proj]),
-        mlp_norm=norms.post_attention_layernorm.weight,
+        mlp_norm=layer.post_attention_layernorm.weight,
         gate_up=_linear(gate_up),
         down=_linear([mlp.down_proj]),
     )
@@ -209,18 +204,12 @@ def _linear(parts: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
 @torch.no_grad()
 def _joined(parts: Sequence[nn.Parameter]) -> torch.Tensor:
     """One tensor with the rows of all `parts`, which become views of it; it is made once in a model's life."""
-    first, row = parts[0].data, parts[0][0].numel()
-    rows, offset = 0, first.storage_offset()
-    storage = first.untyped_storage().data_ptr()
-    for part in parts:
-        if part.untyped_storage().data_ptr() != storage or part.storage_offset() != offset + rows * row:
-            break
-        rows += len(part)
-    else:
-        return first.as_strided((rows, *first.shape[1:]), first.stride())
+    first, lengths = parts[0].data, [len(part) for part in parts]
+    ends = [part.data_ptr() + part.numel() * part.element_size() for part in parts]
+    storages = {part.untyped_storage().data_ptr() for part in parts}
+    if len(storages) == 1 and [part.data_ptr() for part in parts[1:]] == ends[:-1]:  # joined before
+        return first.as_strided((sum(lengths), *first.shape[1:]), first.stride())
     joined = torch.cat([part.data for part in parts])
-    start = 0
-    for part in parts:
-        part.data = joined[start : start + len(part)]
-        start += len(part)
+    for part, rows in zip(parts, joined.split(lengths), strict=True):
+        part.data = rows
     return joined

@@ -61,8 +61,10 @@ class PreallocatedLayer(DynamicLayer):
 class KVCache(Cache):
     """Keys and values of all layers for one text; rows of rejected drafts are dropped by `keep`."""
 
+    layer_kind = PreallocatedLayer
+
     def __init__(self, num_layers: int, capacity: int) -> None:
-        super().__init__(layers=[PreallocatedLayer(capacity) for _ in range(num_layers)])
+        super().__init__(layers=[self.layer_kind(capacity) for _ in range(num_layers)])
 
     @property
     def length(self) -> int:
@@ -133,6 +135,7 @@ class TargetModel:
     """
 
     last: Forward
+    cache_kind = KVCache
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
         attention = model.config._attn_implementation
@@ -145,7 +148,7 @@ class TargetModel:
         self.device = model.device
         self.context_limit = longest_text(model.config, context_limit)
         self.max_draft = max_draft
-        self.cache = KVCache(model.config.num_hidden_layers, self.context_limit + max_draft)
+        self.cache = self.cache_kind(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
 
     def prefill(self, prompt_ids: IntArray) -> int:
@@ -178,10 +181,7 @@ class TargetModel:
         # A plain step needs no mask.
         layout = tree_attention(tree, self.cache.length, self.model.dtype, self.device) if tree.num_draft else {}
         self.build_seconds += perf_counter() - started
-        logits = self._forward(torch.from_numpy(tree.tokens)[None], **layout)
-        choices = logits.argmax(-1).cpu().numpy()
-        self.last = Forward(tree, self._hidden, logits, choices)
-        return choices
+        return self._greedy(tree, torch.from_numpy(tree.tokens)[None], **layout)
 
     @torch.inference_mode()
     def commit(self, past: int, path: list[int]) -> None:
@@ -209,6 +209,12 @@ class TargetModel:
             return gap, False
         # Each logit is rounded to the model's precision; sums in another order differ by a few such steps.
         return gap, gap <= 4 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
+
+    def _greedy(self, tree: DraftTree, ids: torch.Tensor, **kwargs: Any) -> IntArray:
+        """(m,) the largest logit's token after each node of the tree, whose tokens go in as `ids`."""
+        logits = self._forward(ids, **kwargs)
+        self.last = Forward(tree, self._hidden, logits, logits.argmax(-1).cpu().numpy())
+        return self.last.choices
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""

@@ -14,10 +14,8 @@ from time import perf_counter
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel
-from transformers.cache_utils import Cache
 
-from ngram_trie.targets.model import Forward, KVCache, PreallocatedLayer, TargetModel
+from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -64,8 +62,7 @@ class RowsLayer(PreallocatedLayer):
 class RowsCache(KVCache):
     """Keys and values of one text, held once for each row of a batch."""
 
-    def __init__(self, num_layers: int, capacity: int) -> None:
-        Cache.__init__(self, layers=[RowsLayer(capacity) for _ in range(num_layers)])
+    layer_kind = RowsLayer
 
     def truncate(self, length: int) -> None:
         self.keep_row(0, length, 0)
@@ -89,12 +86,8 @@ class RowsTarget(TargetModel):
     """
 
     cache: RowsCache
-
-    def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
-        super().__init__(model, max_draft, context_limit)
-        self.cache = RowsCache(model.config.num_hidden_layers, self.context_limit + max_draft)
-        self._place: tuple[torch.Tensor, torch.Tensor] | None = None
-        self._row_of = [0]
+    cache_kind = RowsCache
+    _place: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> IntArray:
@@ -104,13 +97,10 @@ class RowsTarget(TargetModel):
         width = max(map(len, rows))
         nodes = torch.tensor([path + [0] * (width - len(path)) for path in rows])  # the filling is never read
         ids = torch.from_numpy(tree.tokens)[nodes]
-        place = (torch.tensor(self._row_of), torch.from_numpy(tree.depths))
-        self._place = (place[0].to(self.device), place[1].to(self.device))
+        self._place = torch.tensor(self._row_of).to(self.device), torch.from_numpy(tree.depths).to(self.device)
         self.build_seconds += perf_counter() - started
-        logits = self._forward(ids)
+        choices = self._greedy(tree, ids)
         self._place = None
-        choices = logits.argmax(-1).cpu().numpy()
-        self.last = Forward(tree, self._hidden, logits, choices)
         return choices
 
     @torch.inference_mode()

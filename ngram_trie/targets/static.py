@@ -80,32 +80,25 @@ class Stage:
     """
 
     def __init__(self, size: int, device: torch.device) -> None:
-        self.size, self.nodes = size, 0
-        num_ints = 1 + 2 * size
-        self._host = torch.zeros(4 * num_ints + size * size, dtype=torch.uint8, pin_memory=device.type == "cuda")
+        parts = [4, 8 * size, size * size]  # bytes
+        self._host = torch.zeros(sum(parts), dtype=torch.uint8, pin_memory=device.type == "cuda")
         self._device = self._host.to(device)
-        ints, self.mask = self._device[: 4 * num_ints].view(torch.int32), self._device[4 * num_ints :].view(torch.bool)
-        self.past, self.tokens, self.depths = ints.split([1, size, size])
-        self.mask = self.mask.view(size, size)
-        host = self._host.numpy()
-        self._ints = host[: 4 * num_ints].view(np.int32)
-        self._mask = host[4 * num_ints :].view(np.bool_).reshape(size, size)
-        np.fill_diagonal(self._mask, True)
+        past, nodes, mask = self._device.split(parts)
+        self.past, (self.tokens, self.depths) = past.view(torch.int32), nodes.view(torch.int32).view(2, size)
+        self.mask = mask.view(torch.bool).view(size, size)
+        past, nodes, mask = (part.numpy() for part in self._host.split(parts))
+        self._past, self._nodes = past.view(np.int32), nodes.view(np.int32).reshape(2, size)
+        self._mask = mask.view(np.bool_).reshape(size, size)
 
     def fill(self, tree: DraftTree, past: int) -> None:
         """Lay out the tree behind `past` tokens and send it off; what is left of an earlier one is wiped."""
-        nodes, size = len(tree), self.size
-        ints, mask = self._ints, self._mask
-        ints[0] = past
-        ints[1 : 1 + nodes] = tree.tokens
-        ints[1 + size : 1 + size + nodes] = tree.depths
-        if nodes < self.nodes:
-            ints[1 + nodes : 1 + self.nodes] = 0
-            ints[1 + size + nodes : 1 + size + self.nodes] = 0
-            mask[nodes : self.nodes] = False
-            np.fill_diagonal(mask, True)
-        mask[:nodes, :nodes] = tree.ancestor_mask
-        self.nodes = nodes
+        nodes = len(tree)
+        self._past[0] = past
+        self._nodes[:, :nodes] = tree.tokens, tree.depths
+        self._nodes[:, nodes:] = 0
+        self._mask[nodes:] = False
+        np.fill_diagonal(self._mask, True)
+        self._mask[:nodes, :nodes] = tree.ancestor_mask
         self._device.copy_(self._host, non_blocking=True)
 
 
@@ -219,16 +212,27 @@ class StaticTarget(TargetModel):
         Raises:
             ValueError: more than `max_draft` and the root.
         """
-        for size in self.sizes:
-            if nodes <= size:
-                return size
-        raise ValueError(f"a tree of {nodes} nodes, but max_draft={self.max_draft}")
+        if nodes > self.max_draft + 1:
+            raise ValueError(f"a tree of {nodes} nodes, but max_draft={self.max_draft}")
+        return next(size for size in self.sizes if nodes <= size)
 
     def _step(self, size: int, length: int) -> Step:
-        """The step of `size` nodes that attends to `length` rows; captured when it is first asked for."""
+        """The step of `size` nodes that attends to `length` rows; captured when it is first asked for.
+
+        Raises:
+            ValueError: this device or version of PyTorch cannot capture it.
+        """
         if (size, length) not in self._steps:
             make = self._captured if self.device.type == "cuda" else self._plain
-            self._steps[size, length] = make(size, length)
+            try:
+                self._steps[size, length] = make(size, length)
+            except torch.OutOfMemoryError:
+                raise
+            except RuntimeError as error:
+                raise ValueError(
+                    f"engine.backend=static: a step of {size} nodes cannot be captured here "
+                    f"({first_line(error)}); use engine.backend=stock"
+                ) from error
         return self._steps[size, length]
 
     def _plain(self, size: int, length: int) -> Step:
@@ -237,28 +241,13 @@ class StaticTarget(TargetModel):
         def run() -> None:
             step.hidden, step.logits, step.choices = self._nodes(size, length)
 
-        nothing = torch.empty(0)
-        step = Step(run, nothing, nothing, nothing)
+        step = Step(run, *[torch.empty(0)] * 3)
         return step
 
     def _captured(self, size: int, length: int) -> Step:
         """The step as a CUDA graph. What a step needs on the way lies in memory that all graphs share; what it leaves,
         mostly its logits, is kept apart for every graph, as long as there is one.
-
-        Raises:
-            ValueError: this device or version of PyTorch cannot capture it.
         """
-        try:
-            return self._capture(size, length)
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            raise ValueError(
-                f"engine.backend=static: a step of {size} nodes cannot be captured here "
-                f"({first_line(error)}); use engine.backend=stock"
-            ) from error
-
-    def _capture(self, size: int, length: int) -> Step:
         with torch.cuda.device(self.device):  # graphs and streams belong to the current one
             self._stream = self._stream or torch.cuda.Stream()
             self._stream.wait_stream(torch.cuda.current_stream())

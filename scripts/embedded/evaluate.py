@@ -16,7 +16,7 @@ from ngram_trie.data.prompts import build_prompt
 from ngram_trie.data.world import TASKS
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.engines.live import eos_ids
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import PROJECT, content_hash, fingerprint
 from ngram_trie.targets.load import load_model, load_tokenizer
 from ngram_trie.targets.model import TargetModel
@@ -50,7 +50,7 @@ def main(
     prompts = {task: [build_prompt(question, tokenizer) for question in part] for task, part in datasets.items()}
     ids = {task: [prompt.ids.tolist() for prompt in part] for task, part in prompts.items()}
     config = {"max_new_tokens": stop.max_new_tokens, "method": "pld"}
-    manifest = device_manifest(config, fingerprint(folder), content_hash(ids), target.device)
+    manifest = make_manifest(config, fingerprint(folder), content_hash(ids), target.device)
     quality: dict[str, object] = {}
     for task, questions in datasets.items():
         facts = right_facts = right_answers = tokens = steps = 0

@@ -18,7 +18,7 @@ from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines import live
 from ngram_trie.engines.measure import by_key, measure, open_run
-from ngram_trie.engines.provenance import device_manifest
+from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RecordWriter, RunManifest, read_records
@@ -76,7 +76,7 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
 
 def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
     def engine(n: int, **fields: object) -> live.Live:
-        manifest = device_manifest({"n": n}, "model", "prompts", "cpu")
+        manifest = make_manifest({"n": n}, "model", "prompts", "cpu")
         return dataclasses.replace(make_run(), manifest=dataclasses.replace(manifest, **{"dirty": False, **fields}))
 
     open_run(tmp_path, engine(1))
@@ -115,10 +115,10 @@ def test_a_warm_up_prompt_that_is_too_long_is_left_out(tmp_path: Path, capsys: p
 
 
 def test_the_run_is_what_its_manifest_hashes() -> None:
-    one = device_manifest({"n": 1}, "model", "prompts", "cpu")
+    one = make_manifest({"n": 1}, "model", "prompts", "cpu")
     assert one.run == content_hash({"config": {"n": 1}, "model": "model", "prompts": "prompts"})
-    assert device_manifest({"n": 1}, "model", "others", "cpu").run != one.run
-    assert device_manifest({"n": 1}, "retrained", "prompts", "cpu").run != one.run
+    assert make_manifest({"n": 1}, "model", "others", "cpu").run != one.run
+    assert make_manifest({"n": 1}, "retrained", "prompts", "cpu").run != one.run
 
 
 class Lying(SpeculativeDecoder):
