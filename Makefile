@@ -167,7 +167,7 @@ test: lint ## Lint, then run the tests on all cores
 test-fast: lint ## Lint, then the tests that take no more than moments
 	$(RUN) -m pytest -n auto -m "not slow"
 
-lint: setup ## ruff, mypy, and which room may import which
+lint: setup ## ruff, mypy, and which module may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy

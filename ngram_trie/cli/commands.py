@@ -22,7 +22,7 @@ from ngram_trie.engines import measure as loop
 from ngram_trie.engines.live import LosslessError, check_lossless
 from ngram_trie.engines.prepare import prepare
 from ngram_trie.engines.traces import read_traces, write_traces
-from ngram_trie.files import IS_CHECKOUT, PROJECT
+from ngram_trie.files import IS_CHECKOUT, PROJECT, relative
 from ngram_trie.report import derive as derived
 from ngram_trie.report import embed
 from ngram_trie.report.run_folder import RunFolder
@@ -72,6 +72,7 @@ def measure(config: DictConfig) -> Path:
     if (scores := engine.scores(measured.records)) is not None:
         measured.keep_scores(scores)
     print(derived.write(measured, engine.names, list(engine.datasets)))
+    print(f"written: {relative(str(folder.absolute()))}")
     check_lossless(measured.records)
     return folder
 
