@@ -6,7 +6,6 @@ Shapes: V = vocabulary, k = successors kept for a token, m = nodes with the root
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -110,11 +109,8 @@ class TokenRecycling(Drafter):
         super().start(prompt)
         self._prefilled = prompt.ids[-1:]
 
-    def observe(self, new_ids: Sequence[int]) -> None:
-        super().observe(new_ids)
-        self._learn()
-
     def propose(self, budget: int) -> DraftTree:
+        self._learn()
         assert self._matrix is not None
         parents, ranks = template(min(self.num_draft, budget), self.k)
         tokens = np.zeros(len(parents), np.int64)

@@ -151,6 +151,8 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
     what = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
     what = re.sub(r" or (an )?instance of \w+", "", what)
     what = "must be given" if first["type"].startswith("missing") else what
+    if first["type"] == "string_type" and isinstance(first["input"], int | float):
+        what = f"must be text: write it in quotes, '{field}=\"{first['input']}\"'"
     given = first["input"]
     value = "" if not parts or given is None or isinstance(given, Mapping) else f"={given}"
     raise ConfigError(": ".join(filter(None, [f"{field}{value}", what])))

@@ -66,8 +66,9 @@ def measure(config: DictConfig) -> Path:
                 "the device's memory does not hold the models: leave methods with models of their own out "
                 "(~methods.space), lower model.context_limit, or take a larger device"
             ) from None
-    if traces := engine.traces(writer.records):
-        write_traces(folder / "traces.jsonl", traces)
+        finally:  # an interrupted run, too, leaves what can be replayed
+            if traces := engine.traces(writer.records):
+                write_traces(folder / "traces.jsonl", traces)
     measured = RunFolder(folder, list(writer.records.values()))
     if (scores := engine.scores(measured.records)) is not None:
         measured.keep_scores(scores)

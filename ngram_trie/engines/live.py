@@ -210,11 +210,11 @@ class Live(Interleaved):
         return None if self.references is None else score(records, self.references, self.decode)
 
     def traces(self, records: Mapping[RecordKey, PromptRecord]) -> list[Trace]:
-        """Vanilla's first answer to each prompt."""
+        """Vanilla's first answer to each prompt, as far as the run has come."""
         found = []
         for item in self.items:
-            record = records[BASELINE, *item, 0]
-            if not record.failure:
+            record = records.get((BASELINE, *item, 0))
+            if record and not record.failure:
                 prompt = self.prompt(item, records)
                 room = min(self.stop.max_new_tokens, self.context_limit - len(prompt.ids))
                 found.append(Trace(self.model, prompt, record.output_ids, room, record.stop_reason or ""))

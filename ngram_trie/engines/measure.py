@@ -123,7 +123,9 @@ class Interleaved(Engine):
 
 
 def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
-    """Measure what `writer` has no record of. After each record, `is_over` says whether to stop early."""
+    """Measure what `writer` has no record of. Where `is_over` says so, stop behind the item that is answered: every
+    method has then answered what any has.
+    """
     keys = engine.keys
     left = sum(key not in writer for key in keys)
     if not left:
@@ -135,7 +137,8 @@ def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = 
                 writer.write(record)
                 progress.set_description(record.dataset, refresh=False)
                 progress.update()
-                if is_over():
+                item = record.key[1:4]
+                if is_over() and all(key in writer for key in keys if key[1:4] == item):
                     break
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from omegaconf import DictConfig
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ngram_trie import config as configuration
 from ngram_trie.data.noise import with_noise as noisy_datasets
@@ -27,7 +27,7 @@ from ngram_trie.files import content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RunManifest
 from ngram_trie.targets import choose
-from ngram_trie.targets.load import choose_device, context_limit, load_model, random_model
+from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, random_model
 from ngram_trie.targets.model import TargetModel
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -41,7 +41,7 @@ def prepare(config: DictConfig) -> Engine:
         ValueError: recorded answers, or question ids, that cannot be used.
     """
     methods, missing = live.split_missing(configuration.build_all(config, "method"))
-    if missing and not config.methods:
+    if missing and not (config.methods and methods):
         raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
     kinds = {"live": _live, "replay": _replay, "forced": _forced}
     return kinds[config.engine.name](config, methods, {f"not run: {name}": what for name, what in missing.items()})
@@ -160,7 +160,7 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     if not traces:
         raise ValueError(f"{where}: no answers of these categories")
     path, revision = choose.source(config.model)
-    forced.check_vocabulary(traces, AutoConfig.from_pretrained(path, revision=revision).vocab_size, where)
+    forced.check_vocabulary(traces, load_config(path, revision).vocab_size, where)
     return forced.Forced(
         manifest=_manifest(config, methods, choose.identity(config.model), digest, notes),
         model=forced.title(choose.name(config.model), Path(config.engine.traces).name),

@@ -96,6 +96,9 @@ class Watched(Drafter):
         self._drafter = drafter
         self.proposed: list[tuple[DraftTree, NDArray[np.float64] | None]] = []
 
+    def bind(self, target: Any) -> None:
+        self._drafter.bind(target)
+
     def start(self, prompt: Prompt) -> None:
         self._drafter.start(prompt)
 

@@ -11,7 +11,14 @@ from typing import Any
 import torch
 from huggingface_hub import constants
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from ngram_trie.files import first_line
 from ngram_trie.targets.hub_errors import explain
@@ -62,17 +69,25 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
     return tokenizer
 
 
+def load_config(path: str, revision: str | None = None) -> PreTrainedConfig:
+    """The config of a folder or hub id.
+
+    Raises:
+        FileNotFoundError: nothing to load; the message says what to do.
+    """
+    try:
+        return AutoConfig.from_pretrained(path, revision=revision)
+    except Exception as error:  # many libraries' own kinds
+        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
+
+
 def context_limit(path: str, revision: str | None = None, limit: int | None = None) -> int:
     """Largest number of tokens of prompt and output together: the model's own, or `limit` where that is less.
 
     Raises:
         FileNotFoundError: nothing to load.
     """
-    try:
-        config = AutoConfig.from_pretrained(path, revision=revision)
-    except Exception as error:  # many libraries' own kinds
-        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
-    return longest_text(config, limit)
+    return longest_text(load_config(path, revision), limit)
 
 
 def load_model(

@@ -25,7 +25,6 @@ from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
-from ngram_trie.engines import live as runner
 from ngram_trie.engines import replay
 from ngram_trie.engines.measure import measure
 from ngram_trie.engines.traces import Trace, read_traces
@@ -312,7 +311,6 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     tasks = [part for task in TASKS for part in (f"+dataset@datasets.{task}={task}", f"datasets.{task}.limit=1")]
     small = ["model.device=cpu", "measure.repeats=1", "measure.max_new_tokens=60", f"output={folder}"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "warm_up", lambda *_: None)  # nothing is timed here
         patch.setattr(derive, "write", lambda *_: "")
         run.measure(configured(*ALL_METHODS, *tasks, *small))
     yield folder
