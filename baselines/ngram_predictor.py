@@ -36,7 +36,7 @@ def expected_accepted(alpha: float, num_draft: int) -> float:
     return float(sum(alpha**i for i in range(1, num_draft + 1)))
 
 
-class BackoffTables(NamedTuple):
+class _Tables(NamedTuple):
     """Counts of what followed each context: open-addressed hash tables, one row for each length of context
     (row c - 1: contexts of c tokens); c = capacity, a power of two, o = orders. A count of 0 marks a free slot."""
 
@@ -71,7 +71,7 @@ def first_slot(key: np.uint64, capacity: int) -> np.int64:
 
 
 @njit(cache=True)
-def _context_slot(tables: BackoffTables, row: int, key: np.uint64) -> np.int64:
+def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
     """The slot of a context, or the free one where it belongs."""
     capacity = tables.contexts.shape[1]
     slot = first_slot(key, capacity)
@@ -81,7 +81,7 @@ def _context_slot(tables: BackoffTables, row: int, key: np.uint64) -> np.int64:
 
 
 @njit(cache=True)
-def count(tables: BackoffTables, text: IntArray, begin: int, ties_recent: bool) -> None:
+def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> None:
     """Count text[begin:], each token after all its contexts within `text`; no more than the tables have room for."""
     num_rows, capacity = tables.contexts.shape
     for at in range(begin, len(text)):
@@ -106,7 +106,7 @@ def count(tables: BackoffTables, text: IntArray, begin: int, ties_recent: bool) 
 
 
 @njit(cache=True)
-def predict(tables: BackoffTables, text: IntArray, num_draft: int) -> IntArray:
+def predict(tables: _Tables, text: IntArray, num_draft: int) -> IntArray:
     """(at most num_draft,) the drafts that continue `text`, each appended to the context of the next."""
     num_rows = tables.contexts.shape[0]
     known = min(num_rows, len(text))
@@ -125,12 +125,12 @@ def predict(tables: BackoffTables, text: IntArray, num_draft: int) -> IntArray:
     return context[known:end]
 
 
-def empty_tables(max_order: int, room: int) -> BackoffTables:
+def empty_tables(max_order: int, room: int) -> _Tables:
     """Tables for n-grams of 2 to `max_order` tokens, in which `room` tokens can be counted."""
     # At most one slot in two is taken: every token counted takes at most one of each row.
     shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
     kinds = (np.uint64, np.int64, np.int64) * 2
-    return BackoffTables._make(np.zeros(shape, kind) for kind in kinds)
+    return _Tables._make(np.zeros(shape, kind) for kind in kinds)
 
 
 class NgramPredictor(HistoryDrafter):
