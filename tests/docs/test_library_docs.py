@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
-import os
 import re
-import subprocess
+import runpy
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -53,19 +52,15 @@ def test_a_block_s_error_names_the_page_and_its_line(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs(name: str) -> None:
-    done = subprocess.run(
-        [sys.executable, f"examples/{name}.py", "--max-new-tokens", "60"],
-        cwd=PROJECT,
-        env=os.environ | {"PYTHONPATH": str(PROJECT)},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+def test_the_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "examples")
+    monkeypatch.setattr(sys, "argv", [name, "--max-new-tokens", "60"])
+    runpy.run_path(str(PROJECT / "examples" / f"{name}.py"), run_name="__main__")
+    printed = capsys.readouterr().out
     measured = re.findall(
-        r"^\[\d+ tokens; accept length (\S+); \S+x plain greedy decoding, the same tokens\]$", done.stdout, re.M
+        r"^\[\d+ tokens; accept length (\S+); \S+x plain greedy decoding, the same tokens\]$", printed, re.M
     )
-    assert len(measured) == (2 if name == "chat" else 1), done.stdout
+    assert len(measured) == (2 if name == "chat" else 1), printed
     assert max(map(float, measured)) > 1.2
 
 

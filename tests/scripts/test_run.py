@@ -14,6 +14,8 @@ import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
+from ngram_trie.cli.app import invoke
+from ngram_trie.cli.commands import derive
 from ngram_trie.engines.prepare import cached_model
 from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.records import read_records
@@ -65,18 +67,19 @@ def test_one_cell_writes_everything(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_finished_run_is_not_run_again(finished: Path) -> None:
+def test_a_finished_run_is_not_run_again(finished: Path, capsys, monkeypatch) -> None:
     before = (finished / "records.jsonl").read_bytes()
-    done = run(*SMALL, "method=ngram_trie", f"output={finished}")
-    assert done.returncode == 0 and "ngram_trie" in done.stdout
+    monkeypatch.setattr(sys, "argv", ["run", *SMALL, "method=ngram_trie", f"output={finished}"])
+    cli()
+    assert "ngram_trie" in capsys.readouterr().out
     assert (finished / "records.jsonl").read_bytes() == before
 
 
 @pytest.mark.slow
-def test_another_config_does_not_mix_in(finished: Path) -> None:
-    done = run(*SMALL, "method=ngram_trie", "method.n=9", f"output={finished}")
-    assert done.returncode == 1
-    assert done.stderr.strip().splitlines()[-1].startswith("error:") and "force=true" in done.stderr
+def test_another_config_does_not_mix_in(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["run", *SMALL, "method=ngram_trie", "method.n=9", f"output={finished}"])
+    with pytest.raises(SystemExit, match=r"^error: .*force=true"):
+        cli()
 
 
 @pytest.mark.slow
@@ -173,16 +176,7 @@ def test_an_error_prints_no_traceback() -> None:
 def test_report_derives_the_same_table_again(finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
     (finished / "table.csv").unlink()
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.derive", str(finished)],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    invoke(derive, [str(finished)])
     assert (finished / "table.csv").read_bytes() == before
-    missing = subprocess.run(
-        [sys.executable, "-m", "scripts.derive", "nowhere"], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
-    assert missing.returncode == 1 and missing.stderr.startswith("error:")
+    with pytest.raises(SystemExit, match=r"^error: "):
+        invoke(derive, ["nowhere"])
