@@ -56,7 +56,7 @@ from scripts import run
         ("engine=replay engine.traces=x engine.draft_in_prefill=maybe", "must be a valid boolean"),
         ("engine=replay engine.traces=x +engine.foo=1", "engine.foo: no such setting; there are: name, traces"),
         ("force=maybe", "force=maybe: must be a valid boolean"),
-        ("output=5", "output=5: must be a valid string"),
+        ("output=5", "output=5: must be text"),
         ("noise=3", "noise=3: must be a dictionary"),
         ("noise={kinds:[paragraf]}", "noise.kinds.0=paragraf: must be 'paragraph' or 'passages'"),
         ("noise={kinds:[paragraph],shar:1}", "noise.shar: no such setting; did you mean share?"),
