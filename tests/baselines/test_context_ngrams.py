@@ -38,6 +38,7 @@ def paths(tree: DraftTree) -> list[list[int]]:
 TEXT = [1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 6, 0, 1, 2, 3, 0, 1, 7, 8, 1]
 
 
+@pytest.mark.slow
 def test_most_frequent_first_then_most_recent() -> None:
     assert ranked(TEXT, q=1, w=2, k=9) == [([2, 3], 2), ([7, 8], 1), ([5, 6], 1), ([2, 4], 1)]
     assert ranked(TEXT, q=1, w=2, k=2) == [([2, 3], 2), ([7, 8], 1)]

@@ -40,6 +40,7 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+@pytest.mark.slow
 def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
     assert paths(drafted(store, [0, 1, 2])) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
     assert paths(drafted(store, [0, 1, 2], num_tokens=2)) == [[3], [3, 4], [3, 5]]

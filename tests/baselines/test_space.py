@@ -17,6 +17,7 @@ from scripts.embedded.train_space import with_masks
 MASK = VOCABULARY - 1
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(PROMPTS, st.integers(1, 5), st.sampled_from(["llama", "qwen2"]))
 def test_the_output_stays_what_it_was(prompt: list[int], num_masks: int, family: str) -> None:

@@ -59,6 +59,7 @@ def test_probabilities_by_hand() -> None:
     assert found == pytest.approx({token: float(order2[token]) for token in (3, 4)})
 
 
+@pytest.mark.slow
 @given(TEXTS, st.sampled_from([0.5, 1, 4]), st.integers(1, 9), st.sampled_from([1, 3, 256]), st.integers(1, 40))
 def test_every_node_has_the_probability_that_brute_force_gives(
     text: list[int], escape: float, max_order: int, max_occurrences: int, num_draft: int

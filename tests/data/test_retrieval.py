@@ -468,6 +468,7 @@ def test_retrieval_goes_on_after_a_kill(
         assert (tmp_path / "out" / name).read_bytes() == (ran / "out" / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_does_not_belong_together_is_refused(ran: Path, bge: Path, passages: str, questions: str) -> None:
     config = tiny(bge, passages, questions, ran, "keep=3")
     with pytest.raises(FileExistsError, match=r"out holds another run .*output=FOLDER, or force=true"):
@@ -507,6 +508,7 @@ def test_without_a_reranker_or_exact_search_the_table_is_short(
     assert kept == np.load(tmp_path / "out" / "hits.npz")["ivfpq"][:, :5].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.exists(), reason=f"no {SHARED}: real passages and questions, which the project has not")
 def test_real_questions_find_their_own_passages(tmp_path: Path) -> None:
     """Six questions over the passages that E5 found for them, with MiniLM: the file's fields are read as they are."""

@@ -268,6 +268,7 @@ def embedded() -> list[TargetModel]:
 DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", DRAFTERS)
 def test_real_drafters_answer_alike_over_either_backend(method: str) -> None:
     """On the embedded model; also those that read hidden states and logits."""

@@ -78,6 +78,7 @@ def check_replay_is_live(family: str, drafter: Drafter, prompt: Prompt, stop: St
     return live
 
 
+@pytest.mark.slow
 @given(family=families, ids=prompts, drafter=drafters, limit=st.integers(1, 30), eos=st.frozensets(tokens, max_size=2))
 @settings(max_examples=30)
 def test_replay_is_what_happened_live(family, ids, drafter, limit, eos) -> None:
@@ -425,6 +426,7 @@ def test_an_empty_category_keeps_its_row(grid, trace_file, tmp_path, monkeypatch
     assert "no traces of nothing" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
     trace_file, tmp_path, monkeypatch
 ) -> None:

@@ -72,6 +72,7 @@ def test_peers_draft_as_many_nodes(num_draft: int, tmp_path: Path) -> None:
         assert largest <= num_draft, name
 
 
+@pytest.mark.slow
 def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(blend_fit, "ESCAPES", [1.0, 3.5])
     monkeypatch.setattr(blend_fit, "BUDGETS", [8])

@@ -276,6 +276,7 @@ def test_readings_stand_side_by_side_under_a_heading_of_their_own() -> None:
         assert drawn.index(COMPARED) < drawn.index(PUBLISHED)
 
 
+@pytest.mark.slow
 def test_a_model_that_the_paper_has_not_is_shown_in_both_readings_of_this_run() -> None:
     block = table1.readings_block(both())
     assert block.columns == ["qa: released", "qa: corrected", "rag: released", "rag: corrected"]

@@ -65,6 +65,7 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
     assert found["forced"]["title"] in derive.write(folder / "forced")  # anywhere, later
 
 
+@pytest.mark.slow
 def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:
     run = Bench(tmp_path, 90.0)
 

@@ -210,6 +210,7 @@ def test_what_a_failing_step_ends(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert carried_out(last=True) == 3 and made.exists()  # another model's turn
 
 
+@pytest.mark.slow
 def test_every_command_of_the_plan_is_one_that_its_script_takes() -> None:
     for table, models in reproduce_paper.MODELS.items():
         for step in reproduce_paper.plan(table, models, reproduce_paper.DATASETS):

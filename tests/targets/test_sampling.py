@@ -133,6 +133,7 @@ def test_the_test_rejects_rests_published_rule(tree: Callable[[list[int]], Draft
     assert misfit(plain, lambda text: logits(text).softmax(-1), VOCABULARY, PROMPT) > 0.01
 
 
+@pytest.mark.slow
 def test_sampling_from_a_model_with_a_real_drafter() -> None:
     vocabulary, prompt = 5, [1, 4, 3, 1, 4, 3, 1]
     model = tiny_model("llama", vocab_size=vocabulary, eos_token_id=None, bos_token_id=None)

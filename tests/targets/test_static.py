@@ -189,6 +189,7 @@ class Traced(StaticTarget):
         return step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attention", ATTENTION)
 def test_a_recorded_step_is_right_at_every_later_length_and_tree(attention: str) -> None:
     target = Traced(stock("qwen2").model, max_draft=40, attention=attention, sizes=(1, 4, 8), chunk=32)
