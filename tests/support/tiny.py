@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,22 +22,24 @@ VOCABULARY = 61
 FAMILIES = {"llama": LlamaConfig, "qwen2": Qwen2Config, "mistral": MistralConfig, "phi3": Phi3Config}
 
 
+#: The size of every tiny model.
+SHAPE: dict[str, Any] = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 160,
+    "initializer_range": 0.3,
+    "pad_token_id": 0,
+}
+
+
 def tiny_model(family: str, attention: str = "sdpa", **fields: object) -> PreTrainedModel:
     """A random model in single precision, with grouped queries and an untied, spread-out head: no loops."""
     torch.manual_seed(0)
-    settings = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "max_position_embeddings": 160,
-        "initializer_range": 0.3,
-        "tie_word_embeddings": False,
-        "pad_token_id": 0,
-        "eos_token_id": 2,
-    }
+    settings = SHAPE | {"tie_word_embeddings": False, "eos_token_id": 2}
     config = FAMILIES[family](**settings | fields)
     return AutoModelForCausalLM.from_config(config, attn_implementation=attention)
 

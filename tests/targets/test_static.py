@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.plain import greedy
-from support.tiny import VOCABULARY, Scripted
+from support.tiny import SHAPE, VOCABULARY, Scripted
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
@@ -23,17 +23,6 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.static import ATTENTION, StaticTarget, Step, attend_tree, attended
 from ngram_trie.tree import DraftTree
 
-SHAPE: dict[str, Any] = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 160,
-    "initializer_range": 0.3,
-    "pad_token_id": 0,
-}
 LLAMA3 = {
     "rope_type": "llama3",
     "rope_theta": 500.0,
