@@ -16,9 +16,11 @@ from hydra import compose, initialize_config_dir
 
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
+from ngram_trie.engines import measure as loop
 from ngram_trie.engines.prepare import cached_model
+from ngram_trie.engines.traces import read_traces
 from ngram_trie.files import CONFIGS, PROJECT
-from ngram_trie.records import read_records
+from ngram_trie.records import RecordWriter, read_records
 from ngram_trie.report import table1
 from scripts.run import cli, measure
 
@@ -106,6 +108,22 @@ def test_killed_and_resumed_without_losing_or_repeating_a_record(tmp_path: Path)
     assert path.read_bytes().splitlines(keepends=True)[: len(kept)] == kept
     records = list(read_records(path))
     assert len(records) == len({r.key for r in records}) == 48
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = loop.measure
+
+    def interrupted(engine: loop.Engine, writer: RecordWriter) -> None:
+        whole(engine, writer, is_over=lambda: True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt), initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        measure(compose("config", [*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"]))
+    answered = {(record.method, record.question_id) for record in read_records(tmp_path / "records.jsonl")}
+    assert answered == {("vanilla", "rag-001"), ("pld", "rag-001")}
+    assert [trace.prompt.question_id for trace in read_traces(tmp_path / "traces.jsonl")] == ["rag-001"]
 
 
 @pytest.mark.slow
