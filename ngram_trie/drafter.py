@@ -91,6 +91,14 @@ class Drafter(ABC):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The settings, in place of its own, under which it drafts up to `num_nodes` nodes and no more: what
+        `budget=equal` gives every method of a table. A method whose size is not called num_draft, or whose tree has a
+        shape, says how it spends the nodes.
+        """
+        return {"num_draft": num_nodes}
+
     def parts(self) -> Mapping[Path, str]:
         """What it needs beside the target (weights, a datastore, a table): each folder, or the file that completes it,
         and what to do to get it.

@@ -15,6 +15,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 IntArray = NDArray[np.int64]
+FloatArray = NDArray[np.float64]
 #: Of a named tuple. Numba takes plain tuples at once, and named ones from Python only after a look at each field.
 Fields: TypeAlias = tuple[Any, ...]
 
@@ -54,11 +55,15 @@ class DraftTree:
         parents: (m,) index of each node's parent; -1 for the root.
         probes: the last so many nodes are no candidates: they go through the target for what it says after them
             (Lookahead's window, SPACE's masks) and are never accepted.
+        probs: (m,) how likely the drafter holds each node to be accepted: 1 for the root, and a child's at most its
+            parent's. Only what they say about each other need be true: the size rule corrects them by constants
+            (`ngram_trie.budget`). None of a drafter that does not say.
     """
 
     tokens: IntArray
     parents: IntArray
     probes: int = 0
+    probs: FloatArray | None = None
 
     def __post_init__(self) -> None:
         nodes = np.arange(len(self.tokens))
@@ -71,6 +76,8 @@ class DraftTree:
             raise ValueError(f"{self.probes} probes among {len(self.tokens)} nodes: the root is a candidate")
         if self.parents[0] != -1 or (self.parents[1:] < 0).any() or (self.parents >= nodes).any():
             raise ValueError("parents must precede their children, and only node 0 may be a root")
+        if self.probs is not None and len(self.probs) != len(self.tokens):
+            raise ValueError(f"{len(self.probs)} probabilities for {len(self.tokens)} nodes")
 
     @classmethod
     def root_only(cls, root: int) -> DraftTree:
@@ -130,8 +137,12 @@ class DraftTree:
         """
         if self.num_draft <= max_draft and (self.num_draft <= max_depth or self.depths.max() <= max_depth):
             return self
-        kept = np.flatnonzero(self.depths <= max_depth)[: max_draft + 1]
+        return self.part(np.flatnonzero(self.depths <= max_depth)[: max_draft + 1])
+
+    def part(self, kept: IntArray) -> DraftTree:
+        """The tree of the nodes `kept`, (k,) increasing, the root and the parent of each among them."""
         index = np.full(len(self) + 1, -1, np.int64)
         index[kept] = np.arange(len(kept))
         probes = int((kept >= len(self) - self.probes).sum())
-        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes)
+        probs = None if self.probs is None else self.probs[kept]
+        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes, probs)
