@@ -84,6 +84,8 @@ class Drafter(ABC):
     reads: ClassVar[str] = "tokens"
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
+    #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
+    scores_nodes: ClassVar[bool] = False
     #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
@@ -139,6 +141,38 @@ class Drafter(ABC):
         if self.state == "warm" and self.reads == "tokens":
             self.start(prompt)
             self.observe(output_ids)
+
+
+class WrappedDrafter(Drafter):
+    """A drafter around another one, which does the drafting; it is to the loop what the other one is.
+
+    Args:
+        drafter: the other one.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.state, self.context = drafter.state, drafter.context
+        self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
+        self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
+
+    def parts(self) -> Mapping[Path, str]:
+        return self.drafter.parts()
+
+    def identity(self) -> str:
+        return self.drafter.identity()
+
+    def bind(self, target: Any) -> None:
+        self.drafter.bind(target)
+
+    def start(self, prompt: Prompt) -> None:
+        self.drafter.start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.drafter.observe(new_ids)
+
+    def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
+        self.drafter.remind(prompt, output_ids)
 
 
 class HistoryDrafter(Drafter):

@@ -40,6 +40,7 @@ def prepare(config: DictConfig) -> Engine:
         ConfigError: a wrong name or value, or a part that is not there.
         ValueError: recorded answers, or question ids, that cannot be used.
     """
+    configuration.apply_budget(config)
     methods, missing = live.split_missing(configuration.build_all(config, "method"))
     if missing and not (config.methods and methods):
         raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
@@ -177,7 +178,7 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
     replay.check_replayable(methods)
     noise = configuration.noise_settings(config)
     path = Path(config.engine.traces)
-    categories = select(read_traces(path), config.engine.categories)
+    categories = select(read_traces(path), config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
     if noise:

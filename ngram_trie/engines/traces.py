@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -167,14 +168,37 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
     write_atomically(path, "".join(trace.to_json() + "\n" for trace in traces))
 
 
-def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str, list[Trace]]:
-    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty."""
+def select(
+    traces: list[Trace], categories: list[str] | str | None, parity: str | None = None
+) -> dict[str, list[Trace]]:
+    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty.
+
+    Args:
+        parity: "odd" or "even" takes the questions with such a number, the last one in their id.
+
+    Raises:
+        ValueError: a parity is asked for, and an id has no number.
+    """
+    if parity:
+        traces = [trace for trace in traces if question_number(trace) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
     groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
+
+
+def question_number(trace: Trace) -> int:
+    """The last number in a question's id: 560 of "560", 7 of "summarization-007".
+
+    Raises:
+        ValueError: it holds none.
+    """
+    numbers = re.findall(r"\d+", trace.prompt.question_id)
+    if not numbers:
+        raise ValueError(f"question id {trace.prompt.question_id!r} holds no number that could be odd or even")
+    return int(numbers[-1])
 
 
 def answers(path: Path) -> list[Trace]:
