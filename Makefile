@@ -94,7 +94,7 @@ reproduce-figure5: figures-run ## What a step's drafting time is spent on
 reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
-fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation and all peers
+fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation
 	$(RUN) -m scripts.fit_blend $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
 # Under each budget; `equal` with 8, 16, 32 and 64 nodes. STORE, recorded answers to other questions, is what preloaded

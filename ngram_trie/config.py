@@ -61,10 +61,7 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
     for field in fields or ():
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
-    whole = OmegaConf.create({
-        "method": OmegaConf.merge(config, dict(fields or {})),
-        "cost": OmegaConf.load(CONFIGS / "cost" / "gpu_like.yaml"),
-    })  # fmt: skip
+    whole = OmegaConf.create({"method": OmegaConf.merge(config, dict(fields or {}))})
     for field in allowed:
         try:
             whole.method[field]

@@ -62,27 +62,13 @@ def test_a_wrong_token_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         blend_fit.replayed(BlendDrafter(), TRACES)
 
 
-@pytest.mark.parametrize("num_draft", [8, 16])
-def test_peers_draft_as_many_nodes(num_draft: int, tmp_path: Path) -> None:
-    (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
-    drafters = blend_fit.peers(num_draft, tmp_path / "traces.jsonl")
-    assert {"suffix", "blend", "blend_bigram", "blend_warm", "llma", "ngram_trie"} <= set(drafters)
-    for name, drafter in drafters.items():
-        largest = max(max(nodes) for nodes in blend_fit.replayed(drafter, TRACES[:1]).nodes)
-        assert largest <= num_draft, name
-
-
 @pytest.mark.slow
 def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(blend_fit, "ESCAPES", [1.0, 3.5])
-    monkeypatch.setattr(blend_fit, "BUDGETS", [8])
-    monkeypatch.setattr(blend_fit, "FIXED", [4])
-    monkeypatch.setattr(blend_fit, "CAUTIONS", [1.0, 1.25])
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
     invoke(script.main, [str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
-    assert set(tables) == {"fit", "ablation", "peers", "budgets", "caution", "calibration"}
-    assert tables["budgets"].num_draft.tolist() == ["4", "auto"] * 4
+    assert set(tables) == {"fit", "ablation", "calibration"}
     assert tables["ablation"].blend[0] == "blend" and (tmp_path / "out" / "calibration.png").exists()
     assert RunManifest.read(tmp_path / "out" / "manifest.json").config["escapes"] == [1.0, 3.5]
     with pytest.raises(SystemExit, match="no such trace file"):
