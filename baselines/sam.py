@@ -384,4 +384,4 @@ class SAMDecoding(Drafter):
             return DraftTree.root_only(self.root)
         if self.alpha is not None:
             limit = int(min(limit, self.alpha * length))
-        return DraftTree.chain(self.root, source.copied(start, limit))
+        return DraftTree.copied(self.root, source.copied(start, limit), length)

@@ -422,15 +422,14 @@ class BlendIndex:
         self._reserve(len(ids), len(ids))
         _extend(ids, tuple(self._index))
 
-    def draft(self, prices: StepPrices) -> tuple[DraftTree, FloatArray]:
+    def draft(self, prices: StepPrices) -> DraftTree:
         """The likeliest continuations of the text, which must not be empty.
 
         Args:
             prices: of as many nodes as may be drafted.
 
         Returns:
-            The tree, its nodes in order of falling probability, and (m,) these: that the text goes on along the path
-            from the root to the node; 1 for the root.
+            The tree, its nodes in order of falling probability: that the text goes on along the path to the node.
         """
         # Each node's context may bring new tokens from elsewhere.
         self._reserve(len(prices), self._more * (len(prices) + 1))
@@ -439,4 +438,4 @@ class BlendIndex:
         ids, parents, probs = _draft(
             tuple(self._index), self._fields, tuple(self._settings), prices.costs, prices.least
         )
-        return DraftTree(ids, parents), probs
+        return DraftTree(ids, parents, probs=probs)

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.budget import StepCosts, StepPrices
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.blend.ppm import FloatArray
 from ngram_trie.drafter import Drafter, State, check_int, check_positive
 from ngram_trie.files import content_hash
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
@@ -35,9 +34,6 @@ class BlendDrafter(Drafter):
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
-
-    #: (m,) of the last draft: how likely each of its nodes was to be accepted, the root, 1, included.
-    probs: FloatArray
 
     def __init__(
         self,
@@ -94,8 +90,7 @@ class BlendDrafter(Drafter):
         self._index.extend(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
-        tree, self.probs = self._index.draft(self._prices.up_to(budget))
-        return tree
+        return self._index.draft(self._prices.up_to(budget))
 
 
 class BlendBigramDrafter(BlendDrafter):

@@ -30,8 +30,9 @@ EMBEDDED = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 
 
 def drafted(text: list[int], num_draft: int = 200, **settings: Any) -> tuple[DraftTree, list[float]]:
-    tree, probs = BlendIndex(text, **settings).draft(StepPrices.free(num_draft))
-    return tree, probs.tolist()
+    tree = BlendIndex(text, **settings).draft(StepPrices.free(num_draft))
+    assert tree.probs is not None
+    return tree, tree.probs.tolist()
 
 
 # ---- probabilities ---------------------------------------------------------------------------------------------------
@@ -89,40 +90,43 @@ def test_a_text_may_come_in_parts(text: list[int], cut: int, num_frequent: int, 
             parts.draft(StepPrices.free(7))  # leaves nothing behind
         parts.extend([token])
     one, other = (index.draft(StepPrices.free(num_draft)) for index in (whole, parts))
-    assert one[0].tokens.tolist() == other[0].tokens.tolist() and one[0].parents.tolist() == other[0].parents.tolist()
-    assert one[1].tolist() == other[1].tolist()
+    for name in ("tokens", "parents", "probs"):
+        assert getattr(one, name).tolist() == getattr(other, name).tolist()
 
 
 def test_all_ids_and_long_texts() -> None:
     text = [2**31 - 1, 0, 7, *range(1000, 4000), 2**31 - 1, 0]
     index = BlendIndex(text[:1])
     index.extend(text[1:])
-    assert index.draft(StepPrices.free(2))[0].tokens.tolist() == [0, 7, 1000]
+    assert index.draft(StepPrices.free(2)).tokens.tolist() == [0, 7, 1000]
     # As often as they can be told apart, contexts are numbered; then again from the start.
     index._index.sizes[CONTEXT] = 2**31 - 5
-    assert index.draft(StepPrices.free(4))[0].tokens.tolist()[:3] == [0, 7, 1000]
+    assert index.draft(StepPrices.free(4)).tokens.tolist()[:3] == [0, 7, 1000]
     assert index._index.sizes[CONTEXT] == 4
 
 
 def test_nodes_that_do_not_pay_are_left_out() -> None:
     text = [1, 2, 3, 4, 2, 3, 5, 2, 4, 1, 2]
-    tree, probs = BlendIndex(text).draft(StepPrices.free(30))
+    tree = BlendIndex(text).draft(StepPrices.free(30))
+    assert tree.probs is not None
     costs = 1 + 0.02 * np.arange(31)
-    fewer, same = BlendIndex(text).draft(StepPrices.of(costs))
-    best = int((probs.cumsum() / costs**1.25).argmax())
-    assert 0 < fewer.num_draft == best < 30 and same.tolist() == probs[: best + 1].tolist()
+    fewer = BlendIndex(text).draft(StepPrices.of(costs))
+    best = int((tree.probs.cumsum() / costs**1.25).argmax())
+    assert fewer.probs is not None
+    assert 0 < fewer.num_draft == best < 30 and fewer.probs.tolist() == tree.probs[: best + 1].tolist()
     assert fewer.tokens.tolist() == tree.tokens[: best + 1].tolist()
-    assert BlendIndex(text).draft(StepPrices.of(1.0 + np.arange(31)))[0].num_draft == 0
+    assert BlendIndex(text).draft(StepPrices.of(1.0 + np.arange(31))).num_draft == 0
 
 
 def test_work_and_memory_are_bounded() -> None:
     """A token that is everywhere: what is looked at, and kept, does not grow with its occurrences."""
     index = BlendIndex([7] * 8000, max_occurrences=16)
-    assert index.draft(StepPrices.free(32))[0].tokens.tolist() == [7] * 33
+    assert index.draft(StepPrices.free(32)).tokens.tolist() == [7] * 33
     index.extend([8, 7] * 8 + [7])
     # Of the 7s only the last 16 count, of which 8 are followed by 8.
-    tree, probs = index.draft(StepPrices.free(20))
-    assert by_path(tree, probs.tolist())[8,] == pytest.approx(
+    tree = index.draft(StepPrices.free(20))
+    assert tree.probs is not None
+    assert by_path(tree, tree.probs.tolist())[8,] == pytest.approx(
         float(next_token([7] * 8000 + [8, 7] * 8 + [7], [], 3.5, max_occurrences=16)[8])
     )
     for size in (1000, 8000):
@@ -145,7 +149,6 @@ def test_budgets() -> None:
     drafter.start(Prompt(np.array([1, 2, 3, 1, 2, 3, 1])))
     drafter.observe([2])
     assert [drafter.propose(budget).num_draft for budget in (1, 8, 9, 99)] == [1, 8, 9, 9]
-    assert len(drafter.probs) == 10 and drafter.probs[0] == 1
 
 
 def test_a_new_prompt_starts_afresh() -> None:
@@ -212,8 +215,9 @@ def test_prices_by_hand() -> None:
 def test_ending_early_loses_nothing(text: list[int], increments: list[float]) -> None:
     """The draft is the best prefix of all, although it is not grown to the end."""
     prices = StepPrices.of(np.cumsum([1, *increments]))
-    probs = BlendIndex(text).draft(StepPrices.free(len(increments)))[1]
-    kept = BlendIndex(text).draft(prices)[0].num_draft
+    probs = BlendIndex(text).draft(StepPrices.free(len(increments))).probs
+    assert probs is not None
+    kept = BlendIndex(text).draft(prices).num_draft
     rates = probs.cumsum() / prices.costs[: len(probs)]
     assert rates[kept] >= rates.max() * (1 - 1e-9)
 
