@@ -34,6 +34,7 @@ class ArcticSuffix(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     not_sent = ("_cache",)  # compiled, and of one prompt
     _cache: Any = None
 
@@ -64,7 +65,8 @@ class ArcticSuffix(HistoryDrafter):
         last = self.text[-self.max_depth :].astype(np.int32)
         draft = self._cache.speculate(_REQUEST, last, num_draft, factor, offset, self.min_prob, True)
         tokens = np.array([self.root, *draft.token_ids], np.int64)
-        return DraftTree(tokens, np.array([-1, *(parent + 1 for parent in draft.parents)], np.int64))
+        parents = np.array([-1, *(parent + 1 for parent in draft.parents)], np.int64)
+        return DraftTree(tokens, parents, probs=np.array([1.0, *draft.probs]))
 
 
 def is_installed() -> bool:

@@ -10,7 +10,7 @@ from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.drafter import HistoryDrafter, check_int
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
 @njit(cache=True)
@@ -30,13 +30,14 @@ def _followers(text: IntArray, q: int, w: int) -> IntArray:
 
 
 @njit(cache=True)
-def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray]:
+def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray, FloatArray]:
     """What followed the last `q` tokens of `text` before: the `k` most frequent continuations of `w` tokens, those of
     equal count by their latest occurrence (section 4.2). An occurrence that fewer than w tokens follow does not count
     (`unfold` in appendix B.2).
 
     Returns:
-        (r, w) the continuations and (r,) their counts, r at most k, best first.
+        (r, w) the continuations and (r,) their counts, r at most k, best first; and (r, w) the share of all occurrences
+        that go on like a continuation up to each of its tokens.
     """
     positions = _followers(text, q, w)
     capacity = 4
@@ -70,7 +71,14 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
         rows[rank] = text[starts[best] : starts[best] + w]
         row_counts[rank] = counts[best]
         counts[best] = 0
-    return rows, row_counts
+    shares = np.zeros((len(rows), w))
+    for rank in range(len(rows)):
+        for start in positions:
+            same = 0
+            while same < w and text[start + same] == rows[rank, same]:
+                shares[rank, same] += 1
+                same += 1
+    return rows, row_counts, shares / max(len(positions), 1)
 
 
 class RowsDrafter(HistoryDrafter):
@@ -85,6 +93,8 @@ class RowsDrafter(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
+
     def __init__(self, k: int, w: int, num_draft: int | None) -> None:
         check_int("k", k, 1)
         check_int("w", w, 1)
@@ -93,12 +103,14 @@ class RowsDrafter(HistoryDrafter):
         self.k, self.w, self.num_draft = k, w, num_draft
 
     @abstractmethod
-    def rows(self, text: IntArray) -> IntArray:
-        """(r, w) the rows that continue `text`, r at most k, best first."""
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        """(r, w) the rows that continue `text`, r at most k, best first; and (r, w) the path probabilities of their
+        tokens. A node of several rows has the largest."""
 
     def propose(self, budget: int) -> DraftTree:
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
-        return DraftTree.from_paths(self.root, self.rows(self.text).tolist()).pruned(most, self.w)
+        rows, probs = self.rows(self.text)
+        return DraftTree.from_paths(self.root, rows.tolist(), probs.tolist()).pruned(most, self.w)
 
 
 class ContextNgrams(RowsDrafter):
@@ -106,7 +118,8 @@ class ContextNgrams(RowsDrafter):
 
     The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
     the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
-    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency.
+    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency. A node's
+    probability is the share of all matches that go on along its path.
 
     Args:
         k, w, num_draft: as in `RowsDrafter`.
@@ -118,5 +131,6 @@ class ContextNgrams(RowsDrafter):
         check_int("q", q, 1)
         self.q = q
 
-    def rows(self, text: IntArray) -> IntArray:
-        return context_ngrams(text, self.q, self.w, self.k)[0]
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        rows, _, shares = context_ngrams(text, self.q, self.w, self.k)
+        return rows, shares

@@ -17,7 +17,7 @@ from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
 from ngram_trie.baselines.datastore import check_folder
 from ngram_trie.drafter import State, check_choice, check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
-from ngram_trie.tree import IntArray
+from ngram_trie.tree import FloatArray, IntArray, rank_probs
 
 Extend = Literal["model", "bigram"]
 
@@ -69,6 +69,8 @@ class TableDrafter(RowsDrafter):
 class ModelUnigram(TableDrafter):
     """The model unigram (section 4.1): always the same k tokens.
 
+    The tables hold no probabilities of it: a token's is that of its rank (`rank_probs`).
+
     Args:
         tables, k, num_draft: as in `TableDrafter`; w is 1.
         ranking: "text", by the distance of a token's output embedding from the mean, as section 4.1 has it; or "code",
@@ -85,13 +87,17 @@ class ModelUnigram(TableDrafter):
         if self.k > len(tables.bigram):
             raise ValueError(f"k={self.k}: {self.folder} ranks {len(tables.bigram)} tokens")
 
-    def rows(self, text: IntArray) -> IntArray:
-        return self.opened.unigram[RANKINGS.index(self.ranking), : self.k, None].astype(np.int64)
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        rows = self.opened.unigram[RANKINGS.index(self.ranking), : self.k, None].astype(np.int64)
+        return rows, rank_probs(np.arange(len(rows)))[:, None]
 
 
 class ModelBigram(TableDrafter):
     """The model bigram (section 4.1): the k tokens that the model finds likeliest after the last token alone; with w
     above 1 the extended bigram.
+
+    A first token's probability is the one that the model gave it, of each further one that of the likeliest successor
+    of the token before it, the best that the tables know.
 
     Args:
         tables, k, w, num_draft: as in `TableDrafter`.
@@ -112,14 +118,20 @@ class ModelBigram(TableDrafter):
         if self.extend == "model" and self.w > tables.w:
             raise ValueError(f"w={self.w}: {self.folder} holds rows of {tables.w} tokens; extend=bigram has no limit")
 
-    def rows(self, text: IntArray) -> IntArray:
-        rows = self.opened.greedy if self.extend == "model" else self.opened.chain
-        return rows(int(text[-1]), self.w)[: self.k]
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        successors = self.opened.greedy if self.extend == "model" else self.opened.chain
+        last = int(text[-1])
+        rows = successors(last, self.w)[: self.k]
+        edges = np.empty(rows.shape)
+        edges[:, 0] = self.opened.shares[last, : self.k]
+        edges[:, 1:] = self.opened.shares[rows[:, :-1], 0]
+        return rows, edges.cumprod(axis=1)
 
 
 class MixedNgrams(ModelBigram):
     """The mixed strategy (section 4.3): as many rows as there are from the context, then the extended model bigram
-    until there are k. As published, a row that both give takes two of the k places.
+    until there are k. As published, a row that both give takes two of the k places. The probabilities of the first are
+    those of `ContextNgrams`, of the others those of `ModelBigram`.
 
     Args:
         tables, k, w, extend, num_draft: as in `ModelBigram`; (k, w) = (10, 10) is the paper's representative choice.
@@ -140,10 +152,15 @@ class MixedNgrams(ModelBigram):
         self.q = q
         super().__init__(tables=tables, k=k, w=w, extend=extend, num_draft=num_draft)
 
-    def context_rows(self, text: IntArray) -> IntArray:
-        """(r, w) the context's share of the rows, r from 0 to k."""
-        return context_ngrams(text, self.q, self.w, self.k)[0]
+    def context_rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        """As `rows`, the context's share of them, r from 0 to k."""
+        rows, _, shares = context_ngrams(text, self.q, self.w, self.k)
+        return rows, shares
 
-    def rows(self, text: IntArray) -> IntArray:
-        ours = self.context_rows(text)
-        return ours if len(ours) == self.k else np.concatenate([ours, super().rows(text)[: self.k - len(ours)]])
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        ours, shares = self.context_rows(text)
+        left = self.k - len(ours)
+        if not left:
+            return ours, shares
+        more, probs = super().rows(text)
+        return np.concatenate([ours, more[:left]]), np.concatenate([shares, probs[:left]])

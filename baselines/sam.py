@@ -317,6 +317,7 @@ class SAMDecoding(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     not_sent = ("_static",)  # another process builds its own
 
     def __init__(
@@ -384,4 +385,4 @@ class SAMDecoding(Drafter):
             return DraftTree.root_only(self.root)
         if self.alpha is not None:
             limit = int(min(limit, self.alpha * length))
-        return DraftTree.chain(self.root, source.copied(start, limit))
+        return DraftTree.copied(self.root, source.copied(start, limit), length)

@@ -28,6 +28,7 @@ class NoDraft(Drafter):
 class _TrieDrafter(HistoryDrafter):
     """A trie of one part of the prompt, matched with the end of the whole text so far."""
 
+    scores_nodes = True
     _trie: NgramTrie | ReleasedTrie
 
     def __init__(self, n: int, prefix_len: int, num_draft: int, context: str, update_with_output: bool) -> None:

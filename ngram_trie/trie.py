@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
+from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray, kernel
 
 Ties = Literal["deep", "shallow"]
 Rows: TypeAlias = NDArray[np.int32]
@@ -93,8 +93,9 @@ def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
 
 
 @njit(cache=True)
-def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray]:
-    """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens and parents of a draft tree."""
+def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens, parents and probabilities of a
+    draft tree: a node's is its share of the count of `top`."""
     # The min-heap of the paper, over counts alone: its smallest entry is the count a node needs to be kept. It starts
     # with zeros, which every node beats. Below a node that is not kept nothing can be, so the walk stops there.
     num_draft = min(num_draft, len(nodes))
@@ -115,7 +116,8 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
     source = np.empty(num_draft + 1, np.int64)
     tokens = np.empty(num_draft + 1, np.int64)
     parents = np.empty(num_draft + 1, np.int64)
-    source[0], tokens[0], parents[0] = top, root_token, -1
+    probs = np.empty(num_draft + 1)
+    source[0], tokens[0], parents[0], probs[0] = top, root_token, -1, 1.0
     size, head = 1, 0
     node = _next(nodes, top, top, True)
     while node != 0 and size <= num_draft:
@@ -128,6 +130,7 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
                 while source[head] != nodes[node, PARENT]:
                     head = parents[head]
             source[size], tokens[size], parents[size] = node, nodes[node, TOKEN], head
+            probs[size] = count / nodes[top, COUNT]
             size += 1
         if deep:
             node = _next(nodes, top, node, kept)
@@ -137,7 +140,7 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
             while node == 0 and head + 1 < size:
                 head += 1
                 node = int(nodes[source[head], FIRST_CHILD])
-    return tokens[:size], parents[:size]
+    return tokens[:size], parents[:size], probs[:size]
 
 
 class _Trie:
@@ -193,10 +196,12 @@ def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
 
 
 @njit(cache=True)
-def _draft(text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool) -> tuple[IntArray, IntArray]:
+def _draft(
+    text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool
+) -> tuple[IntArray, IntArray, FloatArray]:
     node = _match(text, fields, prefix_len)
     if node == 0:
-        return text[-1:].copy(), np.full(1, -1, np.int64)
+        return text[-1:].copy(), np.full(1, -1, np.int64), np.ones(1)
     return prune(Trie(*fields).nodes, node, num_draft, deep, text[-1])
 
 
@@ -252,7 +257,8 @@ class NgramTrie(_Trie):
           end before the next;
         - "shallow": first in the breadth-first traversal, nearer to the root first.
 
-        Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal.
+        Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal. Their
+        probabilities are their counts over that of the matched node, all as Algorithm 1 counts.
 
         Args:
             text: (k,) the text so far, k >= 1; its last token becomes the root.
@@ -260,7 +266,8 @@ class NgramTrie(_Trie):
         """
         if num_draft < 1:
             return DraftTree.root_only(int(text[-1]))
-        return DraftTree(*_draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep"))
+        tokens, parents, probs = _draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep")
+        return DraftTree(tokens, parents, probs=probs)
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Every path from the root with its count, in order of creation."""
@@ -322,7 +329,9 @@ def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
 
 
 @njit(cache=True)
-def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[IntArray, IntArray]:
+def _drop_longest(
+    tokens: IntArray, parents: IntArray, probs: FloatArray, num_draft: int
+) -> tuple[IntArray, IntArray, FloatArray]:
     """Drop whole paths, longest and last first, until the lengths of those left add up to at most `num_draft`."""
     size = len(tokens)
     depths = np.zeros(size, np.int64)
@@ -338,19 +347,19 @@ def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[
     order = order[: kept + 1]
     parents = place[parents[order]]
     parents[0] = -1
-    return tokens[order], parents
+    return tokens[order], parents, probs[order]
 
 
 @njit(cache=True)
 def _released_draft(
     prefix: int, root_token: int, fields: Fields, n: int, prefix_len: int, num_draft: int
-) -> tuple[IntArray, IntArray]:
+) -> tuple[IntArray, IntArray, FloatArray]:
     trie = Trie(*fields)
     top = int(trie.table[_slot(trie, prefix, _THEN)])
-    tokens, parents = prune(trie.nodes, top, num_draft, True, root_token)
+    tokens, parents, probs = prune(trie.nodes, top, num_draft, True, root_token)
     if trie.nodes[top, COUNT] * (n - prefix_len) > num_draft:
-        return _drop_longest(tokens, parents, num_draft)
-    return tokens, parents
+        return _drop_longest(tokens, parents, probs, num_draft)
+    return tokens, parents, probs
 
 
 class ReleasedTrie(_Trie):
@@ -419,15 +428,18 @@ class ReleasedTrie(_Trie):
             self._waiting = grown
 
     def draft(self, text: IntArray, num_draft: int) -> DraftTree:
-        """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class."""
+        """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class. A node's
+        probability is its share of the windows that match; a token drafted without a match has 0."""
         root = int(text[-1])
         if num_draft < 1:
             return DraftTree.root_only(root)
         prefix = _longest_prefix(text, tuple(self._trie), self.prefix_len)
         if prefix == 0:
-            return DraftTree.chain(root, [self.no_match_id])
+            return DraftTree.copied(root, [self.no_match_id], 0)
         if self._waiting[prefix, 0]:
             self._reserve(int(self._trie.nodes[prefix, COUNT]) * (self.n - self.prefix_len + 1))
             chains = self._waiting, self._later
             _insert_followers(prefix, self._text, self.n, self.prefix_len, tuple(self._trie), *chains)
-        return DraftTree(*_released_draft(prefix, root, tuple(self._trie), self.n, self.prefix_len, num_draft))
+        fields, n = tuple(self._trie), self.n
+        tokens, parents, probs = _released_draft(prefix, root, fields, n, self.prefix_len, num_draft)
+        return DraftTree(tokens, parents, probs=probs)

@@ -138,8 +138,8 @@ def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
     watched = Watched(BlendDrafter())
     lengths = replay(watched, trace).accept_lengths
     nodes, start = [], 1  # behind the token that prefill gave
-    for (tree, probs), length in zip(watched.proposed, lengths, strict=False):
-        assert probs is not None
+    for tree, length in zip(watched.proposed, lengths, strict=False):
+        assert tree.probs is not None
         reached, accepted = 0, set()
         for token in trace.output_ids[start : start + length]:
             children = np.flatnonzero((tree.parents == reached) & (tree.tokens == token))
@@ -147,7 +147,7 @@ def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
                 break
             reached = int(children[0])
             accepted.add(reached)
-        nodes += [(float(probs[node]), node in accepted) for node in range(1, len(tree))]
+        nodes += [(float(tree.probs[node]), node in accepted) for node in range(1, len(tree))]
         start += length
     return nodes
 

@@ -43,7 +43,7 @@ def steps(trace: Trace, drafter: NgramPredictor) -> Iterator[Step]:
     """The steps in which `drafter` would have given a recorded answer."""
     watched = Watched(drafter)
     lengths = replay(watched, trace).accept_lengths
-    drafts = [tree.tokens[1:].tolist() for tree, _ in watched.proposed]
+    drafts = [tree.tokens[1:].tolist() for tree in watched.proposed]
     position = 1  # behind the token that prefill gave
     for draft, length in zip([*drafts, []], lengths, strict=False):  # the last may have no room
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.

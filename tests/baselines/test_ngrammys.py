@@ -54,7 +54,7 @@ UNKNOWN = SimpleNamespace(model=None)
 
 
 def rows_of(drafter: TableDrafter, text: list[int]) -> list[list[int]]:
-    return drafter.rows(np.array(text, np.int64)).tolist()
+    return drafter.rows(np.array(text, np.int64))[0].tolist()
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:

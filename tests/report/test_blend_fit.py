@@ -12,7 +12,6 @@ import pytest
 
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.cli.app import invoke
-from ngram_trie.cost import assumed_curve
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import RunManifest
@@ -27,13 +26,6 @@ def trace(output: list[int], question: str, dataset: str = "rag") -> Trace:
 
 
 TRACES = [trace([1, 2, 3, 4, 5, 60, 61, 7, 8, 9], str(number), "rag" if number % 2 else "qa") for number in range(6)]
-
-
-def test_speed_by_hand() -> None:
-    frame = pd.DataFrame({"prompt": [9], "accepted": [[3, 1]], "nodes": [[4, 20]]})
-    # Four plain steps; one with nodes that are free, one with four that cost a tenth each.
-    assert blend_fit.speed(frame, assumed_curve(q0=16, price=0.1)) == pytest.approx(4 / 2.4)
-    assert np.isnan(blend_fit.speed(frame.iloc[:0], assumed_curve()))
 
 
 def test_held_out_questions_do_not_choose_their_escape() -> None:
