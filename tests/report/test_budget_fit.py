@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ngram_trie import config as configuration
+from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.cli.commands import measure
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError
@@ -50,7 +51,8 @@ def settings(traces: Path, *more: str) -> list[str]:
     ]
 
 
-def test_constants_come_from_odd_questions_alone(traces: Path, tmp_path: Path) -> None:
+def test_constants_come_from_odd_questions_alone(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PromptLookup, "scores_nodes", False)  # so that it gets a fixed number of nodes
     config = composed(settings(traces))
     best, tried, manifest = budget_fit.fit(config)
     assert best["pld"] == {"num_nodes": 4} and set(best["suffix"]) == {"power", "discount", "caution"}
