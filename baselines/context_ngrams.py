@@ -36,8 +36,8 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
     (`unfold` in appendix B.2).
 
     Returns:
-        (r, w) the continuations and (r,) their counts, r at most k, best first; and (r, w) the share of all occurrences
-        that go on like a continuation up to each of its tokens.
+        (r, w) the continuations and (r,) their counts, r at most k, best first; and (r, w) how many occurrences go on
+        like a continuation up to each of its tokens, over the number of all of them and one more.
     """
     positions = _followers(text, q, w)
     capacity = 4
@@ -78,7 +78,7 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
             while same < w and text[start + same] == rows[rank, same]:
                 shares[rank, same] += 1
                 same += 1
-    return rows, row_counts, shares / max(len(positions), 1)
+    return rows, row_counts, shares / (len(positions) + 1)
 
 
 class RowsDrafter(HistoryDrafter):
@@ -119,7 +119,7 @@ class ContextNgrams(RowsDrafter):
     The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
     the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
     representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency. A node's
-    probability is the share of all matches that go on along its path.
+    probability is the share of all matches, and one more, that go on along its path.
 
     Args:
         k, w, num_draft: as in `RowsDrafter`.

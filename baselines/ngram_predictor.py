@@ -110,7 +110,8 @@ def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> Non
 @njit(cache=True)
 def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, FloatArray]:
     """(d,) the drafts that continue `text`, each appended to the context of the next, d at most `num_draft`; and
-    (d + 1,) path probabilities, the root's 1 first: products of each draft's share of what followed its context."""
+    (d + 1,) path probabilities, the root's 1 first: products of each draft's share of what followed its context, the
+    first context followed once more by something new."""
     num_rows = tables.contexts.shape[0]
     known = min(num_rows, len(text))
     context = np.empty(known + num_draft, np.int64)
@@ -122,7 +123,8 @@ def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, 
             slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
             if tables.best_counts[length - 1, slot]:
                 context[end] = tables.best_tokens[length - 1, slot]
-                share = tables.best_counts[length - 1, slot] / tables.totals[length - 1, slot]
+                total = tables.totals[length - 1, slot] + (end == known)
+                share = tables.best_counts[length - 1, slot] / total
                 probs[end - known + 1] = probs[end - known] * share
                 break
         else:

@@ -84,7 +84,7 @@ def _retrieve(
 class REST(HistoryDrafter):
     """REST (section 3 of the paper): the longest suffix of the text, of `max_span` down to `min_span` tokens, that the
     datastore holds is looked up; what follows each hit becomes a path of a trie that counts prefixes, and the most
-    frequent prefixes are drafted. A node's probability is the share of the hits that it follows.
+    frequent prefixes are drafted. A node's probability is its share of the hits and one more.
 
     As in the release (FasterDecoding/REST), spans go from 16 to 2, the first that hits is taken, at most 5,000 hits are
     read, 10 tokens after each. The release keeps 64 prefixes by a heap, in the order of a hash where counts are equal,

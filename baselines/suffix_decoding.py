@@ -97,18 +97,21 @@ def _expand(
     parents: IntArray,
     probs: FloatArray,
 ) -> tuple[int, float, bool]:
-    """The `num_draft` likeliest nodes below `top`, written to `tokens`, `parents` and `probs` behind the root.
+    """The `num_draft` likeliest nodes below `top`, written to `tokens`, `parents` and `probs` behind the root. What is
+    written is less than what is ordered by, as if `top` had been followed once more, by something new.
 
     Returns:
         Number of nodes with the root, the sum of their probabilities, and whether `max_depth` left any out.
     """
     states, edges = automaton.states, automaton.edges
-    size, score, cut = 1, 0.0, False
+    size, score, cut, trust = 1, 0.0, False, 1.0
     node_state, prob, depth, parent = top, 1.0, 0, 0
     # (minus the probability, what decides between equal ones: depth and first occurrence, transition, parent)
     heap = [(0.0, 0, 0, 0, 0) for _ in range(0)]
     while True:
         total = _followers(automaton, node_state) if rules.siblings else states[node_state, COUNT]
+        if size == 1:
+            trust = total / (total + 1)
         edge = states[node_state, EDGES]
         while edge != NONE:
             if edges[edge, TOKEN] != BORDER:
@@ -126,7 +129,7 @@ def _expand(
         negated, ordered_depth, _, edge, above = heappop(heap)
         prob, depth = -negated, rules.tie_order * ordered_depth
         node_state, parent = edges[edge, TARGET], size
-        tokens[size], parents[size], probs[size] = edges[edge, TOKEN], above, prob
+        tokens[size], parents[size], probs[size] = edges[edge, TOKEN], above, prob * trust
         score += prob
         size += 1
 

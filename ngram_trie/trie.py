@@ -95,7 +95,7 @@ def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
 @njit(cache=True)
 def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray, FloatArray]:
     """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens, parents and probabilities of a
-    draft tree: a node's is its share of the count of `top`."""
+    draft tree: a node's is its share of the count of `top` and one more."""
     # The min-heap of the paper, over counts alone: its smallest entry is the count a node needs to be kept. It starts
     # with zeros, which every node beats. Below a node that is not kept nothing can be, so the walk stops there.
     num_draft = min(num_draft, len(nodes))
@@ -130,7 +130,7 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
                 while source[head] != nodes[node, PARENT]:
                     head = parents[head]
             source[size], tokens[size], parents[size] = node, nodes[node, TOKEN], head
-            probs[size] = count / nodes[top, COUNT]
+            probs[size] = count / (nodes[top, COUNT] + 1)
             size += 1
         if deep:
             node = _next(nodes, top, node, kept)
@@ -258,7 +258,7 @@ class NgramTrie(_Trie):
         - "shallow": first in the breadth-first traversal, nearer to the root first.
 
         Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal. Their
-        probabilities are their counts over that of the matched node, all as Algorithm 1 counts.
+        probabilities are their counts over that of the matched node and one more, as Algorithm 1 counts.
 
         Args:
             text: (k,) the text so far, k >= 1; its last token becomes the root.
@@ -429,7 +429,7 @@ class ReleasedTrie(_Trie):
 
     def draft(self, text: IntArray, num_draft: int) -> DraftTree:
         """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class. A node's
-        probability is its share of the windows that match; a token drafted without a match has 0."""
+        probability is its share of the windows that match and one more; a token drafted without a match has 0."""
         root = int(text[-1])
         if num_draft < 1:
             return DraftTree.root_only(root)

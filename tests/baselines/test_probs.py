@@ -59,6 +59,7 @@ def scores(tree: DraftTree) -> dict[tuple[int, ...], float]:
     return {path: prob for path, prob in by_path(tree, tree.probs.tolist()).items() if path}
 
 
+# All counts are over one place more than there were.
 # "1" was followed by 2 twice and by 3 once, "1 2" by 4 and by 5; the last 1 by nothing yet.
 FOLLOWED = [1, 2, 4, 1, 2, 5, 1, 3, 6]
 # "1 2" counts 2 + 3 times in the windows of Algorithm 1, followed by 3 in those of the first place.
@@ -71,23 +72,23 @@ ROWS = [1, 2, 3, 0, 1, 2, 4, 0, 1, 5, 6, 0, 1, 2, 3, 0, 1, 7, 8]
 BY_HAND: dict[str, tuple[Make, list[int], list[int], dict[tuple[int, ...], Fraction]]] = {
     "suffix: shares of what followed": (
         functools.partial(SuffixDecoding, num_draft=4, alpha=None),
-        FOLLOWED, [1], {(2,): F(2, 3), (3,): F(1, 3), (2, 4): F(1, 3), (2, 5): F(1, 3)},
+        FOLLOWED, [1], {(2,): F(2, 4), (3,): F(1, 4), (2, 4): F(1, 4), (2, 5): F(1, 4)},
     ),
     "suffix: shares of what occurred": (
         functools.partial(SuffixDecoding, num_draft=4, alpha=None, totals="occurrences"),
-        FOLLOWED, [1], {(2,): F(2, 4), (3,): F(1, 4), (2, 4): F(1, 4), (2, 5): F(1, 4)},
+        FOLLOWED, [1], {(2,): F(2, 5), (3,): F(1, 5), (2, 4): F(1, 5), (2, 5): F(1, 5)},
     ),
     "trie: counts of Algorithm 1": (
         functools.partial(NgramTrieDrafter, n=6, prefix_len=3, num_draft=3),
-        WINDOWS, [5, 1, 2], {(4,): F(3, 5), (3,): F(2, 5), (3, 9): F(2, 5)},
+        WINDOWS, [5, 1, 2], {(4,): F(3, 6), (3,): F(2, 6), (3, 9): F(2, 6)},
     ),
     "released trie: windows": (
         functools.partial(ReleasedNgramTrieDrafter, n=4, prefix_len=2),
-        RELEASED, [1, 2], {(3,): F(2, 3), (3, 4): F(1, 3), (3, 5): F(1, 3), (6,): F(1, 3), (6, 7): F(1, 3)},
+        RELEASED, [1, 2], {(3,): F(2, 4), (3, 4): F(1, 4), (3, 5): F(1, 4), (6,): F(1, 4), (6, 7): F(1, 4)},
     ),
     "released trie: after paths were dropped": (
         functools.partial(ReleasedNgramTrieDrafter, n=4, prefix_len=2, num_draft=5),
-        RELEASED, [1, 2], {(3,): F(2, 3), (3, 4): F(1, 3), (6,): F(1, 3)},
+        RELEASED, [1, 2], {(3,): F(2, 4), (3, 4): F(1, 4), (6,): F(1, 4)},
     ),
     "released trie: no match": (
         functools.partial(ReleasedNgramTrieDrafter, n=4, prefix_len=2), RELEASED, [77], {(100,): F(0)},
@@ -101,20 +102,20 @@ BY_HAND: dict[str, tuple[Make, list[int], list[int], dict[tuple[int, ...], Fract
     ),
     "pld: no match": (functools.partial(PromptLookup, dummy_when_none=100), [1, 2], [3], {(100,): F(0)}),
     "llma: a match of two": (LLMA, [7, 1, 2, 3, 4], [1, 2], {(3,): F(2, 3), (3, 4): F(2, 4)}),
-    "predictor: 2 of 3 after 1, 2 of 2 after 2": (
+    "predictor: 2 of 3 and one more after 1, 2 of 2 after 2, 2 of 3 after 1": (
         functools.partial(NgramPredictor, max_order=2, num_draft=3),
-        [1, 2, 1, 3, 1, 2], [1], {(2,): F(2, 3), (2, 1): F(2, 3), (2, 1, 2): F(4, 9)},
+        [1, 2, 1, 3, 1, 2], [1], {(2,): F(2, 4), (2, 1): F(2, 4), (2, 1, 2): F(2, 4) * F(2, 3)},
     ),
     "context: shares of all matches": (
         functools.partial(ContextNgrams, w=2),
         ROWS, [1],
         {
-            (2,): F(3, 5), (2, 3): F(2, 5), (2, 4): F(1, 5),
-            (5,): F(1, 5), (5, 6): F(1, 5), (7,): F(1, 5), (7, 8): F(1, 5),
+            (2,): F(3, 6), (2, 3): F(2, 6), (2, 4): F(1, 6),
+            (5,): F(1, 6), (5, 6): F(1, 6), (7,): F(1, 6), (7, 8): F(1, 6),
         },
     ),
     "context: those that are not drafted count": (
-        functools.partial(ContextNgrams, k=1, w=2), ROWS, [1], {(2,): F(3, 5), (2, 3): F(2, 5)},
+        functools.partial(ContextNgrams, k=1, w=2), ROWS, [1], {(2,): F(3, 6), (2, 3): F(2, 6)},
     ),
 }  # fmt: skip
 
@@ -130,7 +131,7 @@ def test_of_a_store_by_hand(stored: dict[str, str]) -> None:
     rest = REST(datastore=stored["datastore"])
     # "1 2" stands in three documents and goes on in two.
     assert scores(drafted(rest, [9, 1], [2], budget=4)) == pytest.approx(
-        {(3,): 2 / 3, (3, 0): 1 / 3, (3, 2): 1 / 3, (3, 2, 1): 1 / 3}
+        {(3,): 2 / 4, (3, 0): 1 / 4, (3, 2): 1 / 4, (3, 2, 1): 1 / 4}
     )
     sam = SAMDecoding(datastore=stored["datastore"], static_bias=0)
     # A match of three in the second document.
@@ -145,16 +146,16 @@ def test_of_a_models_tables_by_hand(stored: dict[str, str]) -> None:
     )
     bigram = scores(drafted(ModelBigram(tables=tables, k=2, w=3), [0], [1]))
     assert bigram == {(2,): 0.5, (2, 0): 0.25, (2, 0, 0): 0.125, (3,): 0.25, (3, 1): 0.125, (3, 1, 1): 0.0625}
-    # 2 2 is all that followed 1; the model's row 2 0 shares its first node, which keeps the larger of both.
+    # 2 2 is all that followed 1, once; the model's row 2 0 shares its first node.
     mixed = scores(drafted(MixedNgrams(tables=tables, k=2, w=2), [1, 2, 2], [1]))
-    assert mixed == {(2,): 1, (2, 2): 1, (2, 0): 0.25}
+    assert mixed == {(2,): 0.5, (2, 2): 0.5, (2, 0): 0.25}
 
 
 def test_of_earlier_answers_by_hand() -> None:
     warm = SuffixDecoding(remember_outputs=True, num_draft=2)
     drafted(warm, [8], [31, 32, 33, 31, 32, 34, 31, 32, 33])
     # The 33 that ended the answer has no followers; the other one was followed by 31.
-    assert scores(drafted(warm, [9], [31, 32])) == pytest.approx({(33,): 2 / 3, (33, 31): 2 / 3})
+    assert scores(drafted(warm, [9], [31, 32])) == pytest.approx({(33,): 2 / 4, (33, 31): 2 / 4})
 
 
 def test_of_the_authors_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,4 +232,4 @@ def test_a_contexts_share_is_what_brute_force_counts(text: list[int], q: int, w:
     tree = drafted(ContextNgrams(q=q, w=w, k=k), [], text)
     for path, prob in scores(tree).items():
         agree = sum(text[start : start + len(path)] == list(path) for start in starts)
-        assert prob == pytest.approx(agree / len(starts))
+        assert prob == pytest.approx(agree / (len(starts) + 1))
