@@ -4,7 +4,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from support.recorded import EVEN_TRACES, RELEASED_TRIE, TRACES, read_jsonl
 
@@ -135,7 +134,9 @@ def test_accept_lengths_of_recorded_answers(drafter: Drafter, summarization: flo
     assert measured == pytest.approx((summarization, rag), abs=6e-4)
 
 
-@pytest.mark.skipif(not RELEASED_TRIE.exists(), reason="needs ../shared/traces: what the released code's functions give")
+@pytest.mark.skipif(
+    not RELEASED_TRIE.exists(), reason="needs ../shared/traces: what the released code's functions give"
+)
 @pytest.mark.parametrize(
     ("category", "last", "printed", "micro", "macro"),
     [("summarization", "320", 2.3871, 2.957, 3.146), ("rag", "560", 5.1875, 1.702, 2.130)],
@@ -145,7 +146,9 @@ def test_the_released_trie_is_the_released_code(
 ) -> None:
     """On all 80 questions of a category, step by step; and of the last one the mean that the code prints (Table 1: 2.39
     and 5.19)."""
-    answers = {t.prompt.question_id: t for t in [*recorded(), *read_traces(EVEN_TRACES)] if t.prompt.dataset == category}
+    answers = {
+        t.prompt.question_id: t for t in [*recorded(), *read_traces(EVEN_TRACES)] if t.prompt.dataset == category
+    }
     golden = [row for row in read_jsonl(RELEASED_TRIE) if row["category"] == category]
     assert len(golden) == 80
     records = []
