@@ -130,14 +130,13 @@ def test_released_matches_any_length_and_drafts_the_rest_of_the_window() -> None
 
 
 def test_released_pads_the_first_tokens_of_a_text_with_eos() -> None:
-    # n=6, L_p=3. Before the windows 5 6 7 8 9 3 and 6 7 8 9 3 2 (EOS, 2, follows the text) come its first four tokens, as
+    # n=6, L_p=3. EOS, 2, follows the text. Before its windows 567893 and 678932 come its first four tokens, as
     # 2 2 5 6 7 8 and 2 5 6 7 8 2 (behind 5 6 7 only one token is left, too few), and its first five, as 2 5 6 7 8 9 and
     # 5 6 7 8 9 2. So 5 ends the prefix of one window, 6 and 7 those of two.
     trie = ReleasedTrie([5, 6, 7, 8, 9, 3], n=6, prefix_len=3)
     assert set(paths(trie.draft(ids(5), 64))) == {(6,), (6, 7), (6, 7, 8)}
     assert set(paths(trie.draft(ids(6), 64))) == {(7,), (7, 8), (7, 8, 2), (7, 8, 9)}
     assert set(paths(trie.draft(ids(7), 64))) == {(8,), (8, 9), (8, 9, 2), (8, 9, 3)}
-    # Three matches: 5 6 7 among the first five tokens, and twice 2 5 6.
     assert set(paths(trie.draft(ids(2, 5, 6), 64))) == {(7,), (7, 8), (7, 8, 2), (7, 8, 9)}
 
 
