@@ -71,6 +71,8 @@ class Trace:
         }
         if len(prompt.noise):
             row["noise_token_ids"] = prompt.noise.tolist()
+        if prompt.texts:
+            row["released_token_ids"] = [text.tolist() for text in prompt.texts]
         return json.dumps(row, separators=(",", ":"))
 
 
@@ -87,6 +89,10 @@ def parse_trace(line: str) -> Trace | None:
         return None
     prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
     noise_ids = _token_ids(row, "noise_token_ids") if row.get("noise_token_ids") else []
+    texts = row.get("released_token_ids", [])
+    if not isinstance(texts, list):
+        raise ValueError("released_token_ids must be a list of lists of token ids")
+    texts = [_token_ids({"released_token_ids": text}, "released_token_ids") for text in texts]
     if not prompt_ids:
         raise ValueError("prompt_token_ids is empty")
     dataset = row.get("dataset", row.get("category"))
@@ -103,8 +109,8 @@ def parse_trace(line: str) -> Trace | None:
     if "user" in spans:  # what the released code reads, unless the recording says otherwise
         spans = {"released": spans["user"], **spans}
     spans = {name: (start, end) for name, (start, end) in spans.items()}
-    ids, noise = (np.array(part, np.int64) for part in (prompt_ids, noise_ids))
-    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise)
+    ids, noise, *arrays = (np.array(part, np.int64) for part in (prompt_ids, noise_ids, *texts))
+    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays))
     model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
     return Trace(model, prompt, output_ids, room, reason)
 

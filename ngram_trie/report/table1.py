@@ -14,10 +14,10 @@ from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
 from ngram_trie.report.blocks import WORDS, Block, Cell, ranks
 
+NUMBERS = ["speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro", "tokens_per_second"]
 COLUMNS = [
-    "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
-    "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
-    *quality.MEASURES,
+    "model", "method", "dataset", *NUMBERS, "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol",
+    "device", *quality.MEASURES,
 ]  # fmt: skip
 
 
@@ -48,8 +48,9 @@ def table1(
     datasets: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Datasets
-    with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `pooled`. Quality
-    is not in the records: its columns are nan until `with_quality` fills them.
+    with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `pooled`. Under
+    the released protocol its numbers are nan: each data set's come about in a way of their own, and the authors print
+    none over all. Quality is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
         frame: answers of one run or more, see `metrics.to_frame`; those of other models are left out.
@@ -79,6 +80,8 @@ def table1(
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
+            if protocol == "released" and dataset.partition("+")[0] == ALL:
+                row |= dict.fromkeys(NUMBERS, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -101,7 +104,8 @@ def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] 
     context = frame.dataset.map(lambda dataset: metrics.task_and_context(dataset)[1]).rename("context")
     for (protocol, model, name), part in frame.groupby(["protocol", "model", context], sort=False):
         title = ", ".join([str(model), f"{protocol} protocol", *([] if name == metrics.CLEAN else [str(name)])])
-        yield block(part, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
+        shown = part[~is_pooled(part.dataset)] if protocol == "released" else part
+        yield block(shown, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
 
 
 def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
