@@ -92,7 +92,7 @@ reproduce-predictor: setup ## The n-gram predictor's expected and measured accep
 fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation and all peers
 	$(RUN) -m scripts.fit_blend $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
-reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
+reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 5 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 \
