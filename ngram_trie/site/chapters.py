@@ -89,7 +89,7 @@ def never_hurts(results: Results) -> Iterator[Claim]:
         row = frame[frame.dataset == ALL].iloc[0]
         found.add(
             folder,
-            f"live in {named(folder)} {row.slower:.0f} of {row.num_prompts:.0f} prompts took longer than vanilla "
+            f"Live in {named(folder)} {row.slower:.0f} of {row.num_prompts:.0f} prompts took longer than vanilla "
             f"(slowest {row.slowest:.2f}x; each timed on its own, so some by chance), {row.more_steps:.0f} more steps",
             "costs.csv",
         )

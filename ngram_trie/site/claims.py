@@ -177,9 +177,9 @@ def optimum(results: Results) -> Iterator[Claim]:
                 continue
             if _is_measured(results, folder):
                 found.decide(folder, [versus.fastest(str(dataset), ours.method.iloc[0], part.method)])
-            behind, wide = ours.value.iloc[0] / top.value - 1, top.value / part.value.min() - 1
+            behind, wide = 1 - ours.value.iloc[0] / top.value, top.value / part.value.min() - 1
             where = "" if folder.is_synthetic else f" at n={top.n}, L_p={top.prefix_len}"
-            parts.append(f"{dataset}: {BEST} {behind:+.1%} of the largest{where}, the whole grid {wide:.0%} wide")
+            parts.append(f"{dataset}: {BEST} {behind:.1%} below the largest{where}, the whole grid {wide:.0%} wide")
         found.add(folder, f"{named(folder)} ({_kind(rows)}): {listed(parts)}")
         found.files += versus.file
     yield found.judged("optimum", {"best": BEST, "spread": spread}, partly=True)
