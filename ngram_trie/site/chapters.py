@@ -8,6 +8,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from ngram_trie.metrics import ALL
+from ngram_trie.report.expected_accept import PRINTED_DRAFT
 from ngram_trie.site.evidence import Claim, Evidence, frames, listed, named, span, spoken
 from ngram_trie.site.gathered import Folder, Results
 from ngram_trie.site.printed import expected_tokens, twice
@@ -59,9 +60,14 @@ def overhead(results: Results) -> Iterator[Claim]:
         found.add(
             folder,
             f"{named(folder)}: {row.nodes:g} drafted tokens cost {row.overhead:.0%} more than a plain step "
-            f"[{row.overhead_low:.0%}, {row.overhead_high:.0%}], of which {row.drafting:.0%} is drafting",
+            f"[{row.overhead_low:.0%}, {row.overhead_high:.0%}], the drafter itself {row.drafting:.0%} of one",
             "costs.csv",
         )
+    for folder, frame in frames(results, "calibration", "curve.csv"):
+        more = 100 * (frame[frame.nodes == PRINTED_DRAFT].relative - 1)
+        if len(more):
+            text = f"{named(folder)}: {PRINTED_DRAFT} drafted tokens {span(more, '{:.0f}')}% more, over cached tokens"
+            found.add(folder, text, "curve.csv")
     if found.seen:
         yield found.judged("predictor_overhead", {"low": OVERHEAD[0], "high": OVERHEAD[1]})
 

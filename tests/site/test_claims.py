@@ -246,9 +246,12 @@ def test_failed_drafts_hurt_by_the_chapters_own_overhead(tmp_path: Path) -> None
 
 def test_overhead_is_of_a_device_that_was_not_there(tmp_path: Path) -> None:
     row = {"dataset": "all", "overhead": 0.3, "overhead_low": 0.25, "overhead_high": 0.35, "drafting": 0.04, "nodes": 4}
+    curve = [{"nodes": n, "context": c, "relative": r} for n, c, r in ((0, 9, 1), (4, 9, 1.2), (4, 99, 1.4), (8, 9, 3))]
+    write_folder(tmp_path / "calibration", VICUNA, "live", {"curve.csv": curve})
     (claim,) = chapters.overhead(predictor(tmp_path, "embedded", costs=[row]))
     assert claim.verdict == UNTESTED
     assert "predictor (synthetic): 4 drafted tokens cost 30% more than a plain step [25%, 35%]" in claim.why
+    assert "calibration: 4 drafted tokens 20 to 40% more" in claim.why
 
 
 @pytest.mark.parametrize(
