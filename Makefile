@@ -112,7 +112,7 @@ fit-budgets: setup ## Choose the constants of budget=auto on the odd questions o
 	$(RUN) -m scripts.fit_budgets experiment=drafters engine=replay engine.traces=$(TRACES) output=$(LOCAL)/budgets \
 		~methods.rest ~methods.sam_static
 
-reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
+reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 5 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 \

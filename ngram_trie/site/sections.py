@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from ngram_trie.files import CONFIGS
 from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
-from ngram_trie.site.claims import OURS, RELEASED, TASKS, verdicts
+from ngram_trie.site.claims import TASKS, verdicts
+from ngram_trie.site.evidence import OURS, RELEASED
 from ngram_trie.site.gathered import MOST_ROWS, OTHER, WORDS, Folder, Results, Table, frame_table
 from ngram_trie.site.render import picture
 
@@ -45,7 +46,7 @@ SECTIONS = [Section(**({"kinds": [part["id"]]} | part)) for part in WORDS["secti
 
 def command(section: Section, folder: Folder) -> str:
     """What makes a folder again. Recordings that are not in the repository are named as their file was."""
-    if folder.model.startswith("embedded"):
+    if folder.is_synthetic:
         return section.command
     if folder.engine == "live" and section.gpu:
         return section.gpu.format(model=_configured(folder.model))
