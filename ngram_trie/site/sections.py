@@ -109,8 +109,9 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
                     figures.append((path, _caption(folder, path), folder.file(path.name)))
             case = folder.path / "case_study.html"
             tables = _without_repeats(folder.laid_out())
-            # What a sweep or a Table 4 says is laid out again below it, beside the paper's.
-            split = folder is own[0] and any((other.path / JSON).is_file() for other in own[1:])
+            # What a sweep or a Table 4 says is laid out again below it beside the paper's, in folders that are no runs.
+            again = [other for other in own[1:] if not other.manifests()]
+            split = folder is own[0] and any((other.path / JSON).is_file() for other in again)
             shown.append({
                 "name": folder.name,
                 "provenance": provenance(section, folder),

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from support.folders import copy_paper, write_folder
 
 from ngram_trie.files import PROJECT
-from ngram_trie.site import audit, chapters, claims, printed
+from ngram_trie.report.blocks import Block, Cell, Tables, save
+from ngram_trie.site import audit, chapters, claims, printed, sections
 from ngram_trie.site.evidence import FAILS, HOLDS, IN_PART, UNTESTED, Claim, Versus, verdict_over
 from ngram_trie.site.gathered import Results
 
@@ -315,3 +316,17 @@ def test_every_claim_of_the_words_is_checked() -> None:
     shown = claims.verdicts(results, audit.losslessness(results))
     checked = {claim.where for claim in shown}
     assert {about["where"] for about in WORDS["claims"].values()} <= checked
+
+
+@pytest.mark.parametrize(("is_run", "opened"), [(True, 1), (False, 0)])
+def test_a_run_below_another_leaves_its_tables_unfolded(tmp_path: Path, is_run: bool, opened: int) -> None:
+    """A table is folded where it is laid out again below, not where another run lies below it."""
+    write_folder(tmp_path / "predictor", VICUNA, "replay", {"costs.csv": [{"nodes": 4}]})
+    save(Tables([Block("even", ["alpha"], {"qa": [Cell(0.5)]}, [])]), tmp_path / "predictor")
+    write_folder(tmp_path / "predictor" / "odd", VICUNA, "replay", {"costs.csv": [{"nodes": 4}]})
+    save(Tables([Block("odd", ["alpha"], {"qa": [Cell(0.4)]}, [])]), tmp_path / "predictor" / "odd")
+    if not is_run:
+        (tmp_path / "predictor" / "odd" / "manifest.json").unlink()
+    (section,) = (section for section in sections.SECTIONS if section.id == "predictor")
+    (shown,) = sections.parts(section, Results(tmp_path))
+    assert len(shown["folders"][0]["open"]) == opened and len(shown["folders"][1]["open"]) == 1
