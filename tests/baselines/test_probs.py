@@ -88,7 +88,7 @@ BY_HAND: dict[str, tuple[Make, list[int], list[int], dict[tuple[int, ...], Fract
     ),
     "released trie: after paths were dropped": (
         functools.partial(ReleasedNgramTrieDrafter, n=4, prefix_len=2, num_draft=5),
-        RELEASED, [1, 2], {(3,): F(2, 4), (3, 4): F(1, 4), (6,): F(1, 4)},
+        RELEASED, [1, 2], {(3,): F(2, 4), (6,): F(1, 4), (6, 7): F(1, 4)},
     ),
     "released trie: no match": (
         functools.partial(ReleasedNgramTrieDrafter, n=4, prefix_len=2), RELEASED, [77], {(100,): F(0)},
