@@ -163,6 +163,11 @@ class Decoder(ABC):
     baseline: str = "vanilla"
     target: Any
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """As `Drafter.sized`. A loop that drafts nothing has nothing to say."""
+        return {}
+
     @abstractmethod
     def bind(self, target: Any) -> None:
         """Take the target model; called once, when the weights are loaded."""

@@ -17,6 +17,10 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        return {}
+
     def propose(self, budget: int) -> DraftTree:
         return DraftTree.root_only(self.root)
 

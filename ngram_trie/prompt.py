@@ -33,22 +33,25 @@ class Prompt:
     noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     num_cut: int = 0
 
+    def _span(self, name: str) -> tuple[int, int]:
+        spans = {**self.spans, "prompt": (0, len(self.ids))}
+        for each in name.split("|"):
+            if each in spans:
+                return spans[each]
+        raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
+
     def part(self, name: str) -> IntArray:
-        """(k,) token ids of the span `name`.
+        """(k,) token ids of the span `name`; of several, as in "context|user", the first that the prompt has.
 
         Raises:
             ValueError: the prompt has no such span.
         """
-        if name == "prompt":
-            return self.ids
-        if name not in self.spans:
-            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
-        start, end = self.spans[name]
+        start, end = self._span(name)
         return self.ids[start:end]
 
     def ends_with(self, name: str) -> bool:
         """Whether the output follows the part `name` without a gap."""
-        return name == "prompt" or self.spans[name][1] == len(self.ids)
+        return self._span(name)[1] == len(self.ids)
 
 
 @dataclass(frozen=True)
