@@ -4,12 +4,13 @@ most frequent first."""
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import get_args
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
@@ -86,8 +87,10 @@ class RowsDrafter(HistoryDrafter):
 
     Args:
         k, w: most rows, and tokens of a row.
-        num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
-            budget where that is smaller.
+        num_draft: most nodes of the merged tree, None for no limit but k w. A smaller tree has all rows at equal
+            length, the best ones a token longer. `propose` takes its budget where that is smaller.
+        verify: "rows" to have them verified as the batch that the paper makes of them, "tree" as one tree; None as the
+            run does (`engine.verify`). Both accept the same tokens.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -95,12 +98,14 @@ class RowsDrafter(HistoryDrafter):
 
     scores_nodes = True
 
-    def __init__(self, k: int, w: int, num_draft: int | None) -> None:
+    def __init__(self, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:
         check_int("k", k, 1)
         check_int("w", w, 1)
         if num_draft is not None:
             check_int("num_draft", num_draft, 1)
-        self.k, self.w, self.num_draft = k, w, num_draft
+        if verify is not None:
+            check_choice("verify", verify, get_args(Verify))
+        self.k, self.w, self.num_draft, self.verify = k, w, num_draft, verify
 
     @abstractmethod
     def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
@@ -110,7 +115,9 @@ class RowsDrafter(HistoryDrafter):
     def propose(self, budget: int) -> DraftTree:
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
         rows, probs = self.rows(self.text)
-        return DraftTree.from_paths(self.root, rows.tolist(), probs.tolist()).pruned(most, self.w)
+        # Level by level, so that a cut leaves every row its beginning.
+        begun = [row[:length] for length in range(1, self.w + 1) for row in rows.tolist()]
+        return DraftTree.from_paths(self.root, begun, probs.tolist() * self.w).pruned(most, self.w)
 
 
 class ContextNgrams(RowsDrafter):
@@ -122,12 +129,14 @@ class ContextNgrams(RowsDrafter):
     probability is the share of all matches, and one more, that go on along its path.
 
     Args:
-        k, w, num_draft: as in `RowsDrafter`.
+        k, w, num_draft, verify: as in `RowsDrafter`.
         q: query length, the tokens that have to match.
     """
 
-    def __init__(self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None) -> None:
-        super().__init__(k, w, num_draft)
+    def __init__(
+        self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None, verify: Verify | None = None
+    ) -> None:
+        super().__init__(k, w, num_draft, verify)
         check_int("q", q, 1)
         self.q = q
 

@@ -3,7 +3,7 @@ reference, copy what follows them there."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from numba import njit
 
@@ -70,6 +70,10 @@ class LLMA(HistoryDrafter):
         check_choice("which", which, get_args(Which))
         self.n, self.k, self.max_n, self.context = n, k, max_n, context
         self.which: Which = which
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        return {"k": num_nodes + 1}
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)

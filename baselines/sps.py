@@ -61,6 +61,11 @@ class SpS(Drafter):
         self.draft_model, self.revision = draft_model, revision
         self.gamma, self.schedule, self.max_gamma, self.min_confidence = gamma, schedule, max_gamma, min_confidence
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The heuristic goes on choosing within it."""
+        return {"max_gamma": num_nodes}
+
     def parts(self) -> Mapping[Path, str]:
         how = "`make train-draft-model` trains the embedded model's"
         return weight_parts(self.draft_model, self.revision, how)

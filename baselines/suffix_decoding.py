@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numba import njit
@@ -254,6 +254,13 @@ class SuffixDecoding(Drafter):
         if remember_outputs:
             self.state = "warm"
             self._earlier = CountedAutomaton(max_depth=max_depth)
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """`alpha` stays: it is the method's rule for how far a match can be trusted, and most drafts are smaller than
+        the nodes that it is given. Without it (`alpha=null`) it would use them all.
+        """
+        return super().sized(num_nodes)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)

@@ -112,6 +112,11 @@ class TokenRecycling(Drafter):
         if keep_between_prompts:
             self.state = "warm"
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The template's most; beyond, it has no nodes to give."""
+        return {"num_draft": min(num_nodes, TEMPLATE_NODES)}
+
     def bind(self, target: Any) -> None:
         if target.model is None or target.model is not self._model:
             self._matrix = None  # another model has another vocabulary
@@ -124,7 +129,7 @@ class TokenRecycling(Drafter):
         self._prefilled = prompt.ids[-1:]
 
     def propose(self, budget: int) -> DraftTree:
-        self._learn()
+        self.learn()
         assert self._matrix is not None
         size = min(self.num_draft, budget), self.k
         parents, ranks = template(*size)
@@ -134,8 +139,8 @@ class TokenRecycling(Drafter):
             tokens[1:] = self._matrix[tokens[parents[1:]], ranks[1:]]
         return DraftTree(tokens, parents, probs=template_probs(*size))
 
-    def _learn(self) -> None:
-        """Take over what the last forward said.
+    def learn(self) -> None:
+        """Take over what the last forward said; `propose` does so first.
 
         The top k are found where the logits are and come over at once: the matrix is small, and a search in it by many
         small kernels would cost more than the copy.

@@ -16,6 +16,7 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 State = Literal["cold", "warm", "preloaded"]
+Verify = Literal["tree", "rows"]
 
 
 def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
@@ -70,6 +71,7 @@ class Drafter(ABC):
         root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
         state: what survives from one prompt to the next: nothing, earlier outputs, or a store that was built before.
         context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
+        verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
         own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
             comes with a model that was trained for it, and is compared with that model's own vanilla.
     """
@@ -77,6 +79,7 @@ class Drafter(ABC):
     root: int
     state: State = "cold"
     context: str = "prompt"
+    verify: Verify | None = None
     own_model: str | None = None
     own_revision: str | None = None
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has

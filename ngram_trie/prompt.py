@@ -36,17 +36,20 @@ class Prompt:
     num_cut: int = 0
     texts: tuple[IntArray, ...] = ()
 
+    def _span(self, name: str) -> tuple[int, int]:
+        spans = {**self.spans, "prompt": (0, len(self.ids))}
+        for each in name.split("|"):
+            if each in spans:
+                return spans[each]
+        raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
+
     def part(self, name: str) -> IntArray:
-        """(k,) token ids of the span `name`.
+        """(k,) token ids of the span `name`; of several, as in "context|user", the first that the prompt has.
 
         Raises:
             ValueError: the prompt has no such span.
         """
-        if name == "prompt":
-            return self.ids
-        if name not in self.spans:
-            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
-        start, end = self.spans[name]
+        start, end = self._span(name)
         return self.ids[start:end]
 
     def read_by_tries(self, name: str) -> list[IntArray]:
@@ -61,7 +64,7 @@ class Prompt:
 
     def ends_with(self, name: str) -> bool:
         """Whether the output follows the part `name` without a gap."""
-        return name == "prompt" or self.spans[name][1] == len(self.ids)
+        return self._span(name)[1] == len(self.ids)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from ngram_trie import config as configuration
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Verify
 from ngram_trie.engines import forced, live, replay
 from ngram_trie.engines.measure import Engine, by_key
 from ngram_trie.engines.provenance import make_manifest
@@ -61,12 +61,14 @@ def cached_model(path: str, revision: str | None, is_random: bool, **options: An
     return random_model(path, **options) if is_random else load_model(path, revision=revision, **options)
 
 
-def load_target(config: DictConfig, path: str | None = None, revision: str | None = None) -> TargetModel:
-    """The run's target, or another one in its place."""
+def load_target(
+    config: DictConfig, path: str | None = None, revision: str | None = None, verify: Verify | None = None
+) -> TargetModel:
+    """The run's target, or another one in its place, or one that verifies drafts in another way than the run's."""
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
     where = (path, revision) if path else choose.source(config.model)
     model = cached_model(*where, path is None and config.model.weights == "random", **options)
-    return choose.make_target(model, config.engine, config.model.context_limit)
+    return choose.make_target(model, config.engine, config.model.context_limit, verify)
 
 
 def _manifest(
