@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ngram_trie.baselines.suffix_decoding import SuffixDecoding
 from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
@@ -44,6 +45,11 @@ class ArcticSuffix(HistoryDrafter):
         check_int("num_draft", num_draft, 1)
         check_int("max_depth", max_depth, 2)
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """As `SuffixDecoding.sized`."""
+        return SuffixDecoding.sized(num_nodes)
 
     def parts(self) -> Mapping[Path, str]:
         return {} if is_installed() else {Path("arctic_inference"): INSTALL}

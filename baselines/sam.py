@@ -326,6 +326,11 @@ class SAMDecoding(Drafter):
     scores_nodes = True
     not_sent = ("_static",)  # another process builds its own
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """Without `alpha`, for the reason that `SuffixDecoding.sized` gives."""
+        return {"num_draft": num_nodes, "alpha": None}
+
     def __init__(
         self,
         *,

@@ -257,10 +257,10 @@ class SuffixDecoding(Drafter):
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
-        """`alpha` stays: it is the method's rule for how far a match can be trusted, and most drafts are smaller than
-        the nodes that it is given. Without it (`alpha=null`) it would use them all.
+        """Without `alpha`: its own limit and one for all would be one too many. On the recorded answers to odd questions
+        it emits more so at every size.
         """
-        return super().sized(num_nodes)
+        return {"num_draft": num_nodes, "alpha": None}
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)

@@ -87,7 +87,7 @@ def test_more_nodes_are_used(parts: dict[str, str], name: str) -> None:
     for num_nodes in SIZES:
         rule = jumbled(VOCABULARY)
         method = sized(name, num_nodes, parts)
-        runners_up = lambda text: -((torch.arange(VOCABULARY) - rule(text)) % VOCABULARY).float()  # noqa: E731
+        runners_up = lambda text, rule=rule: -((torch.arange(VOCABULARY) - rule(text)) % VOCABULARY).float()  # noqa: E731
         target = FakeTarget(rule, VOCABULARY, max_draft=256, runners_up=runners_up)
         largest.append(max(answered(method, target, text, 20)))
     assert largest[0] <= 8 and largest == sorted(largest)
