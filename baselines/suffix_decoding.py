@@ -257,8 +257,8 @@ class SuffixDecoding(Drafter):
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
-        """Without `alpha`: its own limit and one for all would be one too many. On the recorded answers to odd questions
-        it emits more so at every size.
+        """Without `alpha`: its own limit and one for all would be one too many. On recorded answers to odd questions it
+        emits more so at every size.
         """
         return {"num_draft": num_nodes, "alpha": None}
 
