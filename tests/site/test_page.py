@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,13 +95,16 @@ def test_numbers_are_the_files(tree: Any) -> None:
         frame = pd.read_csv(folder.path / "table.csv")
         for protocol in ("corrected", "released"):
             rows = shown[f"results/{folder.file('table.json')}", f"{folder.model}, {protocol} protocol"]
-            part = frame[frame.protocol == protocol]
+            part = frame[(frame.protocol == protocol) & ((frame.dataset != "all") | (protocol == "corrected"))]
             for method, cells in zip(part.method.unique(), rows, strict=True):
                 assert cells[0].startswith(method)
                 expected = part[part.method == method]
                 for cell, row in zip(cells[1:], expected.itertuples(), strict=True):
-                    assert cell.startswith(f"{row.speedup:.2f}x ({row.accept_length:.2f})")
-                    assert np.isnan(row.speedup_low) or f"[{row.speedup_low:.2f}, {row.speedup_high:.2f}]" in cell
+                    speedup, length, *interval = map(float, re.findall(r"\d+\.\d+", cell))
+                    # the file has five digits, the cell two decimals of all of them
+                    assert (speedup, length) == pytest.approx((row.speedup, row.accept_length), abs=0.0051)
+                    if not np.isnan(row.speedup_low):
+                        assert interval[:2] == pytest.approx([row.speedup_low, row.speedup_high], abs=0.0051)
         rows = shown[f"results/{folder.file('predicted.csv')}", f"{folder.name}, all tasks"]
         frame = pd.read_csv(folder.path / "predicted.csv")
         frame = frame[(frame.dataset == "all") & ~frame.method.str.endswith("vanilla")]
@@ -157,10 +161,6 @@ def test_what_the_printed_numbers_say_is_what_follows_from_them() -> None:
     others = cells[cells.method != "vanilla"]
     twice = others[others.duplicated(["dataset", "speedup", "accept_length"])]
     assert [f"{row.speedup}x ({row.accept_length})" for row in twice.itertuples()] == ["1.47x (1.91)", "1.14x (1.91)"]
-    for row in read("released_code").itertuples():
-        (why,) = (why for claim, why in said.items() if f"tokens a step over {row.dataset}" in claim)
-        assert f"{row.accept_length_last_question:.2f} on the last one alone (id {row.question_id})" in why
-        assert f"{row.accept_length_all_questions:.2f} over all" in why
     grid, again = read("table2"), read("table5")
     best = grid.loc[grid.tokens_per_second.idxmax()]
     assert (best.n, best.prefix_len, grid.n.min()) == (13, 3, 8)
@@ -169,6 +169,14 @@ def test_what_the_printed_numbers_say_is_what_follows_from_them() -> None:
     assert (len(both), round(ratio.min(), 1), round(ratio.max(), 1), other.n, other.prefix_len) == (32, 1.4, 2.8, 15, 2)
     wide = read("table4").pivot(index="dataset", columns="context", values="speedup")
     assert set(wide.index[wide.noisy > wide.clean]) == {"triviaqa", "hagrid"} and len(wide) == 4
+
+
+def test_what_spec_benchs_cells_are_follows_from_the_released_lists() -> None:
+    first, second = claims.last_question(Results(RESULTS))
+    assert first.claim == ("On vicuna-7b-v1.3 the trie emits 2.39 tokens a step over spec_bench_summarization (1.75x).")
+    assert "gives 2.3871 on the last one (id 320)" in first.why and "all 80 questions 2.957" in first.why
+    assert "gives 5.1875 on the last one (id 560)" in second.why and "all 80 questions 1.702" in second.why
+    assert first.verdict == second.verdict == "does not hold"
 
 
 def copy_paper(root: Path) -> Path:
