@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ngram_trie.report.expected_accept import PRINTED_DRAFT, chapter_table
-from ngram_trie.site.evidence import Claim, Evidence, frames, listed, span
+from ngram_trie.site.evidence import OURS, Claim, Evidence, frames, listed, span
 from ngram_trie.site.gathered import Results
 
 ROUNDING = 0.005 + 1e-9  # half a unit of the second decimal
@@ -13,11 +13,15 @@ ROUNDING = 0.005 + 1e-9  # half a unit of the second decimal
 BEST = (13, 3)
 
 
-def released_code(results: Results) -> Iterator[Claim]:
-    """The claims about the released code, which are data: results/paper/claims.csv."""
-    rows = results.paper("claims.csv")
-    for row in () if rows is None else rows.itertuples(index=False):
-        yield Claim(row.where, row.claim, row.verdict, row.why, row.files.split())
+def last_question(results: Results) -> Iterator[Claim]:
+    """The paper's accept lengths on Spec-Bench beside those of the released code on recorded answers."""
+    cells, lists = results.paper("table1.csv"), results.paper("released_code.csv")
+    if cells is None or lists is None:
+        return
+    for row in lists.merge(cells[cells.method == OURS], on=["model", "dataset"]).itertuples():
+        found = Evidence("paper/table1.csv", "paper/released_code.csv", "paper/README.md")
+        found.tested.append(abs(row.accept_length_all_questions - row.accept_length) <= ROUNDING)
+        yield found.judged("last_question", row._asdict())
 
 
 def means(results: Results) -> Iterator[Claim]:
@@ -98,4 +102,4 @@ def twice(results: Results) -> Iterator[Claim]:
 
 
 #: Those of the N-Gram-Trie paper; `chapters` has the others in its list.
-CHECKS = (released_code, means, settings, sweeps, noisy)
+CHECKS = (last_question, means, settings, sweeps, noisy)

@@ -164,14 +164,15 @@ def case_study(page: str) -> Markup:
 
 
 def recorded_readings(results: Results) -> Table | None:
-    """Accept lengths of the trie on one model three ways: printed, by the released code's last question, over all."""
+    """Accept lengths of the trie on one model: printed, as the released code counts on its last question and over all,
+    and replayed."""
     cells, last = results.paper("table1.csv"), results.paper("released_code.csv")
     rows = []
     for folder in results.of("drafters", "table.csv"):
         frame = folder.csv("table.csv")
         if cells is None or last is None or frame is None or not {OURS, RELEASED} <= set(frame.method):
             continue
-        for row in last.itertuples():
+        for row in last[last.model == folder.model].itertuples():
             cell = cells[(cells.model == folder.model) & (cells.method == OURS) & (cells.dataset == row.dataset)]
             ours = frame[frame.dataset == TASKS[row.dataset]].set_index("method")
             if len(cell) and {OURS, RELEASED} <= set(ours.index):
@@ -180,6 +181,7 @@ def recorded_readings(results: Results) -> Table | None:
                     "paper prints": cell.accept_length.iloc[0],
                     "released code, last question": row.accept_length_last_question,
                     "released code, all questions": row.accept_length_all_questions,
+                    "released code, mean of questions": row.accept_length_all_questions_macro,
                     f"{RELEASED}, replayed": ours.accept_length[RELEASED],
                     f"{OURS}, replayed": ours.accept_length[OURS],
                     "questions replayed": int(ours.num_prompts[OURS]),
@@ -187,9 +189,9 @@ def recorded_readings(results: Results) -> Table | None:
     if not rows:
         return None
     notes = (
-        "Accept length: tokens emitted per verification step. The first column is Table 1's; the next two are the "
-        "released algorithm on recorded answers (results/paper/released_code.csv); replayed: this project's own loop "
-        "over the recorded half of the questions.",
+        "Accept length: tokens emitted per verification step. The first column is Table 1's; the next three are the "
+        "released code's on recorded answers, counted as it counts (results/paper/released_code.csv, made by python -m "
+        "scripts.released_lists); replayed: counted as this project counts, on the questions of that run.",
     )
     return frame_table(
         pd.DataFrame(rows), "The trie's accept length, read three ways", "paper/released_code.csv", notes, 2
