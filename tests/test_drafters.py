@@ -45,6 +45,21 @@ def test_context_names_the_span_that_is_indexed() -> None:
         drafted(NgramTrieDrafter(context="article"), [14])
 
 
+def test_of_several_spans_the_first_that_the_prompt_has() -> None:
+    """`method=ngram_trie_context`: the context, else the user's turn, else everything."""
+    ids = np.array([1, 5, 6, 7, 5, 8])
+    for spans, expected in (
+        ({"user": (1, 6), "context": (1, 4)}, [5, 6, 7]),
+        ({"user": (2, 6)}, [6, 7, 5, 8]),
+        ({}, ids.tolist()),
+    ):
+        prompt = Prompt(ids, spans)
+        assert prompt.part("context|user|prompt").tolist() == expected
+        assert prompt.ends_with("context|user|prompt") == (expected[-1] == 8)
+    with pytest.raises(ValueError, match=r"context='context.question': this prompt has the parts prompt, user"):
+        Prompt(ids, {"user": (2, 6)}).part("context|question")
+
+
 def test_the_match_spans_prompt_and_output() -> None:
     prompt = Prompt(np.array([1, 2, 3, 4, 9, 9, 2, 3, 5, 9, 9, 1, 2]))
     assert drafted(NgramTrieDrafter(num_draft=1), [3], prompt) == [4]

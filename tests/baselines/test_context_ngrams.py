@@ -19,7 +19,7 @@ texts = st.lists(st.integers(0, 2), min_size=1, max_size=60)
 
 
 def ranked(text: list[int], q: int, w: int, k: int) -> list[tuple[list[int], int]]:
-    rows, counts, _ = context_ngrams(np.array(text, np.int64), q, w, k)
+    rows, counts = context_ngrams(np.array(text, np.int64), q, w, k)
     return list(zip(rows.tolist(), counts.tolist(), strict=True))
 
 
@@ -125,8 +125,8 @@ def recorded() -> dict[str, list[Trace]]:
     return select(read_traces(TRACES), ["summarization", "rag"])
 
 
-# The held (odd) questions' own values; a replay is deterministic. Cut row after row, trees of 8 nodes gave 2.170 and
-# 1.604, of 32 nodes 2.758 and 1.858, of 64 2.979 and 1.948. Longer queries lose, as the paper found (note 4).
+# The held (odd) questions' own values; a replay is deterministic. Cut row after row, 8 nodes gave 2.170 and 1.604, 32
+# nodes 2.758 and 1.858, 64 nodes 2.979 and 1.948. Longer queries lose, as the paper found (note 4).
 @needs_traces
 @pytest.mark.parametrize(
     ("settings", "summarization", "rag"),

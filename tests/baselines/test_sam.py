@@ -255,8 +255,8 @@ def test_accept_lengths_of_recorded_answers(values: dict[str, Any], summarizatio
     assert measured == pytest.approx((summarization, rag), abs=6e-4)
 
 
-# With the answers to other questions (about 41,000 tokens, see tests/baselines/test_rest.py) in the static automaton.
-# The bias of 5, which belongs to the hybrid, lets it speak so rarely that nothing changes; alone rag gains 0.09.
+# With the answers to other questions (about 41,000 tokens, see tests/test_rest.py) in the static automaton. The bias of
+# 5, which belongs to the hybrid, lets it speak so rarely that little changes; as the method runs alone, rag gains 0.09.
 @pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 def test_accept_lengths_with_other_answers(tmp_path: Path) -> None:
     steps: dict[tuple[int, str], list[int]] = {(bias, name): [] for bias in (5, 0) for name in ("summarization", "rag")}
