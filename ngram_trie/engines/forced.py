@@ -82,7 +82,7 @@ def check_vocabulary(traces: Iterable[Trace], vocab_size: int, file: object) -> 
     parts = (
         part
         for trace in traces
-        for part in (trace.prompt.ids, trace.prompt.noise, *trace.prompt.texts, trace.output_ids)
+        for part in (trace.prompt.ids, trace.prompt.noise, *trace.prompt.texts, np.array(trace.output_ids))
     )
     largest = max((int(np.max(part)) for part in parts if len(part)), default=-1)
     if largest >= vocab_size:
