@@ -79,7 +79,11 @@ def check_vocabulary(traces: Iterable[Trace], vocab_size: int, file: object) -> 
     """Raises:
     ValueError: a recorded token that the network has not; on a GPU it would end the process.
     """
-    parts = (part for trace in traces for part in (trace.prompt.ids, trace.prompt.noise, trace.output_ids))
+    parts = (
+        part
+        for trace in traces
+        for part in (trace.prompt.ids, trace.prompt.noise, *trace.prompt.texts, np.array(trace.output_ids))
+    )
     largest = max((int(np.max(part)) for part in parts if len(part)), default=-1)
     if largest >= vocab_size:
         raise ValueError(
