@@ -20,7 +20,7 @@ from scipy.stats import bootstrap
 from ngram_trie.records import PromptRecord
 
 PROMPT = ["dataset", "question_id", "turn"]
-KEYS = ["method", "model", *PROMPT, "repeat"]
+KEYS = ["method", "model", *PROMPT, "repeat", "session"]
 PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
 #: Questions that the paper's released code passes over, by task.
@@ -207,7 +207,7 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
         [
             (r.method, r.model, r.dataset, length)
             for r in records
-            if not r.failure and r.repeat == 0
+            if not r.failure and r.repeat == r.session == 0
             for length in r.accept_lengths
         ],
         columns=["method", "model", "dataset", "accept_length"],
@@ -256,7 +256,7 @@ def speedup(frame: pd.DataFrame, method: str) -> Speedup:
     """
     unknown = Speedup(np.nan, np.nan, np.nan)
     answers = answered(frame)
-    keys = [*PROMPT, "repeat"]
+    keys = [*PROMPT, "repeat", "session"]
     vanilla = baseline(answers[answers.method == method])
     ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, vanilla))
     pairs = ours.merge(theirs, on=keys, suffixes=("", "_baseline"), validate="one_to_one")

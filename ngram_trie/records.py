@@ -11,15 +11,29 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.files import content_hash, drop_torn_line, write_atomically
 from ngram_trie.prompt import Prompt
 
 SCHEMA_VERSION = 2
-#: Which answer it is within a run: method, data set, question id, turn, repeat.
-RecordKey = tuple[str, str, str, int, int]
+
+
+class RecordKey(NamedTuple):
+    """Which answer it is within a run. Attributes as in `PromptRecord`."""
+
+    method: str
+    dataset: str
+    question_id: str
+    turn: int
+    repeat: int = 0
+    session: int = 0
+
+    @property
+    def item(self) -> tuple[str, str, int]:
+        """What is answered: data set, question id, turn."""
+        return self.dataset, self.question_id, self.turn
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,8 @@ class PromptRecord:
     Attributes:
         run: the run's identity (`RunManifest.run`); records of different configs never share a file.
         method, model, dataset: names as in the config.
-        question_id, turn: which question; `repeat` counts from 0.
+        question_id, turn: which question; `repeat` counts from 0, and so does `session`: the whole run is done again in
+            each, at another time (`measure.sessions`).
         prompt_hash: of the prompt's token ids; equal for all methods by construction.
         num_prompt_tokens: length of the prompt, template and BOS included.
         output_ids: the answer's token ids, the stop token included.
@@ -90,6 +105,7 @@ class PromptRecord:
     lossless: Lossless | None = None
     failure: Failure | None = None
     baseline: str = "vanilla"
+    session: int = 0
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -116,7 +132,7 @@ class PromptRecord:
     @property
     def key(self) -> RecordKey:
         """What makes a record unique within a run."""
-        return (self.method, self.dataset, self.question_id, self.turn, self.repeat)
+        return RecordKey(self.method, self.dataset, self.question_id, self.turn, self.repeat, self.session)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -157,13 +173,14 @@ def read_records(path: Path) -> Iterator[PromptRecord]:
 
 
 class RecordWriter:
-    """Appends the records of one run to a file; what an interrupted session of it wrote there stays, in `records`.
+    """Appends the records of one run to a file; what was written there before an interruption stays, in `records`.
 
     Raises:
         FileExistsError: the file holds records of another run.
     """
 
     def __init__(self, path: Path, run: str) -> None:
+        self.path = path
         self.records: dict[RecordKey, PromptRecord] = {}
         if path.exists():
             self.records = {record.key: record for record in read_records(path)}

@@ -85,6 +85,8 @@ class Measure(_Fields):
     """`measure=`: how often and how long answers are."""
 
     repeats: PositiveInt
+    sessions: PositiveInt
+    session_pause_s: NonNegativeFloat
     max_new_tokens: PositiveInt
     truncation: Literal["fail", "end", "middle"]
 

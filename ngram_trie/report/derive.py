@@ -157,7 +157,7 @@ def gather(folder: Path) -> str:
 
 def _incomplete(runs: Sequence[RunFolder]) -> Iterator[str]:
     """A note on the runs with fewer answers than the others."""
-    counts = {run.path.name: len({record.key[1:4] for record in run.records}) for run in runs}
+    counts = {run.path.name: len({record.key.item for record in run.records}) for run in runs}
     most = max(counts.values())
     if fewer := [f"{name} {count}" for name, count in counts.items() if count < most]:
         yield f"Incomplete and not comparable with the others, which have {most} prompts: {', '.join(fewer)}."
