@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, State, check_int
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -35,6 +35,7 @@ class Space(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    state: State = "trained"
     reads = "choices at mask tokens"
 
     def __init__(self, *, model: str, mask_id: int, num_masks: int = 5, revision: str | None = None) -> None:

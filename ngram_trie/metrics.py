@@ -248,6 +248,16 @@ def group(frame: pd.DataFrame) -> str:
     return GROUPS[0] if len(frame) and (frame.method == frame.baseline).all() else state(frame)
 
 
+def group_order(group: str) -> int:
+    """Where a group stands in tables and figures."""
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
+
+
+def num_sessions(frame: pd.DataFrame) -> int:
+    """Sessions with an answer."""
+    return int(answered(frame).session.nunique())
+
+
 def baseline(frame: pd.DataFrame) -> str:
     """The method that these answers are compared with; "-" without records."""
     return ", ".join(frame.baseline.unique()) or "-"
@@ -400,6 +410,6 @@ METRICS: dict[str, Callable[[pd.DataFrame], float | int | str | Agreement]] = {
     function.__name__: function
     for function in (
         accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, num_prompts, num_failures,
-        lossless, state, group, baseline, draft_nodes,
+        lossless, state, group, baseline, draft_nodes, num_sessions,
     )
 }  # fmt: skip

@@ -35,6 +35,7 @@ class Model(_Fields):
     licence: str = ""
     gated: bool = False
     download_gb: NonNegativeFloat = 0.0
+    synthetic: bool = False
 
 
 def _given(traces: object) -> object:
