@@ -98,6 +98,26 @@ def holm(p: FloatArray) -> FloatArray:
     return corrected
 
 
+def between(rows: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
+    """The rows of two methods, as a over b whichever way they are stored.
+
+    Raises:
+        ValueError: the methods are not compared; the message lists those that are.
+    """
+    found = rows[(rows.a == a) & (rows.b == b)]
+    if len(found):
+        return found
+    found = rows[(rows.a == b) & (rows.b == a)]
+    if found.empty:
+        known = ", ".join(dict.fromkeys([*rows.a, *rows.b]))
+        raise ValueError(f"{a} and {b} are not compared; the methods are {known}")
+    turned = {"a": "b", "group_a": "group_b", "low": "high", "session_min": "session_max"}
+    turned |= {there: here for here, there in turned.items()}
+    ratios = ["ratio", "low", "high", "session_min", "session_max"]
+    inverse = found.assign(**{name: 1 / found[name] for name in ratios})
+    return inverse.rename(columns=turned)[list(rows.columns)]
+
+
 def standings(rows: pd.DataFrame) -> Mapping[tuple[str, str, str], int]:
     """Which methods are named best (1) and second best (2), by data set, measure and method; the others are not there.
 
