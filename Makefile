@@ -2,10 +2,15 @@
 PYTHON ?= python3
 VENV   ?= .venv
 OUTPUT ?= results/local/table1
+# How often Table 1 is measured as a whole, at different times.
+SESSIONS ?= 1
 # Tables 2 to 6 and the figures: TRACES=FILE replays recorded answers instead of running the embedded model, TOKENIZER=
 # is theirs (for Figure 3).
 TRACES ?=
 TOKENIZER ?=
+# Of questions: odd or even.
+PARITY ?= even
+STORE ?=
 LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
 engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
@@ -64,7 +69,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 reproduce-table1: setup $(if $(paper),,$(PARTS)) ## Table 1: on the embedded profile (20 minutes, to OUTPUT), or with PROFILE=paper MODELS=vicuna_7b
-	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT))
+	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT) measure.sessions=$(SESSIONS))
 
 reproduce-table2: setup ## Speed and trie time over n x L_p, with heatmaps
 	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(TRACES),method.num_draft=64)
@@ -89,10 +94,25 @@ reproduce-figure5: figures-run ## What a step's drafting time is spent on
 reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
-fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation and all peers
+fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation
 	$(RUN) -m scripts.fit_blend $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
-reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 4 on the general model: chat, code, math (5 minutes)
+# Under each budget; `equal` with 8, 16, 32 and 64 nodes. STORE, recorded answers to other questions, is what preloaded
+# methods know: rest and sam_static keep their authors' sizes under `auto`, since no such store was free to choose by.
+DRAFTERS = $(RUN) -m scripts.run experiment=drafters engine=replay engine.traces=$(TRACES) engine.parity=$(PARITY) \
+	methods.rest.datastore=$(LOCAL)/store methods.sam_static.datastore=$(LOCAL)/store methods.blend_bigram.answers=$(STORE)
+reproduce-drafters: setup ## Every drafter under every budget over TRACES, preloaded ones with the answers of STORE; PARITY=even
+	$(RUN) -m scripts.build_datastore $(STORE) --output $(LOCAL)/store
+	$(DRAFTERS) output=$(LOCAL)/drafters/published
+	$(foreach n,8 16 32 64,$(DRAFTERS) budget=equal budget.num_nodes=$(n) output=$(LOCAL)/drafters/equal$(n)$(newline))
+	$(DRAFTERS) budget=auto output=$(LOCAL)/drafters/auto +methods.rest.budget=published +methods.sam_static.budget=published
+	$(RUN) -m scripts.derive $(LOCAL)/drafters
+
+fit-budgets: setup ## Choose the constants of budget=auto on the odd questions of TRACES, into results/local/.../budgets
+	$(RUN) -m scripts.fit_budgets experiment=drafters engine=replay engine.traces=$(TRACES) output=$(LOCAL)/budgets \
+		~methods.rest ~methods.sam_static
+
+reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 5 on the general model: chat, code, math (5 minutes)
 	$(RUN) -m scripts.reproduce_ngrammys
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 \

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ngram_trie.baselines.suffix_decoding import SuffixDecoding
 from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
@@ -34,6 +35,7 @@ class ArcticSuffix(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     not_sent = ("_cache",)  # compiled, and of one prompt
     _cache: Any = None
 
@@ -43,6 +45,11 @@ class ArcticSuffix(HistoryDrafter):
         check_int("num_draft", num_draft, 1)
         check_int("max_depth", max_depth, 2)
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """As `SuffixDecoding.sized`."""
+        return SuffixDecoding.sized(num_nodes)
 
     def parts(self) -> Mapping[Path, str]:
         return {} if is_installed() else {Path("arctic_inference"): INSTALL}
@@ -64,7 +71,8 @@ class ArcticSuffix(HistoryDrafter):
         last = self.text[-self.max_depth :].astype(np.int32)
         draft = self._cache.speculate(_REQUEST, last, num_draft, factor, offset, self.min_prob, True)
         tokens = np.array([self.root, *draft.token_ids], np.int64)
-        return DraftTree(tokens, np.array([-1, *(parent + 1 for parent in draft.parents)], np.int64))
+        parents = np.array([-1, *(parent + 1 for parent in draft.parents)], np.int64)
+        return DraftTree(tokens, parents, probs=np.array([1.0, *draft.probs]))
 
 
 def is_installed() -> bool:

@@ -4,13 +4,14 @@ most frequent first."""
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import get_args
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter, check_int
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
 @njit(cache=True)
@@ -30,13 +31,14 @@ def _followers(text: IntArray, q: int, w: int) -> IntArray:
 
 
 @njit(cache=True)
-def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray]:
+def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray, FloatArray]:
     """What followed the last `q` tokens of `text` before: the `k` most frequent continuations of `w` tokens, those of
     equal count by their latest occurrence (section 4.2). An occurrence that fewer than w tokens follow does not count
     (`unfold` in appendix B.2).
 
     Returns:
-        (r, w) the continuations and (r,) their counts, r at most k, best first.
+        (r, w) the continuations and (r,) their counts, r at most k, best first; and (r, w) how many occurrences go on
+        like a continuation up to each of its tokens, over the number of all of them and one more.
     """
     positions = _followers(text, q, w)
     capacity = 4
@@ -70,7 +72,14 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
         rows[rank] = text[starts[best] : starts[best] + w]
         row_counts[rank] = counts[best]
         counts[best] = 0
-    return rows, row_counts
+    shares = np.zeros((len(rows), w))
+    for rank in range(len(rows)):
+        for start in positions:
+            same = 0
+            while same < w and text[start + same] == rows[rank, same]:
+                shares[rank, same] += 1
+                same += 1
+    return rows, row_counts, shares / (len(positions) + 1)
 
 
 class RowsDrafter(HistoryDrafter):
@@ -78,27 +87,37 @@ class RowsDrafter(HistoryDrafter):
 
     Args:
         k, w: most rows, and tokens of a row.
-        num_draft: most nodes of the merged tree, the best rows first; None for no limit but k w. `propose` takes its
-            budget where that is smaller.
+        num_draft: most nodes of the merged tree, None for no limit but k w. A smaller tree has all rows at equal
+            length, the best ones a token longer. `propose` takes its budget where that is smaller.
+        verify: "rows" to have them verified as the batch that the paper makes of them, "tree" as one tree; None as the
+            run does (`engine.verify`). Both accept the same tokens.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    def __init__(self, k: int, w: int, num_draft: int | None) -> None:
+    scores_nodes = True
+
+    def __init__(self, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:
         check_int("k", k, 1)
         check_int("w", w, 1)
         if num_draft is not None:
             check_int("num_draft", num_draft, 1)
-        self.k, self.w, self.num_draft = k, w, num_draft
+        if verify is not None:
+            check_choice("verify", verify, get_args(Verify))
+        self.k, self.w, self.num_draft, self.verify = k, w, num_draft, verify
 
     @abstractmethod
-    def rows(self, text: IntArray) -> IntArray:
-        """(r, w) the rows that continue `text`, r at most k, best first."""
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        """(r, w) the rows that continue `text`, r at most k, best first; and (r, w) the path probabilities of their
+        tokens. A node of several rows has the largest."""
 
     def propose(self, budget: int) -> DraftTree:
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
-        return DraftTree.from_paths(self.root, self.rows(self.text).tolist()).pruned(most, self.w)
+        rows, probs = self.rows(self.text)
+        # Level by level, so that a cut leaves every row its beginning.
+        begun = [row[:length] for length in range(1, self.w + 1) for row in rows.tolist()]
+        return DraftTree.from_paths(self.root, begun, probs.tolist() * self.w).pruned(most, self.w)
 
 
 class ContextNgrams(RowsDrafter):
@@ -106,17 +125,21 @@ class ContextNgrams(RowsDrafter):
 
     The paper verifies the rows as a batch; here they are one tree, shared prefixes merged. Greedy verification accepts
     the same tokens from both. The defaults are the paper's (section 5: q = 1, and (k, w) = (10, 10) as the
-    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency.
+    representative choice). The paper's code leaves ties to `torch.topk`; its text, followed here, to recency. A node's
+    probability is the share of all matches, and one more, that go on along its path.
 
     Args:
-        k, w, num_draft: as in `RowsDrafter`.
+        k, w, num_draft, verify: as in `RowsDrafter`.
         q: query length, the tokens that have to match.
     """
 
-    def __init__(self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None) -> None:
-        super().__init__(k, w, num_draft)
+    def __init__(
+        self, *, k: int = 10, w: int = 10, q: int = 1, num_draft: int | None = None, verify: Verify | None = None
+    ) -> None:
+        super().__init__(k, w, num_draft, verify)
         check_int("q", q, 1)
         self.q = q
 
-    def rows(self, text: IntArray) -> IntArray:
-        return context_ngrams(text, self.q, self.w, self.k)[0]
+    def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
+        rows, _, shares = context_ngrams(text, self.q, self.w, self.k)
+        return rows, shares

@@ -78,6 +78,24 @@ class HFGenerate(Decoder):
         return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason)
 
 
+class HFPromptLookup(HFGenerate):
+    """transformers' prompt lookup: `HFGenerate` that drafts.
+
+    Args:
+        prompt_lookup_num_tokens, max_matching_ngram_size: as in `HFGenerate`.
+    """
+
+    def __init__(self, *, prompt_lookup_num_tokens: int = 10, max_matching_ngram_size: int = 3) -> None:
+        check_int("prompt_lookup_num_tokens", prompt_lookup_num_tokens, 1)
+        super().__init__(
+            prompt_lookup_num_tokens=prompt_lookup_num_tokens, max_matching_ngram_size=max_matching_ngram_size
+        )
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        return {"prompt_lookup_num_tokens": num_nodes}
+
+
 class StopStrings(StoppingCriteria):
     """Ends `generate` once the answer holds a stop string (EOS and limits are `generate`'s own)."""
 

@@ -3,7 +3,7 @@ reference, copy what follows them there."""
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from numba import njit
 
@@ -15,9 +15,10 @@ Which = Literal["first", "last"]
 
 
 @njit(cache=True)
-def _find_copy(reference: IntArray, output: IntArray, least: int, most: int, last: bool) -> int:
-    """Where the tokens to copy begin: after the longest match of the output's end, of `least` to `most` tokens, that a
-    token follows; among equally long ones after the first or the last. -1 if there is none."""
+def _find_copy(reference: IntArray, output: IntArray, least: int, most: int, last: bool) -> tuple[int, int]:
+    """Where the tokens to copy begin, after the longest match of the output's end, of `least` to `most` tokens, that a
+    token follows, among equally long ones after the first or the last; and how long it is. -1 first if there is none.
+    """
     found, longest = -1, least - 1
     size = len(output)
     for end in range(len(reference) - 1):  # the last token has nothing behind it to copy
@@ -29,7 +30,7 @@ def _find_copy(reference: IntArray, output: IntArray, least: int, most: int, las
             found, longest = end + 1, same
             if longest == most and not last:
                 break  # no later match can be better
-    return found
+    return found, longest
 
 
 class LLMA(HistoryDrafter):
@@ -57,6 +58,8 @@ class LLMA(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
+
     def __init__(
         self, *, n: int = 1, k: int = 20, max_n: int = 5, context: str = "prompt", which: Which = "first"
     ) -> None:
@@ -68,13 +71,17 @@ class LLMA(HistoryDrafter):
         self.n, self.k, self.max_n, self.context = n, k, max_n, context
         self.which: Which = which
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        return {"k": num_nodes + 1}
+
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         self._reference, self._num_prompt = prompt.part(self.context), len(prompt.ids)
 
     def propose(self, budget: int) -> DraftTree:
         output = self.text[self._num_prompt :]
-        start = _find_copy(self._reference, output, self.n, self.max_n, self.which == "last")
+        start, matched = _find_copy(self._reference, output, self.n, self.max_n, self.which == "last")
         if start < 0:
             return DraftTree.root_only(self.root)
-        return DraftTree.chain(self.root, self._reference[start : start + min(self.k - 1, budget)])
+        return DraftTree.copied(self.root, self._reference[start : start + min(self.k - 1, budget)], matched)

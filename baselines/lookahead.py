@@ -101,6 +101,15 @@ class Lookahead(Drafter):
         self.window, self.level, self.guesses = window, level, guesses
         self.seed_with_prompt, self.seed = seed_with_prompt, seed
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The largest W = G with (W + G) (N - 1) <= num_nodes, as the published 7, 5, 7 is balanced: N is the published
+        5 where that leaves a window of 4 or more (which N <= W + 2 needs, too), else 3, and 2 where 3 does not fit.
+        """
+        level = 5 if num_nodes >= 32 else 3 if num_nodes >= 4 else 2
+        size = max(num_nodes // (2 * (level - 1)), 1)
+        return {"window": size, "level": level, "guesses": size}
+
     def bind(self, target: Any) -> None:
         self.target = target
 

@@ -18,7 +18,7 @@ from torch import nn
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
 from ngram_trie.drafter import Drafter, State, check_choice, check_int
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree
+from ngram_trie.tree import DraftTree, FloatArray
 
 Ranks = tuple[int, ...]
 
@@ -59,15 +59,22 @@ class TreeLayout:
         parents: (m,) as in `DraftTree`, the root included.
         ranks: (m,) rank of each node's token among the candidates at its place; 0 for the root.
         levels: for each depth the indices of its nodes.
+        probs: (m,) path probabilities by the accuracies, as `likely_tree` takes them; None without.
     """
 
-    def __init__(self, paths: Sequence[Ranks]) -> None:
+    def __init__(self, paths: Sequence[Ranks], accuracies: Sequence[Sequence[float]] | None = None) -> None:
         paths = [(), *sorted(paths, key=len)]
         index = {path: node for node, path in enumerate(paths)}
         self.parents = np.array([-1, *(index[path[:-1]] for path in paths[1:])], np.int64)
         self.ranks = np.array([0, *(path[-1] for path in paths[1:])], np.int64)
         depths = np.array([len(path) for path in paths])
         self.levels = [np.flatnonzero(depths == depth) for depth in range(1, depths.max() + 1)]
+        self.probs: FloatArray | None = None
+        if accuracies:
+            self.probs = np.ones(len(paths))
+            for node in range(1, len(paths)):
+                edge = accuracies[depths[node] - 1][self.ranks[node]]
+                self.probs[node] = self.probs[self.parents[node]] * edge
 
 
 class ResBlock(nn.Module):
@@ -168,7 +175,7 @@ class HeadDrafter(Drafter):
                 paths = likely_tree(self._likely, budget)
             else:
                 paths = tuple(path for path in PUBLISHED_TREE if len(path) <= self.num_heads)[:budget]
-            self._layouts[budget] = TreeLayout(paths)
+            self._layouts[budget] = TreeLayout(paths, self._likely)
         return self._layouts[budget]
 
     @torch.inference_mode()
@@ -177,7 +184,7 @@ class HeadDrafter(Drafter):
         tokens = np.empty(len(layout.parents), np.int64)
         tokens[0] = self.root
         self.fill_in(tokens, layout)
-        return DraftTree(tokens, layout.parents)
+        return DraftTree(tokens, layout.parents, probs=layout.probs)
 
     @abstractmethod
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:

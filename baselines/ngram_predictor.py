@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 Ties = Literal["recent", "earlier"]
 
@@ -46,6 +46,7 @@ class _Tables(NamedTuple):
     pair_contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context, once for each of its continuations
     pair_tokens: IntArray  # (o, c) that continuation
     pair_counts: IntArray  # (o, c) how often it was seen
+    totals: IntArray  # (o, c) of a context: how often it was seen with any continuation
 
 
 @njit(cache=True)
@@ -103,33 +104,40 @@ def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> Non
                 tables.contexts[row, slot] = key
                 tables.best_tokens[row, slot] = token
                 tables.best_counts[row, slot] = seen
+            tables.totals[row, slot] += 1
 
 
 @njit(cache=True)
-def predict(tables: _Tables, text: IntArray, num_draft: int) -> IntArray:
-    """(at most num_draft,) the drafts that continue `text`, each appended to the context of the next."""
+def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, FloatArray]:
+    """(d,) the drafts that continue `text`, each appended to the context of the next, d at most `num_draft`; and
+    (d + 1,) path probabilities, the root's 1 first: products of each draft's share of what followed its context, the
+    first context followed once more by something new."""
     num_rows = tables.contexts.shape[0]
     known = min(num_rows, len(text))
     context = np.empty(known + num_draft, np.int64)
     context[:known] = text[len(text) - known :]
+    probs = np.ones(num_draft + 1)
     end = known
     while end < len(context):
         for length in range(min(num_rows, end), 0, -1):
             slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
             if tables.best_counts[length - 1, slot]:
                 context[end] = tables.best_tokens[length - 1, slot]
+                total = tables.totals[length - 1, slot] + (end == known)
+                share = tables.best_counts[length - 1, slot] / total
+                probs[end - known + 1] = probs[end - known] * share
                 break
         else:
             break
         end += 1
-    return context[known:end]
+    return context[known:end], probs[: end - known + 1]
 
 
 def empty_tables(max_order: int, room: int) -> _Tables:
     """Tables for n-grams of 2 to `max_order` tokens, in which `room` tokens can be counted."""
     # At most one slot in two is taken: every token counted takes at most one of each row.
     shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
-    kinds = (np.uint64, np.int64, np.int64) * 2
+    kinds = (*(np.uint64, np.int64, np.int64) * 2, np.int64)
     return _Tables._make(np.zeros(shape, kind) for kind in kinds)
 
 
@@ -157,6 +165,8 @@ class NgramPredictor(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
+
     def __init__(self, *, max_order: int = 4, num_draft: int = 4, history: int = 512, ties: Ties = "recent") -> None:
         check_int("max_order", max_order, 2)
         check_int("num_draft", num_draft, 1)
@@ -164,6 +174,11 @@ class NgramPredictor(HistoryDrafter):
         check_choice("ties", ties, get_args(Ties))
         self.max_order, self.num_draft, self.history = max_order, num_draft, history
         self.ties: Ties = ties
+
+    @property
+    def num_bytes(self) -> int:
+        """What its tables take, free slots included; nothing before `start`."""
+        return sum(column.nbytes for column in getattr(self, "_tables", ()))
 
     def _count_all(self, room: int) -> None:
         self._room = room
@@ -183,4 +198,4 @@ class NgramPredictor(HistoryDrafter):
             count(self._tables, self.text, begin, self.ties == "recent")
 
     def propose(self, budget: int) -> DraftTree:
-        return DraftTree.chain(self.root, predict(self._tables, self.text, min(self.num_draft, budget)))
+        return DraftTree.chain(self.root, *predict(self._tables, self.text, min(self.num_draft, budget)))

@@ -10,9 +10,9 @@ from ngram_trie.tree import DraftTree, IntArray
 
 
 @njit(cache=True)
-def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> int:
-    """Where the tokens to copy begin: after the earliest match of the longest n-gram that at least `least_copied`
-    tokens follow; -1 if there is none."""
+def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> tuple[int, int]:
+    """Where the tokens to copy begin, after the earliest match of the longest n-gram that at least `least_copied`
+    tokens follow, and that n; -1 and 0 if there is none."""
     end = len(text)
     for length in range(min(max_ngram, end - 1), 0, -1):
         for start in range(end - length - least_copied + 1):
@@ -20,8 +20,8 @@ def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> int:
             while same < length and text[start + same] == text[end - length + same]:
                 same += 1
             if same == length:
-                return start + length
-    return -1
+                return start + length, length
+    return -1, 0
 
 
 class PromptLookup(HistoryDrafter):
@@ -41,6 +41,8 @@ class PromptLookup(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
+
     def __init__(
         self,
         *,
@@ -59,7 +61,7 @@ class PromptLookup(HistoryDrafter):
 
     def propose(self, budget: int) -> DraftTree:
         text = self.text
-        start = _find_copy(text, self.max_ngram, self.num_draft if self.require_full else 1)
+        start, matched = _find_copy(text, self.max_ngram, self.num_draft if self.require_full else 1)
         if start >= 0:
-            return DraftTree.chain(self.root, text[start : start + min(self.num_draft, budget)])
-        return DraftTree.chain(self.root, [] if self.dummy_when_none is None else [self.dummy_when_none])
+            return DraftTree.copied(self.root, text[start : start + min(self.num_draft, budget)], matched)
+        return DraftTree.copied(self.root, [] if self.dummy_when_none is None else [self.dummy_when_none], 0)

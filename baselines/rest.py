@@ -12,8 +12,8 @@ from numba import njit
 
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
 from ngram_trie.drafter import HistoryDrafter, State, check_int
-from ngram_trie.tree import DraftTree, IntArray
-from ngram_trie.trie import NUM_FIELDS, Trie, add_child, prune
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
+from ngram_trie.trie import COUNT, NUM_FIELDS, Trie, add_child, prune
 
 
 @njit(cache=True)
@@ -54,8 +54,8 @@ def _retrieve(
     num_tokens: int,
     max_hits: int,
     num_draft: int,
-) -> tuple[IntArray, IntArray]:
-    """Tokens and parents of the draft; the root alone if there is no hit."""
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Tokens, parents and probabilities of the draft; the root alone if there is no hit."""
     low, high, length = 0, 0, min(max_span, len(text))
     while length >= min_span:
         low, high = _hits(tokens, suffixes, text, length)
@@ -63,7 +63,7 @@ def _retrieve(
             break
         length -= 1
     if low == high:
-        return text[-1:].copy(), np.full(1, -1, np.int64)
+        return text[-1:].copy(), np.full(1, -1, np.int64), np.ones(1)
     high = min(high, low + max_hits)
     capacity = (high - low) * num_tokens + 1
     table_size = 2
@@ -77,13 +77,14 @@ def _retrieve(
             if tokens[position] == BORDER:
                 break
             node = add_child(trie, node, tokens[position], 1)
+    trie.nodes[0, COUNT] = high - low
     return prune(trie.nodes, 0, num_draft, False, text[-1])
 
 
 class REST(HistoryDrafter):
     """REST (section 3 of the paper): the longest suffix of the text, of `max_span` down to `min_span` tokens, that the
     datastore holds is looked up; what follows each hit becomes a path of a trie that counts prefixes, and the most
-    frequent prefixes are drafted.
+    frequent prefixes are drafted. A node's probability is its share of the hits and one more.
 
     As in the release (FasterDecoding/REST), spans go from 16 to 2, the first that hits is taken, at most 5,000 hits are
     read, 10 tokens after each. The release keeps 64 prefixes by a heap, in the order of a hash where counts are equal,
@@ -102,6 +103,7 @@ class REST(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     state: State = "preloaded"
     not_sent = ("_store",)  # another process maps the files itself
 
@@ -140,4 +142,5 @@ class REST(HistoryDrafter):
     def propose(self, budget: int) -> DraftTree:
         store, num_draft = self._store, min(self.num_draft, budget)
         limits = self.max_span, self.min_span, self.num_tokens, self.max_hits, num_draft
-        return DraftTree(*_retrieve(store.tokens, store.suffixes, self.text, *limits))
+        tokens, parents, probs = _retrieve(store.tokens, store.suffixes, self.text, *limits)
+        return DraftTree(tokens, parents, probs=probs)

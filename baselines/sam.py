@@ -250,6 +250,10 @@ class SuffixAutomaton:
         length, end = _match(self._automaton.states, self._automaton.sizes[LAST], len(self), followers)
         return int(length), int(end)
 
+    def first_end(self, token: int) -> int:
+        """Where `token`, which the text holds, first occurred: the position after it."""
+        return int(self._automaton.states[self.follow([token], 0, 0)[0], FIRST_END])
+
     def follow(self, new_ids: Sequence[int] | IntArray, state: int, length: int) -> tuple[int, int]:
         """Match another text as it grows: from the (state, length) of its longest suffix to those after `new_ids`."""
         ids = np.asarray(new_ids, np.int64)
@@ -287,48 +291,56 @@ class SAMDecoding(Drafter):
     occurred before, at any length, is followed from its earliest occurrence; what came next is drafted as a chain. With
     a datastore also its static automaton, of other texts, used in the same way.
 
-    Of the two matches the dynamic one is followed, unless the static one is longer by more than `static_bias` tokens
-    (the paper's l_bias = 5). A match of the chosen automaton, the bias taken off, that is shorter than `min_match` (its
-    l_threshold = 5) is handed over to another drafter in the paper (Token Recycling, EAGLE-2). Alone here, the method
-    keeps shorter matches, hence 1. Both automata of the release keep the first end of every string, `min_endpos` (an
-    older revision kept the most frequent successors of each state instead); so it is here, but for occurrences that end
-    a document, which nothing follows: of a static match the first that goes on is taken.
+    Of the two matches the dynamic one is followed, unless the static one is longer by more than `static_bias` tokens.
+    Where the chosen match, the bias taken off, is shorter than `min_match`, nothing is drafted. Both automata of the
+    release keep the first end of every string, `min_endpos` (an older revision kept the most frequent successors of
+    each state instead); so it is here, but for occurrences that end a document, which nothing follows: of a static
+    match the first that goes on is taken.
 
-    The paper drafts up to 40 tokens. Its release (hyx1999/SAM-Decoding) differs from commit to commit: later ones draft
-    at most 4 tokens for each matched one (`alpha=4`), earlier ones pass over matches that fewer than 40 tokens follow
-    (`require_full`, their `to_anc`). Where nothing matches the release drafts the beginning of the text; here the draft
-    is empty.
+    The settings come in two sets (read from hyx1999/SAM-Decoding, `samd/draft.py` and `samd/sam`; revisions differ):
+
+    - alone, the defaults: no bias, no threshold, at most `alpha` = 4 tokens drafted for each matched one, 40 tokens a
+      step with the pending one (`n_predicts`);
+    - beside another drafter (`baselines.sam_token_recycling`): the paper's l_bias = l_threshold = 5, no alpha, and of
+      the dynamic match the longest suffix that all the tokens follow (`require_full`, their `to_anc`).
+
+    Alone, the release drafts a static match as a tree of its most frequent continuations; here it is a chain from the
+    first occurrence, as in the paper. Where nothing matches it drafts the beginning of the text; here nothing.
 
     Args:
         num_draft: most tokens drafted; `propose` takes its budget where that is smaller.
         min_match: shortest match that is followed.
         alpha: most tokens drafted for each matched token; None sets no such limit.
-        require_full: a match of the dynamic automaton counts only if all the tokens that may be drafted follow its
-            earliest occurrence; else the next shorter one is tried.
+        require_full: from the dynamic match go down to the longest suffix of which all the tokens that may be drafted
+            follow the earliest occurrence; if there is none, to the last token.
         context: the part of the prompt that the automaton is built from (`Prompt.part`). If it is not the prompt's end,
             no match reaches from the output back into it.
         datastore: folder that `scripts.build_datastore` wrote, whose texts the static automaton is made of; None for
             none. The drafter's state is then "preloaded". The automaton is built by `bind`, in memory.
-        static_bias: a static match is followed where it is longer than the dynamic one by more than so many tokens. The
-            paper's 5 is made for long matches in large stores; a small one of the model's own answers does better with
-            0 (tests/test_sam.py).
+        static_bias: a static match is followed where it is longer than the dynamic one by more than so many tokens.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     not_sent = ("_static",)  # another process builds its own
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """Without `alpha`, for the reason that `SuffixDecoding.sized` gives."""
+        return {"num_draft": num_nodes, "alpha": None}
 
     def __init__(
         self,
         *,
-        num_draft: int = 40,
+        num_draft: int = 39,
         min_match: int = 1,
-        alpha: float | None = None,
+        alpha: float | None = 4.0,
         require_full: bool = False,
         context: str = "prompt",
         datastore: str | None = None,
-        static_bias: int = 5,
+        static_bias: int = 0,
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("min_match", min_match, 1)
@@ -375,13 +387,15 @@ class SAMDecoding(Drafter):
     def propose(self, budget: int) -> DraftTree:
         limit = min(self.num_draft, budget)
         source, bias = self._automaton, 0
-        length, start = source.match(limit if self.require_full else 1)
+        length, start = source.match()
         if self._static:
             static_length, static_start = self._static.first_that_goes_on(*self._static_match)
             if static_length - self.static_bias > length:
                 source, length, start, bias = self._static, static_length, static_start, self.static_bias
         if length - bias < self.min_match:
             return DraftTree.root_only(self.root)
+        if self.require_full and source is self._automaton:
+            start = source.match(limit)[1] or source.first_end(self.root)
         if self.alpha is not None:
             limit = int(min(limit, self.alpha * length))
-        return DraftTree.chain(self.root, source.copied(start, limit))
+        return DraftTree.copied(self.root, source.copied(start, limit), length)

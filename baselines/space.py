@@ -4,8 +4,10 @@ forward verifies the last guesses and makes the next ones.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from ngram_trie.baselines.checkpoints import weight_parts
 from ngram_trie.drafter import Drafter, State, check_int
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
+
+#: As published, and as the fine-tuned models know them.
+NUM_MASKS = 5
 
 
 class Space(Drafter):
@@ -38,11 +43,16 @@ class Space(Drafter):
     state: State = "trained"
     reads = "choices at mask tokens"
 
-    def __init__(self, *, model: str, mask_id: int, num_masks: int = 5, revision: str | None = None) -> None:
+    def __init__(self, *, model: str, mask_id: int, num_masks: int = NUM_MASKS, revision: str | None = None) -> None:
         check_int("mask_id", mask_id, 0)
         check_int("num_masks", num_masks, 1)
         self.own_model, self.own_revision = model, revision
         self.mask_id, self.num_masks = mask_id, num_masks
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The most masks k with (k + 1)^2 - 1 <= num_nodes, no more than the 5 that such a model is trained with."""
+        return {"num_masks": min(max(math.isqrt(num_nodes + 1) - 1, 1), NUM_MASKS)}
 
     def parts(self) -> Mapping[Path, str]:
         return weight_parts(str(self.own_model), self.own_revision, "`make train-space` trains the embedded one")

@@ -7,6 +7,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ngram_trie.baselines.checkpoints import weight_parts
@@ -37,6 +38,7 @@ class SpS(Drafter):
     """
 
     state: State = "trained"
+    scores_nodes = True
     uses_device = True
     not_sent = ("_draft", "_model")  # another process loads the weights itself
     _draft: Any = None
@@ -59,6 +61,11 @@ class SpS(Drafter):
             raise ValueError(f"min_confidence={min_confidence!r}: must be a number of at least 0 and below 1")
         self.draft_model, self.revision = draft_model, revision
         self.gamma, self.schedule, self.max_gamma, self.min_confidence = gamma, schedule, max_gamma, min_confidence
+
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The heuristic goes on choosing within it."""
+        return {"max_gamma": num_nodes}
 
     def parts(self) -> Mapping[Path, str]:
         how = "`make train-draft-model` trains the embedded model's"
@@ -107,30 +114,26 @@ class SpS(Drafter):
         pairs = zip(self._cached, self._output, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         self._draft.cache.truncate(self._num_prompt + same)
-        unread, tokens = self._output[same:], []
+        unread, tokens, probs = self._output[same:], [], [1.0]
         while True:
-            token = self._next(unread)
+            token, confidence = self._next(unread)
             tokens.append(token)
-            if len(tokens) == limit or self._confidence(token) < self.min_confidence:
+            probs.append(probs[-1] * confidence)
+            if len(tokens) == limit or confidence < self.min_confidence:
                 break
             unread = [token]
         self._cached = self._output + tokens[:-1]
         self._drafted = len(tokens)
-        return DraftTree.chain(self.root, tokens)
+        return DraftTree.chain(self.root, tokens, np.array(probs))
 
     def _fits(self, num_draft: int) -> bool:
         """Whether the text and so many drafts fit the draft model's context."""
         return self._num_prompt + len(self._output) + num_draft <= self._draft.context_limit
 
-    def _next(self, unread: list[int]) -> int:
-        """The draft model's token after `unread`, which it has not seen yet."""
+    def _next(self, unread: list[int]) -> tuple[int, float]:
+        """The draft model's token after `unread`, which it has not seen yet, and the probability that it gives it."""
         past = self._draft.cache.length
         choices = self._draft.verify(DraftTree.chain(unread[0], unread[1:]))
         self._draft.commit(past, list(range(len(unread))))
-        return int(choices[-1])
-
-    def _confidence(self, token: int) -> float:
-        """The probability that the draft model gave the token that it has just chosen; 1 where nobody asks."""
-        if not self.min_confidence:
-            return 1.0
-        return float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])
+        token = int(choices[-1])
+        return token, float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numba import njit
@@ -35,7 +35,7 @@ from ngram_trie.baselines.sam import (
 )  # fmt: skip
 from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, Fields, IntArray
+from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 from ngram_trie.trie import Ties
 
 Totals = Literal["followers", "occurrences"]
@@ -88,20 +88,30 @@ def _followers(automaton: Automaton, state: int) -> int:
 
 @njit(cache=True)
 def _expand(
-    automaton: Automaton, top: int, num_draft: int, max_depth: int, rules: Rules, tokens: IntArray, parents: IntArray
+    automaton: Automaton,
+    top: int,
+    num_draft: int,
+    max_depth: int,
+    rules: Rules,
+    tokens: IntArray,
+    parents: IntArray,
+    probs: FloatArray,
 ) -> tuple[int, float, bool]:
-    """The `num_draft` likeliest nodes below `top`, written to `tokens` and `parents` behind the root.
+    """The `num_draft` likeliest nodes below `top`, written to `tokens`, `parents` and `probs` behind the root. What is
+    written is less than what is ordered by, as if `top` had been followed once more, by something new.
 
     Returns:
         Number of nodes with the root, the sum of their probabilities, and whether `max_depth` left any out.
     """
     states, edges = automaton.states, automaton.edges
-    size, score, cut = 1, 0.0, False
+    size, score, cut, trust = 1, 0.0, False, 1.0
     node_state, prob, depth, parent = top, 1.0, 0, 0
     # (minus the probability, what decides between equal ones: depth and first occurrence, transition, parent)
     heap = [(0.0, 0, 0, 0, 0) for _ in range(0)]
     while True:
         total = _followers(automaton, node_state) if rules.siblings else states[node_state, COUNT]
+        if size == 1:
+            trust = total / (total + 1)
         edge = states[node_state, EDGES]
         while edge != NONE:
             if edges[edge, TOKEN] != BORDER:
@@ -119,36 +129,40 @@ def _expand(
         negated, ordered_depth, _, edge, above = heappop(heap)
         prob, depth = -negated, rules.tie_order * ordered_depth
         node_state, parent = edges[edge, TARGET], size
-        tokens[size], parents[size] = edges[edge, TOKEN], above
+        tokens[size], parents[size], probs[size] = edges[edge, TOKEN], above, prob * trust
         score += prob
         size += 1
 
 
 @njit(cache=True)
-def _best_draft(fields: Fields, state: int, length: int, rules_fields: Fields) -> tuple[float, IntArray, IntArray]:
+def _best_draft(
+    fields: Fields, state: int, length: int, rules_fields: Fields
+) -> tuple[float, IntArray, IntArray, FloatArray]:
     """Of the trees behind every suffix of at most `length` tokens, the last ones of `state`, that of the best score."""
     automaton, rules = Automaton(*fields), Rules(*rules_fields)
     states, num_draft, max_depth = automaton.states, rules.num_draft, rules.max_depth
     best = 0.0
     kept = 1
     tokens, parents = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64)
-    best_tokens, best_parents = tokens.copy(), parents.copy()
+    probs = np.empty(num_draft + 1)
+    best_tokens, best_parents, best_probs = tokens.copy(), parents.copy(), probs.copy()
     while state > 0:
         shortest = states[states[state, LINK], LENGTH] + 1
         for matched in range(min(length, max_depth - 1), shortest - 1, -1):
             limit = int(min(float(num_draft), rules.alpha * matched + 1e-6))
-            size, score, cut = _expand(automaton, state, limit, max_depth - matched, rules, tokens, parents)
+            size, score, cut = _expand(automaton, state, limit, max_depth - matched, rules, tokens, parents, probs)
             if score > best:  # the longest match first, so ties are its
                 best, kept = score, size
                 best_tokens[:size] = tokens[:size]
                 best_parents[:size] = parents[:size]
+                best_probs[:size] = probs[:size]
             # Shorter suffixes of this state go on in the same ways; they can only win by the room below them.
             if not cut:
                 break
         state = states[state, LINK]
         length = states[state, LENGTH]
-    best_parents[0] = -1
-    return best, best_tokens[:kept].copy(), best_parents[:kept].copy()
+    best_parents[0], best_probs[0] = -1, 1.0
+    return best, best_tokens[:kept].copy(), best_parents[:kept].copy(), best_probs[:kept].copy()
 
 
 class CountedAutomaton(SuffixAutomaton):
@@ -169,9 +183,9 @@ class CountedAutomaton(SuffixAutomaton):
         state, length = self.follow(path, 0, 0)
         return int(self._automaton.states[state, COUNT]) if length == len(path) else 0
 
-    def draft(self, rules: Rules, match: tuple[int, int] | None = None) -> tuple[float, IntArray, IntArray]:
-        """Score, tokens and parents of the best draft behind `match`, by default the end of the own text; the root's
-        token is left open."""
+    def draft(self, rules: Rules, match: tuple[int, int] | None = None) -> tuple[float, IntArray, IntArray, FloatArray]:
+        """Score, tokens, parents and path probabilities of the best draft behind `match`, by default the end of the own
+        text; the root's token is left open."""
         if match is None:
             state = int(self._automaton.states[self._automaton.sizes[LAST], LINK])
             match = state, int(self._automaton.states[max(state, 0), LENGTH])
@@ -207,6 +221,8 @@ class SuffixDecoding(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
+
     def __init__(
         self,
         *,
@@ -239,6 +255,13 @@ class SuffixDecoding(Drafter):
             self.state = "warm"
             self._earlier = CountedAutomaton(max_depth=max_depth)
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """Without `alpha`: its own limit and one for all would be one too many. On the recorded answers to odd
+        questions it emits more so at every size.
+        """
+        return {"num_draft": num_nodes, "alpha": None}
+
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         self._own = CountedAutomaton(prompt.part(self.context), max_depth=self.max_depth)
@@ -264,10 +287,10 @@ class SuffixDecoding(Drafter):
         siblings, tie_order = self.totals == "followers", 1 if self.ties == "shallow" else -1
         limits = min(self.num_draft, budget), alpha, self.max_depth, float(self.min_prob)
         rules = Rules(*limits, siblings, tie_order)
-        score, tokens, parents = self._own.draft(rules)
+        score, tokens, parents, probs = self._own.draft(rules)
         if self._earlier is not None:
-            other, other_tokens, other_parents = self._earlier.draft(rules, self._match)
-            if other > score:
-                tokens, parents = other_tokens, other_parents
+            theirs = self._earlier.draft(rules, self._match)
+            if theirs[0] > score:
+                _, tokens, parents, probs = theirs
         tokens[0] = self.root
-        return DraftTree(tokens, parents)
+        return DraftTree(tokens, parents, probs=probs)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ngram_trie.drafter import Drafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray, rank_probs
 
 #: The release's template "2.2.2" (`tree_template_.py`): level by level, how many of its best successors each node gets;
 #: nodes that are not listed get none. 80 nodes, in levels of 8, 21, 25, 15, 8 and 3.
@@ -63,6 +63,19 @@ def template(num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K) -> tuple[IntA
     )
 
 
+@cache
+def template_probs(num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K) -> FloatArray:
+    """(m,) path probabilities of the nodes of `template`, by their ranks alone (`rank_probs`): the matrix keeps no
+    probabilities, and the template's shape would tell few nodes apart, as most have no descendants.
+    """
+    parents, ranks = template(num_draft, k)
+    probs = rank_probs(ranks)
+    probs[0] = 1.0
+    for node in range(1, len(probs)):
+        probs[node] *= probs[parents[node]]
+    return probs
+
+
 class TokenRecycling(Drafter):
     """Token Recycling: a matrix of the k likeliest successors that every token had when it was last seen, searched
     breadth first from the text's last token in a fixed tree (section 3 of the paper; Luowaterbi/TokenRecycling).
@@ -84,6 +97,7 @@ class TokenRecycling(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    scores_nodes = True
     reads = "logits"
 
     def __init__(
@@ -98,6 +112,11 @@ class TokenRecycling(Drafter):
         if keep_between_prompts:
             self.state = "warm"
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """The template's most; beyond, it has no nodes to give."""
+        return {"num_draft": min(num_nodes, TEMPLATE_NODES)}
+
     def bind(self, target: Any) -> None:
         if target.model is None or target.model is not self._model:
             self._matrix = None  # another model has another vocabulary
@@ -110,17 +129,18 @@ class TokenRecycling(Drafter):
         self._prefilled = prompt.ids[-1:]
 
     def propose(self, budget: int) -> DraftTree:
-        self._learn()
+        self.learn()
         assert self._matrix is not None
-        parents, ranks = template(min(self.num_draft, budget), self.k)
+        size = min(self.num_draft, budget), self.k
+        parents, ranks = template(*size)
         tokens = np.zeros(len(parents), np.int64)
         tokens[0] = self.root
         for _ in _CHILDREN:  # each round makes one more level right
             tokens[1:] = self._matrix[tokens[parents[1:]], ranks[1:]]
-        return DraftTree(tokens, parents)
+        return DraftTree(tokens, parents, probs=template_probs(*size))
 
-    def _learn(self) -> None:
-        """Take over what the last forward said.
+    def learn(self) -> None:
+        """Take over what the last forward said; `propose` does so first.
 
         The top k are found where the logits are and come over at once: the matrix is small, and a search in it by many
         small kernels would cost more than the copy.

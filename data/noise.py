@@ -102,4 +102,5 @@ def mix_in(question: Question, pool: dict[str, list[str]], share: float, seed: i
         if distractor.strip() and distractor not in passages:
             passages.insert(rng.randrange(len(passages) + 1), distractor)
             wanted -= len(distractor.split())
-    return replace(question, context=separator.join(passages))
+    texts = tuple(passages) if question.released_texts else ()
+    return replace(question, context=separator.join(passages), released_texts=texts)

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.targets.load import load_tokenizer
+from ngram_trie.tree import IntArray
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -34,6 +35,7 @@ class Question:
             answer's place: what vanilla answers in this run.
         released_span: the part of the prompt that the paper's released code builds its trie from for this data set: its
             drafters find it as the span "released".
+        released_texts: where that code takes several texts, and tokenises each on its own, these texts.
         noise: unrelated text that tries read behind their context and the model never sees (Table 4, as released).
     """
 
@@ -48,6 +50,7 @@ class Question:
     turn: int = 0
     history: tuple[tuple[str, str | None], ...] = ()
     released_span: str = "user"
+    released_texts: tuple[str, ...] = ()
     noise: str = ""
 
     @property
@@ -120,7 +123,8 @@ def _cut(question: Question, tokenizer: PreTrainedTokenizerBase, excess: int, wh
     tail = kept - head
     start = offsets[head - 1][1] if head else 0
     end = offsets[len(offsets) - tail][0] if tail else len(question.context)
-    return replace(question, context=question.context[:start] + question.context[end:])
+    # What no prompt holds, no trie reads: the span of what is left takes the place of the separate texts.
+    return replace(question, context=question.context[:start] + question.context[end:], released_texts=())
 
 
 def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
@@ -133,6 +137,8 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})
     text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    if question.message not in text:  # many templates strip a message's end
+        question = replace(question, after=question.after.rstrip())
     if question.message not in text:
         raise ValueError(f"{question.question_id}: the chat template changes the message; strip its outer white space")
     # The template writes the special tokens itself, so the tokenizer must not add them again.
@@ -158,8 +164,12 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     }
     spans = {name: token_span(offsets, start, end) for name, (start, end) in parts.items() if text[start:end].strip()}
     spans["released"] = spans.get(question.released_span, (0, len(ids)))
-    noise = tokenizer(question.noise, add_special_tokens=False)["input_ids"] if question.noise else []
-    return Prompt(ids, spans, question.dataset, question.question_id, question.turn, noise=np.array(noise, np.int64))
+
+    def alone(text: str) -> IntArray:
+        return np.array(tokenizer(text, add_special_tokens=False)["input_ids"] if text else [], np.int64)
+
+    key, texts = (question.dataset, question.question_id, question.turn), question.released_texts
+    return Prompt(ids, spans, *key, noise=alone(question.noise), texts=tuple(alone(text) for text in texts))
 
 
 def build_prompts(

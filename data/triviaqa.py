@@ -8,19 +8,30 @@ from typing import Any
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_fields, read_local
 
-INSTRUCTION = "Answer this question in a few sentences, relying on the passages above: {question}"
+#: What is asked after the passages. `released`: verbatim what the paper's released code asks (github
+#: mrlife219/Ngram-Trie, 613b258, trivia/trivia.py), the blank line at its end included.
+INSTRUCTIONS = {
+    "released": (
+        "Based on the documents above, please answer the question '{question}'. Ensure your answer is accurate and "
+        "comprehensive by carefully considering all provided documents. If discrepancies or updates exist among "
+        "documents, prioritize more recent information and explain your reasoning.\n\n"
+    ),
+    "ours": "Answer this question in a few sentences, relying on the passages above: {question}",
+}
 
 
 class TriviaQA(Published):
     """The questions, each after the passages that `python -m scripts.retrieve` found for it.
 
-    The layout is the paper's: the passages' texts, each followed by a blank line, then one sentence with the question.
+    The layout is the released code's: the passages' texts, each followed by a blank line, then an instruction with the
+    question. It tokenises each text on its own for its trie.
 
     Args:
         name: the dataset's name in records.
         path: what `scripts.retrieve` wrote: a line a question, {"id", "question", "answers": [...], "passages":
             [{"id", "title", "text", "score"}, ...]}, the best passage first.
         num_passages: so many of each question's passages are given, from the best on.
+        instruction: one of INSTRUCTIONS; the released one asks for longer answers.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
@@ -28,8 +39,12 @@ class TriviaQA(Published):
         ValueError: a field that is not there, or a value that is not allowed.
     """
 
-    def __init__(self, name: str, path: str, num_passages: int = 5, **options: Any) -> None:
+    def __init__(
+        self, name: str, path: str, num_passages: int = 5, instruction: str = "released", **options: Any
+    ) -> None:
         super().__init__(name, **options)
+        if instruction not in INSTRUCTIONS:
+            raise ValueError(f"dataset.instruction={instruction}: must be {' or '.join(INSTRUCTIONS)}")
         if not isinstance(num_passages, int) or num_passages < 1:
             raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
         if not Path(path).exists():
@@ -37,7 +52,7 @@ class TriviaQA(Published):
                 f"{path}: no such file; `make build-index`, then `python -m scripts.retrieve`, make it; or give one "
                 f"by dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
             )
-        self._num_passages = num_passages
+        self._num_passages, self._instruction = num_passages, INSTRUCTIONS[instruction]
         self.divide([self._question(number, row) for number, row in enumerate(read_local(Path(path)), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
@@ -47,11 +62,12 @@ class TriviaQA(Published):
             raise ValueError(
                 f"dataset.num_passages={self._num_passages}: question {number} has {len(passages)}; retrieve more"
             )
-        # Chat templates strip a message's outer white space.
-        context = "\n\n".join(passage["text"] for passage in passages[: self._num_passages]).lstrip()
-        after = "\n\n" + INSTRUCTION.format(question=row["question"].strip())
+        texts = tuple(passage["text"] for passage in passages[: self._num_passages])
+        context = "\n\n".join(texts).lstrip()  # chat templates strip a message's outer white space
+        after = "\n\n" + self._instruction.format(question=row["question"].strip())
         answers = tuple(row["answers"])
         reference = answers[0] if answers else ""
         return Question(
-            self.name, str(row["id"]), "", context, after, reference, answers=answers, released_span="context"
-        )
+            self.name, str(row["id"]), "", context, after, reference,
+            answers=answers, released_span="context", released_texts=texts,
+        )  # fmt: skip

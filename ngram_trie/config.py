@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
+from ngram_trie.budget import Budgeted
 from ngram_trie.files import CONFIGS, PROJECT, place, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
@@ -22,6 +24,9 @@ OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replac
 
 
 T = TypeVar("T")
+
+#: By which engines and budgets are told apart; no field has such a name.
+SCHEMAS = ("live", "replay", "forced", "published", "equal", "auto")
 
 
 class ConfigError(ValueError):
@@ -70,10 +75,7 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
     for field in fields or ():
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
-    whole = OmegaConf.create({
-        "method": OmegaConf.merge(config, dict(fields or {})),
-        "cost": OmegaConf.load(CONFIGS / "cost" / "gpu_like.yaml"),
-    })  # fmt: skip
+    whole = OmegaConf.create({"method": OmegaConf.merge(config, dict(fields or {}))})
     for field in allowed:
         try:
             whole.method[field]
@@ -111,6 +113,73 @@ def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
         cells = grid_cells(config.method.name, OmegaConf.to_container(config.grid, resolve=True))  # type: ignore[arg-type]
         return {name: OmegaConf.merge(config.method, fields, {"name": name}) for name, fields in cells.items()}
     return {config[single].name: config[single]}
+
+
+def apply_budget(config: DictConfig) -> None:
+    """Give every configured method the size that `budget` asks for, in place. A method with a field `budget: published`
+    keeps its own, and so does one that has no size, such as vanilla. Applying it again changes nothing.
+
+    Raises:
+        ConfigError: no constants for a method, or no file of them.
+    """
+    rule = config.budget
+    if rule.rule == "published":
+        return
+    constants = read_constants(rule.constants, costs(config)) if rule.rule == "auto" else {}
+    for name, method in named(config, "method", "methods").items():
+        if method.get("budget") or not sizes(method, 1):
+            continue
+        if rule.rule == "auto" and name not in constants:
+            raise ConfigError(
+                f"budget=auto: {relative(rule.constants)} has no constants for {name}: `make fit-budgets` chooses "
+                f"them, or give +methods.{name}.budget=published"
+            )
+        chosen = constants[name] if rule.rule == "auto" else {"num_nodes": rule.num_nodes}
+        give_size(config, method, chosen, rule.get("max_nodes", 0))
+
+
+def give_size(config: DictConfig, method: DictConfig, constants: Mapping[str, float], max_nodes: int) -> None:
+    """Give a method a fixed number of nodes, `num_nodes`, or the size rule with its constants, up to `max_nodes`."""
+    if "num_nodes" in constants:
+        fields = sizes(method, int(constants["num_nodes"]))
+    else:
+        fields = sizes(method, max_nodes)
+        fields["budget"] = {
+            "max_draft": max_nodes,
+            "cost": OmegaConf.to_container(config.cost, resolve=True),
+            **constants,
+        }
+    for field, value in fields.items():
+        OmegaConf.update(method, field, value, force_add=True)
+
+
+def sizes(method: DictConfig, num_nodes: int) -> dict[str, Any]:
+    """The fields of a method's configuration, with their values, that give it drafts of at most so many nodes."""
+    known = resolve_name(imported(method._target_))
+    return {name: value for name, value in known.sized(num_nodes).items() if name in method}
+
+
+def costs(config: DictConfig) -> Any:
+    """What steps cost, as the configuration says it, paths relative to the project."""
+    return relative(OmegaConf.to_container(config.cost, resolve=True))
+
+
+def read_constants(path: str, under: Any) -> Mapping[str, Mapping[str, float]]:
+    """By method, what `scripts.fit_budgets` chose: power, discount and caution, or num_nodes.
+
+    Raises:
+        ConfigError: no such file, or one that was chosen under other costs than `under`.
+    """
+    where = f"budget.constants={relative(path)}"
+    if not Path(path).exists():
+        raise ConfigError(f"{where}: no such file; `make fit-budgets TRACES=FILE` writes one")
+    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    if found["cost"] != under:
+        raise ConfigError(
+            f"{where}: chosen under cost {found['cost']}, not {under}: choose them again, or give that cost"
+        )
+    constants: Mapping[str, Mapping[str, float]] = found["methods"]
+    return constants
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
@@ -154,8 +223,8 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
         return TypeAdapter(schema).validate_python(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    # behind `engine` stands which of its schemas was taken
-    parts = [str(part) for part in first["loc"] if part not in ("live", "replay", "forced")]
+    # behind `engine` and `budget` stands which of their schemas was taken
+    parts = [str(part) for part in first["loc"] if part not in SCHEMAS]
     field = ".".join(filter(None, [where, *parts]))
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         owner = field.rpartition(".")[0]
@@ -181,8 +250,10 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     fields: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     if not where.startswith("dataset"):  # a dataset is told its name, the others have no use for it
         fields.pop("name", None)
+    budget = fields.pop("budget", None)
     try:
-        return construct(fields)
+        built = construct(fields)
+        return Budgeted(built, **construct(budget)) if isinstance(budget, dict) else built
     except Exception as error:  # whatever the class raises
         raise ConfigError(f"{where}: {error}") from error
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
 from ngram_trie import metrics
+from ngram_trie.files import write_atomically
 from ngram_trie.records import PromptRecord, RunManifest
 
 FloatArray = NDArray[np.float64]
@@ -77,9 +78,15 @@ class CostCurve:
 
     def write(self, folder: Path) -> None:
         """Write curve.json and, for people, curve.csv (one row a point)."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "curve.json").write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        self.keep(folder)
         self.frame().to_csv(folder / "curve.csv", index=False, float_format="%.5g", lineterminator="\n")
+
+    def keep(self, folder: Path) -> None:
+        """Write curve.json alone: a run that drafted by this curve, or whose speed it predicts, can then be told again
+        after the curve was measured anew.
+        """
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "curve.json", json.dumps(asdict(self), indent=1) + "\n")
 
     def frame(self) -> pd.DataFrame:
         """One row a point: nodes, context, milliseconds, and relative to the plain step at the same context."""

@@ -163,6 +163,11 @@ class Decoder(ABC):
     baseline: str = "vanilla"
     target: Any
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        """As `Drafter.sized`; nothing of a loop that does not draft, or whose drafts have no size."""
+        return {}
+
     @abstractmethod
     def bind(self, target: Any) -> None:
         """Take the target model; called once, when the weights are loaded."""

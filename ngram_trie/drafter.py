@@ -16,6 +16,7 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
 State = Literal["cold", "warm", "preloaded", "trained"]
+Verify = Literal["tree", "rows"]
 
 
 def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
@@ -71,6 +72,7 @@ class Drafter(ABC):
         state: what it has beside the prompt, and what methods are ranked within: nothing ("cold"), earlier outputs
             ("warm"), a store that was built before ("preloaded"), or weights that were trained for it ("trained").
         context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
+        verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
         own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
             comes with a model that was trained for it, and is compared with that model's own vanilla.
     """
@@ -78,6 +80,7 @@ class Drafter(ABC):
     root: int
     state: State = "cold"
     context: str = "prompt"
+    verify: Verify | None = None
     own_model: str | None = None
     own_revision: str | None = None
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
@@ -85,6 +88,8 @@ class Drafter(ABC):
     reads: ClassVar[str] = "tokens"
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
+    #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
+    scores_nodes: ClassVar[bool] = False
     #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
@@ -140,6 +145,38 @@ class Drafter(ABC):
         if self.state == "warm" and self.reads == "tokens":
             self.start(prompt)
             self.observe(output_ids)
+
+
+class WrappedDrafter(Drafter):
+    """A drafter around another one, which does the drafting; it is to the loop what the other one is.
+
+    Args:
+        drafter: the other one.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self.drafter = drafter
+        self.state, self.context = drafter.state, drafter.context
+        self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
+        self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
+
+    def parts(self) -> Mapping[Path, str]:
+        return self.drafter.parts()
+
+    def identity(self) -> str:
+        return self.drafter.identity()
+
+    def bind(self, target: Any) -> None:
+        self.drafter.bind(target)
+
+    def start(self, prompt: Prompt) -> None:
+        self.drafter.start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.drafter.observe(new_ids)
+
+    def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
+        self.drafter.remind(prompt, output_ids)
 
 
 class HistoryDrafter(Drafter):

@@ -6,8 +6,6 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, get_args
 
-import numpy as np
-
 from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
@@ -17,6 +15,10 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
+    @classmethod
+    def sized(cls, num_nodes: int) -> dict[str, Any]:
+        return {}
+
     def propose(self, budget: int) -> DraftTree:
         return DraftTree.root_only(self.root)
 
@@ -24,6 +26,7 @@ class NoDraft(Drafter):
 class _TrieDrafter(HistoryDrafter):
     """A trie of one part of the prompt, matched with the end of the whole text so far."""
 
+    scores_nodes = True
     _trie: NgramTrie | ReleasedTrie
 
     def __init__(self, n: int, prefix_len: int, num_draft: int, context: str, update_with_output: bool) -> None:
@@ -36,13 +39,14 @@ class _TrieDrafter(HistoryDrafter):
         self.context, self.update_with_output = context, update_with_output
 
     @abstractmethod
-    def _index(self, text: IntArray) -> NgramTrie | ReleasedTrie:
-        """The trie of `text`."""
+    def _index(self, texts: Sequence[IntArray]) -> NgramTrie | ReleasedTrie:
+        """The trie of `texts`; what is added to it follows the last one."""
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._trie = self._index(np.concatenate([prompt.part(self.context), prompt.noise]))
-        if len(prompt.noise) or not prompt.ends_with(self.context):
+        texts = prompt.read_by_tries(self.context)
+        self._trie = self._index(texts)
+        if len(texts) > 1 or len(prompt.noise) or not prompt.ends_with(self.context):
             # The output does not follow this part of the prompt, so no window may run from one into the other.
             self._trie.begin_text()
 
@@ -83,8 +87,12 @@ class NgramTrieDrafter(_TrieDrafter):
         check_choice("ties", ties, get_args(Ties))
         self.ties: Ties = ties
 
-    def _index(self, text: IntArray) -> NgramTrie:
-        return NgramTrie(text, n=self.n, prefix_len=self.prefix_len)
+    def _index(self, texts: Sequence[IntArray]) -> NgramTrie:
+        trie = NgramTrie(texts[0], n=self.n, prefix_len=self.prefix_len)
+        for text in texts[1:]:
+            trie.begin_text()
+            trie.extend(text)
+        return trie
 
     def propose(self, budget: int) -> DraftTree:
         return self._trie.draft(self.text, min(self.num_draft, budget), self.ties)
@@ -95,7 +103,8 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
 
     Args:
         n, prefix_len, num_draft, context, update_with_output: as in `NgramTrieDrafter`. The released code reads the
-            user's turn alone on Spec-Bench, the retrieved texts on TriviaQA, the whole prompt on Hagrid.
+            user's turn alone on Spec-Bench, the retrieved texts one by one on TriviaQA, the whole prompt on Hagrid:
+            "released" (`Prompt.read_by_tries`).
         eos_id: the token that pads the text; None for the model's own, or in a replay, where there is no model, for
             Llama's and Vicuna's.
         no_match_id: the token that is drafted where nothing matches.
@@ -130,9 +139,9 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
             if ids is not None:
                 self._padding = int(ids if isinstance(ids, int) else ids[0])
 
-    def _index(self, text: IntArray) -> ReleasedTrie:
+    def _index(self, texts: Sequence[IntArray]) -> ReleasedTrie:
         return ReleasedTrie(
-            text, n=self.n, prefix_len=self.prefix_len, eos_id=self._padding, no_match_id=self.no_match_id
+            *texts, n=self.n, prefix_len=self.prefix_len, eos_id=self._padding, no_match_id=self.no_match_id
         )
 
     def propose(self, budget: int) -> DraftTree:

@@ -22,13 +22,33 @@ PROMPT = ["dataset", "question_id", "turn"]
 KEYS = ["method", "model", *PROMPT, "repeat", "session"]
 PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
-#: Questions that the paper's released code passes over, by task.
-RELEASED_SKIPS = {"spec_bench_summarization": ("288",)}
 ALL = "all"
 CLEAN = "clean"
 #: What methods are ranked within: "baseline" is not ranked, the others are as `Drafter.state`.
 GROUPS = ("baseline", "cold", "warm", "preloaded", "trained")
 NUM_RESAMPLES = 2000
+
+
+class Script(NamedTuple):
+    """How one of the paper's released scripts comes to the numbers that it prints.
+
+    Attributes:
+        last_only: it starts its lists anew for every question, so they end with the last one's alone; otherwise it
+            prints means over all questions.
+        prefill_timed: its clock starts before the device has finished prefill.
+        skips: ids of questions that it passes over.
+    """
+
+    last_only: bool
+    prefill_timed: bool
+    skips: tuple[str, ...] = ()
+
+
+SPEC_BENCH = Script(last_only=True, prefill_timed=True, skips=("288",))  # sd-bench/sdbench.py
+MEANS = Script(last_only=False, prefill_timed=False)  # trivia/trivia.py, hagrid/hagrid.py
+#: The script of each task. Others are read as Spec-Bench's; of the embedded tasks open_qa is made after TriviaQA and
+#: attributed_qa after Hagrid.
+SCRIPTS = {"triviaqa": MEANS, "hagrid": MEANS, "open_qa": MEANS, "attributed_qa": MEANS}
 
 COLUMNS = [
     *KEYS, "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
@@ -90,13 +110,22 @@ def pooled(context: str) -> str:
 
 
 def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
-    """The same answers as `protocol` reads them; every metric below applies to the result unchanged.
+    """The same answers as `protocol` reads them; every metric below applies to the result, those of decoding alone
+    excepted.
 
     corrected: all questions, the clock from before prefill, accept lengths of verification steps alone.
-    released: what the n-gram trie paper's released code prints (results/paper/README.md): of each dataset only the last
-        question, in the order the questions were asked, failed or not, those of RELEASED_SKIPS left out; the clock
-        starts after prefill; and the list of accept lengths opens with a 1 for prefill. A loop that does not tell its
-        prefill apart keeps it in the clock.
+    released: what the n-gram trie paper's released code prints, by the script of the task (SCRIPTS).
+
+        - Questions: all, or the last one in the order they were asked, failed or not.
+        - Speed: 1 over the mean of the answers' seconds per token. Each answer becomes one token in its own mean time,
+          so totals over answers give that mean, and a ratio of speeds that of two such means. A loop that does not tell
+          its prefill apart keeps it in the clock.
+        - Accept lengths: the list begins with 1 for prefill, its second entry leaves out the root, which prefill gave,
+          and a last step, behind EOS, adds 1. All entries together are the answer's tokens, in two more than there were
+          steps.
+
+    Records do not hold how long that last step took, whether EOS was itself drafted (then there is none), nor what the
+    code goes on to emit where an answer was cut at its longest: it stops once more than `max_new_tokens` are verified.
 
     Raises:
         ValueError: another name.
@@ -105,19 +134,24 @@ def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
         return frame
     if protocol != "released":
         raise ValueError(f"protocol {protocol!r}: one of {', '.join(PROTOCOLS)}")
-    passed_over = [
-        question in RELEASED_SKIPS.get(task_and_context(dataset)[0], ())
-        for dataset, question in zip(frame.dataset, frame.question_id, strict=True)
-    ]
+    scripts = [SCRIPTS.get(task_and_context(dataset)[0], SPEC_BENCH) for dataset in frame.dataset]
+    frame = frame.assign(
+        last_only=[script.last_only for script in scripts],
+        untimed=np.where([script.prefill_timed for script in scripts], 0, frame.prefill_seconds),
+    )
+    passed_over = [question in script.skips for question, script in zip(frame.question_id, scripts, strict=True)]
     frame = frame[~np.array(passed_over, bool)]
     # A question is "asked" at its first record, so a run that was cut short and went on keeps the order.
     last = frame.drop_duplicates(["dataset", "question_id"]).drop_duplicates("dataset", keep="last")
-    kept = frame.merge(last[["dataset", "question_id"]], on=["dataset", "question_id"])
+    is_last = frame.question_id == frame.dataset.map(last.set_index("dataset").question_id)
+    kept = frame[is_last | ~frame.last_only]
     return kept.assign(
-        seconds=kept.seconds - kept.prefill_seconds,
-        num_emitted=kept.num_emitted + 1,
-        num_steps=kept.num_steps + 1,
-    )
+        seconds=(kept.seconds - kept.untimed) / kept.num_tokens,
+        decode_seconds=np.nan,
+        num_tokens=np.where(kept.failure.isna(), 1, 0),
+        num_emitted=kept.num_tokens,
+        num_steps=kept.num_steps + 2,
+    )[COLUMNS].reset_index(drop=True)
 
 
 def answered(frame: pd.DataFrame) -> pd.DataFrame:

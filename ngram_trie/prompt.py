@@ -23,6 +23,8 @@ class Prompt:
         noise: (k,) unrelated tokens that tries read behind their part of the prompt, and the model never sees: the way
             in which the paper's released code makes a context noisy (Table 4).
         num_cut: tokens of the context that were left out because the prompt was too long.
+        texts: where the paper's released code builds its trie from several texts, each tokenised on its own, the token
+            ids of each; they stand for the span "released".
     """
 
     ids: IntArray
@@ -32,23 +34,37 @@ class Prompt:
     turn: int = 0
     noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     num_cut: int = 0
+    texts: tuple[IntArray, ...] = ()
+
+    def _span(self, name: str) -> tuple[int, int]:
+        spans = {**self.spans, "prompt": (0, len(self.ids))}
+        for each in name.split("|"):
+            if each in spans:
+                return spans[each]
+        raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
 
     def part(self, name: str) -> IntArray:
-        """(k,) token ids of the span `name`.
+        """(k,) token ids of the span `name`; of several, as in "context|user", the first that the prompt has.
 
         Raises:
             ValueError: the prompt has no such span.
         """
-        if name == "prompt":
-            return self.ids
-        if name not in self.spans:
-            raise ValueError(f"context={name!r}: this prompt has the parts {', '.join(['prompt', *self.spans])}")
-        start, end = self.spans[name]
+        start, end = self._span(name)
         return self.ids[start:end]
+
+    def read_by_tries(self, name: str) -> list[IntArray]:
+        """The texts, (k,) token ids each, that a trie of the part `name` is built from: one, unless that is "released"
+        and these are several. Noise follows the first, as in the released code.
+
+        Raises:
+            ValueError: the prompt has no such part.
+        """
+        first, *others = self.texts if name == "released" and self.texts else [self.part(name)]
+        return [np.concatenate([first, self.noise]), *others]
 
     def ends_with(self, name: str) -> bool:
         """Whether the output follows the part `name` without a gap."""
-        return name == "prompt" or self.spans[name][1] == len(self.ids)
+        return self._span(name)[1] == len(self.ids)
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ class Forced(Live):
     name: Literal["forced"]  # type: ignore[assignment]
     traces: Traces
     categories: list[str] | None
+    parity: Literal["odd", "even"] | None
 
 
 class Replay(_Fields):
@@ -80,6 +81,28 @@ class Replay(_Fields):
     num_jobs: PositiveInt | None
     traces: Traces
     categories: list[str] | None
+    parity: Literal["odd", "even"] | None
+
+
+class Published(_Fields):
+    """`budget=published`: the methods' own sizes."""
+
+    rule: Literal["published"]
+
+
+class Equal(_Fields):
+    """`budget=equal`: the same number of nodes for all."""
+
+    rule: Literal["equal"]
+    num_nodes: PositiveInt
+
+
+class Auto(_Fields):
+    """`budget=auto`: what pays, by constants from a file (`scripts.fit_budgets`)."""
+
+    rule: Literal["auto"]
+    max_nodes: PositiveInt
+    constants: str
 
 
 class Measure(_Fields):
@@ -117,6 +140,7 @@ class Run(_Fields):
     method: dict[str, Any]
     methods: dict[str, dict[str, Any]]
     engine: Annotated[Live | Replay | Forced, Field(discriminator="name")]
+    budget: Annotated[Published | Equal | Auto, Field(discriminator="rule")]
     cost: dict[str, Any]
     measure: Measure
     grid: dict[str, list[Any]] | None
@@ -129,4 +153,6 @@ class Run(_Fields):
     def one_source_of_methods(self) -> Self:
         if self.grid and self.methods:
             raise ValueError("grid: it varies the one method; an experiment with methods of its own has none")
+        if self.grid and self.budget.rule != "published":
+            raise ValueError("grid: its cells have sizes of their own; give budget=published")
         return self

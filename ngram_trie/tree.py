@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,6 +44,11 @@ def _ancestor_mask(parents: IntArray) -> NDArray[np.bool_]:
     return mask
 
 
+def rank_probs(ranks: IntArray) -> FloatArray:
+    """How likely candidates are of which nothing is known but their ranks, counted from 0: one in rank + 2."""
+    return np.asarray(1.0 / (ranks + 2.0), np.float64)
+
+
 @dataclass(frozen=True)
 class DraftTree:
     """Candidate continuations of the text, as a tree of tokens.
@@ -57,7 +63,8 @@ class DraftTree:
             (Lookahead's window, SPACE's masks) and are never accepted.
         probs: (m,) how likely the drafter holds each node to be accepted: 1 for the root, and a child's at most its
             parent's. Only what they say about each other need be true: the size rule corrects them by constants
-            (`ngram_trie.budget`). None of a drafter that does not say.
+            (`ngram_trie.budget`). None of a drafter that does not say. One that counts what followed n places counts
+            one place more, not seen yet: what followed a single place is no certainty, which no power of 1 corrects.
     """
 
     tokens: IntArray
@@ -85,25 +92,46 @@ class DraftTree:
         return cls(np.array([root], np.int64), np.array([-1], np.int64))
 
     @classmethod
-    def chain(cls, root: int, tokens: Sequence[int] | IntArray) -> DraftTree:
-        """One candidate, token after token."""
+    def chain(cls, root: int, tokens: Sequence[int] | IntArray, probs: FloatArray | None = None) -> DraftTree:
+        """One candidate, token after token; `probs` of the nodes with the root, if known."""
         parents = np.arange(-1, len(tokens), dtype=np.int64)
-        return cls(np.concatenate([[root], np.asarray(tokens, np.int64)]).astype(np.int64), parents)
+        ids = np.concatenate([[root], np.asarray(tokens, np.int64)]).astype(np.int64)
+        return cls(ids, parents, probs=probs)
 
     @classmethod
-    def from_paths(cls, root: int, paths: Iterable[Sequence[int]]) -> DraftTree:
-        """The tree of all `paths` (each without the root), shared prefixes merged, in order of appearance."""
-        tokens, parents = [root], [-1]
+    def copied(cls, root: int, tokens: Sequence[int] | IntArray, matched: int) -> DraftTree:
+        """One candidate, copied from behind a match of `matched` tokens, the only evidence that it goes on.
+
+        By the rule of succession a copy that has been right for k tokens is right for one more in k of k + 1 cases, and
+        `matched` / (`matched` + d) is the product of that over d tokens. A token that nothing matched has 0.
+        """
+        steps = np.arange(1, len(tokens) + 1)
+        return cls.chain(root, tokens, np.concatenate([[1.0], matched / (matched + steps)]))
+
+    @classmethod
+    def from_paths(
+        cls, root: int, paths: Iterable[Sequence[int]], probs: Iterable[Sequence[float]] | None = None
+    ) -> DraftTree:
+        """The tree of all `paths` (each without the root), shared prefixes merged, in order of appearance.
+
+        Args:
+            probs: of the nodes on each path, none above the one before; a node of several paths has the largest.
+        """
+        tokens, parents, best = [root], [-1], [1.0]
         child_of: dict[tuple[int, int], int] = {}
-        for path in paths:
+        for path, scores in zip(paths, repeat(repeat(0.0)) if probs is None else probs, strict=False):
             node = 0
-            for token in path:
+            for token, prob in zip(path, scores, strict=False):
                 if (node, token) not in child_of:
                     child_of[node, token] = len(tokens)
                     tokens.append(token)
                     parents.append(node)
+                    best.append(prob)
                 node = child_of[node, token]
-        return cls(np.array(tokens, np.int64), np.array(parents, np.int64))
+                best[node] = max(best[node], prob)
+        return cls(
+            np.array(tokens, np.int64), np.array(parents, np.int64), probs=None if probs is None else np.array(best)
+        )
 
     def __len__(self) -> int:
         return len(self.tokens)

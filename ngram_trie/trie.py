@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
+from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray, kernel
 
 Ties = Literal["deep", "shallow"]
 Rows: TypeAlias = NDArray[np.int32]
@@ -93,11 +93,11 @@ def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
 
 
 @njit(cache=True)
-def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray]:
-    """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens and parents of a draft tree."""
+def _floor(nodes: Rows, top: int, num_draft: int) -> tuple[int, int]:
+    """The smallest of the `num_draft` largest counts below `top`, 0 where there are fewer nodes, and how many of them
+    have it."""
     # The min-heap of the paper, over counts alone: its smallest entry is the count a node needs to be kept. It starts
     # with zeros, which every node beats. Below a node that is not kept nothing can be, so the walk stops there.
-    num_draft = min(num_draft, len(nodes))
     heap = [np.int64(0)] * num_draft
     node = _next(nodes, top, top, True)
     while node != 0:
@@ -106,16 +106,26 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
             heapreplace(heap, np.int64(nodes[node, COUNT]))
         node = _next(nodes, top, node, kept)
     floor = heap[0]
-    ties_left = 0
+    ties = 0
     for count in heap:
-        ties_left += count == floor
+        ties += count == floor
+    return int(floor), ties
+
+
+@njit(cache=True)
+def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray, FloatArray]:
+    """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens, parents and probabilities of a
+    draft tree: a node's is its share of the count of `top` and one more."""
+    num_draft = min(num_draft, len(nodes))
+    floor, ties_left = _floor(nodes, top, num_draft)
 
     # Of the nodes at the floor, the traversal's first ones fill what is left. A parent comes before its children and
     # counts no less, so it is kept if they are.
     source = np.empty(num_draft + 1, np.int64)
     tokens = np.empty(num_draft + 1, np.int64)
     parents = np.empty(num_draft + 1, np.int64)
-    source[0], tokens[0], parents[0] = top, root_token, -1
+    probs = np.empty(num_draft + 1)
+    source[0], tokens[0], parents[0], probs[0] = top, root_token, -1, 1.0
     size, head = 1, 0
     node = _next(nodes, top, top, True)
     while node != 0 and size <= num_draft:
@@ -128,6 +138,7 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
                 while source[head] != nodes[node, PARENT]:
                     head = parents[head]
             source[size], tokens[size], parents[size] = node, nodes[node, TOKEN], head
+            probs[size] = count / (nodes[top, COUNT] + 1)
             size += 1
         if deep:
             node = _next(nodes, top, node, kept)
@@ -137,7 +148,7 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
             while node == 0 and head + 1 < size:
                 head += 1
                 node = int(nodes[source[head], FIRST_CHILD])
-    return tokens[:size], parents[:size]
+    return tokens[:size], parents[:size], probs[:size]
 
 
 class _Trie:
@@ -193,10 +204,12 @@ def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
 
 
 @njit(cache=True)
-def _draft(text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool) -> tuple[IntArray, IntArray]:
+def _draft(
+    text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool
+) -> tuple[IntArray, IntArray, FloatArray]:
     node = _match(text, fields, prefix_len)
     if node == 0:
-        return text[-1:].copy(), np.full(1, -1, np.int64)
+        return text[-1:].copy(), np.full(1, -1, np.int64), np.ones(1)
     return prune(Trie(*fields).nodes, node, num_draft, deep, text[-1])
 
 
@@ -252,7 +265,8 @@ class NgramTrie(_Trie):
           end before the next;
         - "shallow": first in the breadth-first traversal, nearer to the root first.
 
-        Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal.
+        Children come in order of first insertion in both, and the draft tree's nodes in order of the traversal. Their
+        probabilities are their counts over that of the matched node and one more, as Algorithm 1 counts.
 
         Args:
             text: (k,) the text so far, k >= 1; its last token becomes the root.
@@ -260,7 +274,8 @@ class NgramTrie(_Trie):
         """
         if num_draft < 1:
             return DraftTree.root_only(int(text[-1]))
-        return DraftTree(*_draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep"))
+        tokens, parents, probs = _draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep")
+        return DraftTree(tokens, parents, probs=probs)
 
     def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
         """Every path from the root with its count, in order of creation."""
@@ -276,15 +291,21 @@ _THEN = -1
 
 @njit(cache=True)
 def _store_windows(
-    text: IntArray, start: int, n: int, prefix_len: int, fields: Fields, waiting: Rows, later: Rows
+    text: IntArray,
+    starts: IntArray,
+    fresh: NDArray[np.bool_],
+    prefix_len: int,
+    fields: Fields,
+    waiting: Rows,
+    later: Rows,
 ) -> None:
-    """Chain every window from `start` on to its prefixes. An entry of the chains is window x L_p + length of the
-    prefix; 0 ends a chain."""
+    """Chain the windows that begin at `starts` to their prefixes, whose counts are those of the `fresh` ones. An entry
+    of the chains is window x L_p + length of the prefix; 0 ends a chain."""
     trie = Trie(*fields)
-    for window in range(start, len(text) - n + 1):
+    for window, is_fresh in zip(starts, fresh):  # noqa: B905 (numba has no strict)
         prefix = 0
         for length in range(1, prefix_len + 1):
-            prefix = add_child(trie, prefix, text[window + prefix_len - length], 1)
+            prefix = add_child(trie, prefix, text[window + prefix_len - length], int(is_fresh))
             entry = window * prefix_len + length
             later[entry] = 0
             if waiting[prefix, 0] == 0:
@@ -322,94 +343,152 @@ def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
 
 
 @njit(cache=True)
-def _drop_longest(tokens: IntArray, parents: IntArray, num_draft: int) -> tuple[IntArray, IntArray]:
-    """Drop whole paths, longest and last first, until the lengths of those left add up to at most `num_draft`."""
-    size = len(tokens)
-    depths = np.zeros(size, np.int64)
-    for node in range(1, size):
-        depths[node] = depths[parents[node]] + 1
-    order = np.argsort(depths, kind="mergesort")
-    place = np.zeros(size, np.int64)
-    total = kept = 0
-    while kept + 1 < size and total + depths[order[kept + 1]] <= num_draft:
-        kept += 1
-        total += depths[order[kept]]
-        place[order[kept]] = kept
-    order = order[: kept + 1]
-    parents = place[parents[order]]
-    parents[0] = -1
-    return tokens[order], parents
+def _most_frequent(nodes: Rows, top: int, num_draft: int) -> IntArray:
+    """The rows of the `num_draft` most frequent nodes below `top`, the most frequent first, equal ones in the order of
+    their creation: parents precede children."""
+    floor, _ = _floor(nodes, top, num_draft)
+    found = [np.int64(0) for _ in range(0)]
+    node = _next(nodes, top, top, True)
+    while node != 0:
+        kept = nodes[node, COUNT] >= floor
+        if kept:
+            found.append(np.int64(node))
+        node = _next(nodes, top, node, kept)
+    rows = np.sort(np.array(found))
+    return rows[np.argsort(-nodes[rows, COUNT], kind="mergesort")][:num_draft]
 
 
 @njit(cache=True)
 def _released_draft(
     prefix: int, root_token: int, fields: Fields, n: int, prefix_len: int, num_draft: int
-) -> tuple[IntArray, IntArray]:
+) -> tuple[IntArray, IntArray, FloatArray]:
     trie = Trie(*fields)
+    nodes, num_matches = trie.nodes, trie.nodes[prefix, COUNT]
     top = int(trie.table[_slot(trie, prefix, _THEN)])
-    tokens, parents = prune(trie.nodes, top, num_draft, True, root_token)
-    if trie.nodes[top, COUNT] * (n - prefix_len) > num_draft:
-        return _drop_longest(tokens, parents, num_draft)
-    return tokens, parents
+    cut = num_matches * (n - prefix_len) > num_draft
+    rows = _most_frequent(nodes, top, num_draft if cut else num_matches * (n - prefix_len))
+    size = len(rows)
+    tokens, parents, probs = np.empty(size + 1, np.int64), np.empty(size + 1, np.int64), np.empty(size + 1)
+    tokens[0], parents[0], probs[0] = root_token, -1, 1.0
+    distinct = np.zeros(size + 1, np.int64)  # different tokens on the path to a node
+    for node in range(1, size + 1):
+        tokens[node], parents[node] = nodes[rows[node - 1], TOKEN], 0
+        probs[node] = nodes[rows[node - 1], COUNT] / (nodes[top, COUNT] + 1)
+        for other in range(1, node):
+            if rows[other - 1] == nodes[rows[node - 1], PARENT]:
+                parents[node] = other
+        above = parents[node]
+        while above > 0 and tokens[above] != tokens[node]:
+            above = parents[above]
+        distinct[node] = distinct[parents[node]] + (above <= 0)
+    if not cut:
+        return tokens, parents, probs
+
+    # Whole paths go, those with the most different tokens and of these the most frequent first.
+    kept = np.ones(size + 1, np.bool_)
+    total = distinct.sum()
+    for node in np.argsort(-distinct, kind="mergesort"):
+        if total <= num_draft:
+            break
+        kept[node] = False
+        total -= distinct[node]
+    # A path that is left brings its prefixes back.
+    for node in range(size, 0, -1):
+        if kept[node]:
+            kept[parents[node]] = True
+    place = np.cumsum(kept) - 1
+    parents[1:] = place[parents[1:]]
+    return tokens[kept], parents[kept], probs[kept]
 
 
 class ReleasedTrie(_Trie):
-    """What the authors' released code does instead of Algorithm 1.
+    """What the authors' released code does instead of Algorithm 1 (github mrlife219/Ngram-Trie, 613b258).
 
     A window of n tokens is stored under its first L_p tokens reversed, so that a walk back from the end of the text
     matches the longest suffix, of at most L_p tokens; every match, however short, drafts the remaining n - L_p tokens
-    of its windows. The text is padded with EOS at its borders, here so that each of its tokens ends exactly one
-    prefix. Where matches x (n - L_p) > num_draft, the num_draft most frequent of all prefixes of what followed are
-    kept, and then whole paths are dropped, longest first, until the path lengths (nested prefixes counted each) add
-    up to at most num_draft: far fewer nodes than allowed. With no match the single token `no_match_id` is drafted.
+    of its windows. Each text is followed by one EOS. Its windows are all runs of n tokens and, before them, its first
+    n - L_p + 1 to n - 1 tokens: padded with EOS in front, so that their prefix ends after 1 to L_p tokens of the text,
+    and behind, wherever that makes n and two tokens or more are left to follow. Equal windows are one with a frequency,
+    in all texts together; a padded one equals only those padded alike.
+
+    Where matches x (n - L_p) > num_draft, a window counting once whatever its frequency, the num_draft most frequent of
+    all prefixes of what followed are kept, those that were met first before their equals. Then whole paths are dropped
+    until the numbers of different tokens on those left (nested prefixes counted each) add up to at most num_draft: the
+    paths with the most different tokens first, of equal ones the most frequent. That leaves far fewer nodes than
+    allowed. With no match the single token `no_match_id` is drafted.
 
     Followers are inserted when their prefix is matched for the first time: most prefixes never are, and the draft is
     the same.
 
-    What is known of that code leaves open: whether equal followers count as one match (here: each window is one), which
-    of equally frequent prefixes are kept (here: first in the depth-first traversal, which over recorded answers comes
-    closest to what was measured of that code), and which of equally long paths are dropped (here: the last in that
-    traversal).
-
     Args:
-        text: (l,) token ids, each in [0, 2**31).
+        texts: (l,) token ids each, in [0, 2**31).
         n: length of the sampling window.
         prefix_len: L_p, 1 <= L_p < n.
-        eos_id: the token that pads the text.
+        eos_id: the token that ends and pads the texts.
         no_match_id: the token drafted where nothing matches.
     """
 
     def __init__(
-        self, text: Sequence[int] | IntArray = (), *, n: int, prefix_len: int, eos_id: int = 2, no_match_id: int = 100
+        self, *texts: Sequence[int] | IntArray, n: int, prefix_len: int, eos_id: int = 2, no_match_id: int = 100
     ) -> None:
         self._waiting = np.zeros((0, 2), np.int32)  # of a prefix: first and last entry of its chain of windows
-        super().__init__((len(text) + 2 * n) * prefix_len)
+        super().__init__(sum(len(text) + n for text in texts) * prefix_len)
         self.n, self.prefix_len, self.eos_id, self.no_match_id = n, prefix_len, eos_id, no_match_id
         self._text = np.empty(0, np.int64)
         self._later = np.zeros(1, np.int32)  # of an entry: the next one of its chain
+        self._seen: set[bytes] = set()
         self.begin_text()
-        self.extend(text)
-        self._store(np.append(self._tail, np.full(n - prefix_len, eos_id)))
+        for text in texts:
+            self._add(np.asarray(text, np.int64))
 
     def begin_text(self) -> None:
         """What is added from here on is another text: no window spans the border."""
-        self._tail = np.full(self.prefix_len - 1, self.eos_id, np.int64)
+        self._tail = np.empty(0, np.int64)
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> None:
-        """Add the (k,) tokens that follow: a window is stored once all its n tokens are there (an extension; the
-        released code reads the prompt only)."""
+        """Add the (k,) tokens that follow the last text: a window is stored once all its n tokens are there (an
+        extension; the released code reads the prompt only)."""
         text = np.append(self._tail, np.asarray(new_ids, np.int64))
-        self._store(text)
+        self._store([text], self._fresh(text, self.n))
         self._tail = text[max(len(text) - self.n + 1, 0) :]
 
-    def _store(self, text: IntArray) -> None:
-        if len(text) < self.n:
+    def _add(self, text: IntArray) -> None:
+        n, prefix_len = self.n, self.prefix_len
+        ended = np.append(text, self.eos_id)
+        stored, fresh = [], []
+        for length in range(n - prefix_len + 1, min(n, len(ended) + 1)):
+            (is_fresh,) = self._fresh(ended[:length], length)
+            for front in reversed(range(prefix_len)):  # tokens of padding
+                behind = n - length - front
+                if behind >= 0 and length - (prefix_len - front) > 1:
+                    stored.append(np.pad(ended[:length], (front, behind), constant_values=self.eos_id))
+                    fresh.append(is_fresh)
+        self._store([*stored, ended], [*fresh, *self._fresh(ended, n)])
+        self._tail = text[max(len(text) - n + 1, 0) :]
+
+    def _fresh(self, text: IntArray, length: int) -> list[bool]:
+        """Of each run of `length` tokens, whether it was not there before; from now on it is."""
+        fresh, packed, width = [], text.tobytes(), text.itemsize
+        for start in range(0, width * (len(text) - length + 1), width):
+            run = packed[start : start + width * length]
+            fresh.append(run not in self._seen)
+            self._seen.add(run)
+        return fresh
+
+    def _store(self, texts: Sequence[IntArray], fresh: Sequence[bool]) -> None:
+        """Store all windows of each text."""
+        if not fresh:
             return
-        start = len(self._text)
-        self._text = np.append(self._text, text)
-        self._later = np.append(self._later, np.zeros(len(text) * self.prefix_len, np.int32))
-        self._reserve(len(text) * self.prefix_len)
-        _store_windows(self._text, start, self.n, self.prefix_len, tuple(self._trie), self._waiting, self._later)
+        starts, end = [], len(self._text)
+        for text in texts:
+            starts.append(np.arange(end, end + len(text) - self.n + 1))
+            end += len(text)
+        num_new = end - len(self._text)
+        self._text = np.concatenate([self._text, *texts])
+        self._later = np.append(self._later, np.zeros(num_new * self.prefix_len, np.int32))
+        self._reserve(num_new * self.prefix_len)
+        chains = tuple(self._trie), self._waiting, self._later
+        _store_windows(self._text, np.concatenate(starts), np.array(fresh), self.prefix_len, *chains)
 
     def _reserve(self, num_new: int) -> None:
         super()._reserve(num_new)
@@ -419,15 +498,18 @@ class ReleasedTrie(_Trie):
             self._waiting = grown
 
     def draft(self, text: IntArray, num_draft: int) -> DraftTree:
-        """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class."""
+        """Match the end of `text`, (k,) with k >= 1, and draft at most `num_draft` nodes; see the class. A node's
+        probability is its share of the windows that match and one more; a token drafted without a match has 0."""
         root = int(text[-1])
         if num_draft < 1:
             return DraftTree.root_only(root)
         prefix = _longest_prefix(text, tuple(self._trie), self.prefix_len)
         if prefix == 0:
-            return DraftTree.chain(root, [self.no_match_id])
+            return DraftTree.copied(root, [self.no_match_id], 0)
         if self._waiting[prefix, 0]:
             self._reserve(int(self._trie.nodes[prefix, COUNT]) * (self.n - self.prefix_len + 1))
             chains = self._waiting, self._later
             _insert_followers(prefix, self._text, self.n, self.prefix_len, tuple(self._trie), *chains)
-        return DraftTree(*_released_draft(prefix, root, tuple(self._trie), self.n, self.prefix_len, num_draft))
+        fields, n = tuple(self._trie), self.n
+        tokens, parents, probs = _released_draft(prefix, root, fields, n, self.prefix_len, num_draft)
+        return DraftTree(tokens, parents, probs=probs)

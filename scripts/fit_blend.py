@@ -17,7 +17,7 @@ def main(
 ) -> None:
     """Fit the blend's constants on recorded answers, and show what each of its parts is worth, by exact replay.
 
-    Writes to OUTPUT fit.csv, caution.csv, ablation.csv, peers.csv, budgets.csv, calibration.csv with its figure, and
+    Writes to OUTPUT fit.csv, ablation.csv, calibration.csv with its figure, and
     manifest.json; docs/blend.md explains them.
 
         python -m scripts.fit_blend TRACES OUTPUT

@@ -1,4 +1,4 @@
-"""N-Grammys' Table 1 and Figures 1 to 4 on one model (make reproduce-ngrammys)."""
+"""N-Grammys' Table 1 and Figures 1 to 5 on one model (make reproduce-ngrammys)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.rows import RowsTarget
 from scripts import build_ngram_tables, run
 
-# The paper's grid (section 5; Figure 3 has no w = 12), and sizes for its other figures.
-GRID_K, GRID_W = [1, 5, 10, 20, 25], [2, 4, 6, 8, 10, 14]
+# The paper's grid of 35 cells (section 5), the query lengths of its footnote 4, and sizes for its other figures.
+GRID_K, GRID_W = [1, 5, 10, 20, 25], [2, 4, 6, 8, 10, 12, 14]
+QUERIES = [1, 2, 3]
 TOP_K = [1, 2, 5, 10, 15, 20, 25]
 
 
@@ -113,6 +114,24 @@ def finish(folder: Path, manifest: RunManifest, frame: pd.DataFrame, figure: Fig
     manifest.write(folder / "manifest.json")
 
 
+def replayed(traces: Path, folder: Path) -> list[str]:
+    """Overrides for a replay of recorded answers into `folder`."""
+    return ["engine=replay", f"engine.traces={traces}", f"engine.max_draft={parts.MAX_DRAFT}", f"output={folder}"]
+
+
+def figure5(folder: Path, traces: Path, tables_folder: Path, model: str, grid: str) -> None:
+    """Replay the mixed strategy over k x w: tokens per call, exactly."""
+    method = ["method=ngrammys_mixed", f"method.tables={tables_folder}", grid]
+    run.measure(compose(model, [], *replayed(traces, folder), *method))
+
+
+def query(folder: Path, traces: Path, tables_folder: Path, model: str) -> None:
+    """Replay (10, 10) with longer queries for the context's rows."""
+    k, w = parts.DEFAULT
+    methods = {f"mixed_q{q}": {"method": "ngrammys_mixed", "k": k, "w": w, "q": q} for q in QUERIES}
+    run.measure(compose(model, [], *replayed(traces, folder), *methods_overrides(methods, tables_folder)))
+
+
 def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None:
     """Replay the model's own n-grams over k and draw their tokens per call."""
     kinds: dict[str, dict[str, object]] = {
@@ -123,8 +142,7 @@ def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None
         "extended bigram, w = 3": {"method": "ngrammys_extended", "w": 3},
     }
     methods = {f"kind{i}_{k}": {**fields, "k": k} for i, fields in enumerate(kinds.values()) for k in TOP_K}
-    replayed = ["engine=replay", f"engine.traces={traces}", f"engine.max_draft={parts.MAX_DRAFT}"]
-    run.measure(compose(model, [], *replayed, f"output={folder}", *methods_overrides(methods, tables_folder)))
+    run.measure(compose(model, [], *replayed(traces, folder), *methods_overrides(methods, tables_folder)))
     frame = pd.read_csv(folder / "table.csv")
     frame = frame[frame.dataset != ALL]
     labels = {f"kind{i}": label for i, label in enumerate(kinds)}
@@ -152,7 +170,7 @@ def reproduce(
         model, datasets: names of configs/model and configs/dataset.
         tune_limit, report_limit: odd and even questions of each data set; None for all.
         repeats: of Table 1's runs.
-        grid_k, grid_w: figure3's rows and columns.
+        grid_k, grid_w: figure3's and figure5's rows and columns.
     """
 
     def limits(parity: str, limit: int | None) -> list[str]:
@@ -188,6 +206,8 @@ def reproduce(
     traces = runs["rows"] / "traces.jsonl"
     figure2(output / "figure2", traces, tables_folder, model)
     figure4(output / "figure4", traces, tables_folder, config)
+    figure5(output / "figure5", traces, tables_folder, model, grid)
+    query(output / "query", traces, tables_folder, model)
     return text
 
 
@@ -211,13 +231,14 @@ def main(
     table1: those two, beside the paper's table.
     figure2: tokens per call over k of the model's own n-grams, by replay of the even questions' answers.
     figure4: what (10, 10) drafts from where and how much of it is accepted, by the same replay.
+    figure5, query: tokens per call over k x w, and of (10, 10) with longer queries, by the same replay.
 
         python -m scripts.reproduce_ngrammys
         python -m scripts.reproduce_ngrammys --model mistral_7b_instruct --datasets mt_bench --datasets gsm8k
     """
     folder = output or place("results/local/ngrammys") / model
     print(reproduce(model, datasets, folder, tune_limit, report_limit, repeats))
-    print(f"Written: figure1 to figure4 and table1 in {folder}")
+    print(f"Written: figure1 to figure5, query and table1 in {folder}")
 
 
 if __name__ == "__main__":

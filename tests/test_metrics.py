@@ -191,7 +191,7 @@ def test_groups() -> None:
     assert metrics.group(frame()) == "-"
 
 
-def test_released_protocol_takes_the_last_question_and_leaves_prefill_out() -> None:
+def test_released_protocol_on_spec_bench_takes_the_last_question_with_prefill_in_the_clock() -> None:
     rows = frame(
         record("vanilla", "9", seconds=100.0), record("fast", "9", (3,), seconds=100.0),
         record("vanilla", "10", seconds=5.0, prefill=1.0), record("fast", "10", (3,), seconds=2.0, prefill=1.0),
@@ -202,10 +202,43 @@ def test_released_protocol_takes_the_last_question_and_leaves_prefill_out() -> N
     assert list(released.question_id) == ["10", "10", "a"]  # as asked; a later repeat of "9" does not make it the last
     qa = released[released.dataset == "qa"]
     result = metrics.speedup(qa, "fast")
-    assert result.ratio == (4 / 1) / (4 / 4)
+    assert result.ratio == 5 / 2
     assert math.isnan(result.low)
-    assert metrics.accept_length(qa[qa.method == "fast"]) == (1 + 3) / 2
-    assert metrics.accept_length(qa[qa.method == "vanilla"]) == 1
+    # Four tokens in one step, or in three: the lists are [1, 2, 1], the last entry behind EOS, and [1, 0, 1, 1, 1].
+    assert metrics.accept_length(qa[qa.method == "fast"]) == 4 / 3
+    assert metrics.accept_length(qa[qa.method == "vanilla"]) == 4 / 5
+
+
+@pytest.mark.parametrize("dataset", ["triviaqa", "hagrid", "open_qa", "attributed_qa", "triviaqa+passages"])
+def test_released_protocol_on_triviaqa_and_hagrid_takes_means_with_the_clock_after_prefill(dataset: str) -> None:
+    rows = frame(
+        record("vanilla", "1", (1,) * 9, seconds=12.0, prefill=2.0, dataset=dataset),
+        record("vanilla", "2", (1, 1, 1), seconds=5.0, prefill=1.0, dataset=dataset),
+        record("fast", "1", (9,), seconds=4.0, prefill=2.0, dataset=dataset),
+        record("fast", "2", (2, 1), seconds=3.0, prefill=1.0, dataset=dataset),
+    )
+    released = metrics.under_protocol(rows, "released")
+    assert list(released.question_id) == ["1", "2", "1", "2"]
+    fast = released[released.method == "fast"]
+    # Lists [1, 8, 1] and [1, 1, 1, 1].
+    assert metrics.accept_length(fast) == (10 + 4) / (3 + 4)
+    assert metrics.accept_length_macro(fast) == pytest.approx((10 / 3 + 4 / 4) / 2)
+    # Seconds per token: vanilla 10/10 and 4/4; fast 2/10 and 2/4, a mean of 0.35.
+    assert metrics.tokens_per_second(fast) == pytest.approx(1 / 0.35)
+    result = metrics.speedup(released, "fast")
+    assert result.ratio == pytest.approx(1 / 0.35)
+    # A prompt drawn twice has its own ratio, 2 or 5: the interval is paired.
+    assert (result.low, result.high) == pytest.approx((2, 5))
+    assert math.isnan(metrics.decode_tokens_per_second(fast))
+
+
+def test_released_protocol_averages_the_turns_of_the_last_question() -> None:
+    """sdbench.py's lists hold all turns of a question."""
+    turns = [replace(record("vanilla", "81", (1,) * n, seconds=s), turn=t) for t, n, s in ((0, 1, 2.0), (1, 3, 12.0))]
+    released = metrics.under_protocol(frame(record("vanilla", "80", seconds=50.0), *turns), "released")
+    assert list(released.turn) == [0, 1]
+    assert metrics.tokens_per_second(released) == 1 / ((2 / 2 + 12 / 4) / 2)
+    assert metrics.accept_length(released) == (2 + 4) / (3 + 5)
 
 
 def test_released_protocol_does_not_fall_back_to_an_older_question() -> None:
@@ -216,12 +249,14 @@ def test_released_protocol_does_not_fall_back_to_an_older_question() -> None:
 
 @pytest.mark.parametrize(
     ("dataset", "kept"),
-    [("spec_bench_summarization", "287"), ("spec_bench_summarization+paragraph", "287"), ("spec_bench_rag", "288")],
+    [("spec_bench_summarization", "287"), ("summarization+paragraph", "287")],
 )
 def test_released_protocol_passes_over_what_the_released_code_passes_over(dataset: str, kept: str) -> None:
     rows = frame(*(record(question=question, dataset=dataset) for question in ("286", "287", "288")))
     assert list(metrics.under_protocol(rows, "released").question_id) == [kept]
     assert len(metrics.under_protocol(rows, "corrected")) == 3
+    means = metrics.under_protocol(rows.assign(dataset="hagrid"), "released")
+    assert list(means.question_id) == ["286", "287", "288"]
 
 
 def test_a_dataset_is_a_task_and_a_context() -> None:

@@ -43,6 +43,26 @@ def test_pruned_keeps_a_tree_within_bounds(drawn: list[list[int]], max_draft: in
     assert small.num_draft == min(max_draft, int((tree.depths <= max_depth).sum()) - 1)
 
 
+def test_a_node_of_several_paths_has_the_largest_probability() -> None:
+    tree = DraftTree.from_paths(9, [[1, 2], [1, 3], [4]], [[0.5, 0.25], [0.75, 0.5], [0.25]])
+    assert tree.tokens.tolist() == [9, 1, 2, 3, 4] and tree.probs is not None
+    assert tree.probs.tolist() == [1, 0.75, 0.25, 0.5, 0.25]
+    assert DraftTree.from_paths(9, [[1]]).probs is None
+    kept = tree.pruned(3, 1).probs
+    assert kept is not None and kept.tolist() == [1, 0.75, 0.25], "a cut draft keeps those of its nodes"
+
+
+def test_a_copy_by_the_rule_of_succession() -> None:
+    tree = DraftTree.copied(4, [5, 6, 7], 2)
+    assert tree.tokens.tolist() == [4, 5, 6, 7] and tree.parents.tolist() == [-1, 0, 1, 2]
+    # 2 of 3 behind two tokens that agree, then 3 of 4, then 4 of 5.
+    assert tree.probs is not None and tree.probs.tolist() == pytest.approx([1, 2 / 3, 2 / 4, 2 / 5])
+    unmatched = DraftTree.copied(4, [5], 0).probs
+    assert unmatched is not None and unmatched.tolist() == [1, 0]
+    alone = DraftTree.copied(4, [], 0).probs
+    assert alone is not None and alone.tolist() == [1]
+
+
 def test_chain_and_root_only() -> None:
     assert DraftTree.chain(4, [5, 6]).parents.tolist() == [-1, 0, 1]
     assert DraftTree.chain(4, []).num_draft == 0

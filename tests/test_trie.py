@@ -1,3 +1,4 @@
+from collections import Counter
 from itertools import pairwise
 
 import numpy as np
@@ -119,21 +120,56 @@ def test_worst_cases_stay_within_n_nodes_a_token(text: np.ndarray) -> None:
 
 def test_released_matches_any_length_and_drafts_the_rest_of_the_window() -> None:
     trie = ReleasedTrie([1, 2, 3, 4, 5, 6, 7, 8, 9], n=6, prefix_len=3)
-    for text in (ids(1, 2, 3), ids(9, 2, 3), ids(9, 9, 3)):
-        assert trie.draft(text, 64).tokens.tolist() == [3, 4, 5, 6]
+    for text in (ids(2, 3, 4), ids(9, 3, 4), ids(9, 9, 4)):
+        assert trie.draft(text, 64).tokens.tolist() == [4, 5, 6, 7]
     assert trie.draft(ids(1), 64).tokens.tolist() == [1, 2, 3, 4]
-    assert trie.draft(ids(9), 64).tokens.tolist() == [9, 2, 2, 2]  # the text is followed by EOS
+    assert trie.draft(ids(7), 64).tokens.tolist() == [7, 8, 9, 2]  # one EOS follows the text
+    assert trie.draft(ids(9), 64).tokens.tolist() == [9, 100]  # no window of six begins at 7
     assert trie.draft(ids(77), 64).tokens.tolist() == [77, 100]
     assert ReleasedTrie([], n=6, prefix_len=3).draft(ids(1), 64).tokens.tolist() == [1, 100]
 
 
-def test_released_drops_the_longest_paths() -> None:
-    # Two matches of three tokens: six nodes fit into num_draft=6. One less, and the paths (nested, longest first) go
-    # until their lengths add up to 5: of 1 1 2 2 3 that leaves 1 1 2.
-    trie = ReleasedTrie([1, 2, 3, 4, 9, 1, 5, 6, 7], n=4, prefix_len=1)
-    assert paths(trie.draft(ids(1), 6)) == [(2,), (2, 3), (2, 3, 4), (5,), (5, 6), (5, 6, 7)]
-    assert paths(trie.draft(ids(1), 5)) == [(2,), (5,), (2, 3)]
+def test_released_pads_the_first_tokens_of_a_text_with_eos() -> None:
+    # n=6, L_p=3. EOS, 2, follows the text. Before its windows 567893 and 678932 come its first four tokens, as
+    # 2 2 5 6 7 8 and 2 5 6 7 8 2 (behind 5 6 7 only one token is left, too few), and its first five, as 2 5 6 7 8 9 and
+    # 5 6 7 8 9 2. So 5 ends the prefix of one window, 6 and 7 those of two.
+    trie = ReleasedTrie([5, 6, 7, 8, 9, 3], n=6, prefix_len=3)
+    assert set(paths(trie.draft(ids(5), 64))) == {(6,), (6, 7), (6, 7, 8)}
+    assert set(paths(trie.draft(ids(6), 64))) == {(7,), (7, 8), (7, 8, 2), (7, 8, 9)}
+    assert set(paths(trie.draft(ids(7), 64))) == {(8,), (8, 9), (8, 9, 2), (8, 9, 3)}
+    assert set(paths(trie.draft(ids(2, 5, 6), 64))) == {(7,), (7, 8), (7, 8, 2), (7, 8, 9)}
+
+
+def test_released_counts_equal_windows_once_among_the_matches_and_by_frequency_among_the_nodes() -> None:
+    # 1 is followed by 2 3 4 twice and by 5 6 7 once: two matches of three tokens, for which num_draft=6 is room enough.
+    trie = ReleasedTrie([1, 5, 6, 7, 1, 2, 3, 4, 1, 2, 3, 4], n=4, prefix_len=1)
+    assert set(paths(trie.draft(ids(1), 6))) == {(2,), (2, 3), (2, 3, 4), (5,), (5, 6), (5, 6, 7)}
+    # One node less, and the most frequent five are kept: 2, 23, 234 (twice each), 5, 56. Their different tokens add up
+    # to 1 + 2 + 3 + 1 + 2 = 9; 234 goes, then 23, the more frequent one of two: 2, 5, 56 are left.
+    assert paths(trie.draft(ids(1), 5)) == [(2,), (5,), (5, 6)]
+    # The same without the second 2 3 4: 2, 23, 234, 5, 56 are kept as those met first, and 234 and 23 go as before.
+    once = ReleasedTrie([1, 2, 3, 4, 1, 5, 6, 7], n=4, prefix_len=1)
+    assert paths(once.draft(ids(1), 5)) == [(2,), (5,), (5, 6)]
+
+
+def test_released_drops_the_paths_with_the_most_different_tokens() -> None:
+    # After 1 come 2 2 2 and 3 4 5, two matches. At num_draft=5 2, 22, 222, 3 and 34 are kept, with 1, 1, 1, 1 and 2
+    # different tokens: 34 goes, though 222 is longer.
+    trie = ReleasedTrie([1, 2, 2, 2, 1, 3, 4, 5], n=4, prefix_len=1, eos_id=0)
+    assert set(paths(trie.draft(ids(1), 5))) == {(2,), (2, 2), (2, 2, 2), (3,)}
     assert trie.draft(ids(1), 0).num_draft == 0
+
+
+def test_released_keeps_texts_apart() -> None:
+    one, both = ReleasedTrie([5, 6, 7, 8, 9], n=4, prefix_len=2), ReleasedTrie([5, 6], [7, 8, 9], n=4, prefix_len=2)
+    assert paths(one.draft(ids(5, 6), 64)) == [(7,), (7, 8)]
+    assert paths(both.draft(ids(5, 6), 64)) == [(100,)]
+    assert paths(both.draft(ids(7), 64)) == paths(one.draft(ids(7), 64)) == [(8,), (8, 9)]
+    # What two texts begin with, and whole windows that both hold, are one match each.
+    twice = ReleasedTrie([5, 6, 7, 8, 9], [5, 6, 7, 8, 9], n=4, prefix_len=2)
+    for suffix in (ids(5), ids(6), ids(7), ids(5, 6)):
+        for num_draft in range(1, 9):
+            assert paths(twice.draft(suffix, num_draft)) == paths(one.draft(suffix, num_draft))
 
 
 def test_released_goes_on_with_the_output() -> None:
@@ -144,14 +180,60 @@ def test_released_goes_on_with_the_output() -> None:
     trie.begin_text()
     trie.extend([7, 8, 9])
     assert trie.draft(ids(6), 64).tokens.tolist() == [6, 100]
-    assert paths(trie.draft(ids(7), 64)) == [(8,), (8, 9)]
+    assert trie.draft(ids(8), 64).tokens.tolist() == [8, 100]
+    trie.extend([10])
+    assert paths(trie.draft(ids(8), 64)) == [(9,), (9, 10)]
+
+
+def released_paths(
+    texts: list[list[int]], n: int, prefix_len: int, suffix: list[int], num_draft: int
+) -> set[tuple[int, ...]]:
+    """The draft of the released algorithm, as facts about it are told in `ReleasedTrie`: slow and plain."""
+    counted: Counter[tuple[int, ...]] = Counter()  # keeps the order of first sight
+    for text in texts:
+        ended = (*text, 2)
+        heads = [ended[:length] for length in range(n - prefix_len + 1, n) if length <= len(ended)]
+        counted.update([*heads, *(ended[at : at + n] for at in range(len(ended) - n + 1))])
+    windows = []
+    for window, count in counted.items():
+        for inside in [prefix_len] if len(window) == n else range(1, min(prefix_len, len(window) - 2) + 1):
+            front, behind = prefix_len - inside, n - (prefix_len - inside) - len(window)
+            if behind >= 0:
+                windows.append(((2,) * front + window + (2,) * behind, count))
+    for length in range(min(prefix_len, len(suffix)), 0, -1):
+        matches = [
+            (padded[prefix_len:], count)
+            for padded, count in windows
+            if padded[prefix_len - length : prefix_len] == tuple(suffix[-length:])
+        ]
+        if matches:
+            break
+    else:
+        return {(100,)}
+    frequency: Counter[tuple[int, ...]] = Counter()
+    for then, count in matches:
+        for length in range(1, n - prefix_len + 1):
+            frequency[then[:length]] += count
+    if len(matches) * (n - prefix_len) <= num_draft:
+        return set(frequency)
+    kept = [path for path, _ in frequency.most_common(num_draft)]
+    for path in sorted(kept, key=lambda path: -len(set(path))):
+        if sum(len(set(path)) for path in kept) > num_draft:
+            kept.remove(path)
+    return {path[:length] for path in kept for length in range(1, len(path) + 1)}
 
 
 @exact
-@given(texts, windows, st.lists(st.integers(0, 3), min_size=1, max_size=4), st.integers(1, 40))
-def test_released_path_lengths_stay_within_num_draft(text, window, suffix, num_draft) -> None:
+@given(
+    st.lists(texts, min_size=1, max_size=3),
+    windows,
+    st.lists(st.integers(0, 3), min_size=1, max_size=4),
+    st.integers(1, 40),
+)
+def test_released_drafts_equal_the_plain_algorithm(texts, window, suffix, num_draft) -> None:
     n, prefix_len = window
-    tree = ReleasedTrie(text, n=n, prefix_len=prefix_len).draft(ids(*suffix), num_draft)
+    tree = ReleasedTrie(*texts, n=n, prefix_len=prefix_len).draft(ids(*suffix), num_draft)
+    assert set(paths(tree)) == released_paths(texts, n, prefix_len, suffix, num_draft)
     assert 1 <= tree.num_draft <= num_draft
     assert len(set(paths(tree))) == tree.num_draft
     assert tree.depths.max() <= max(n - prefix_len, 1)

@@ -25,7 +25,6 @@ import numpy as np
 from numba import njit
 
 from ngram_trie.blend.background import NOTHING, Background, expect, most_successors
-from ngram_trie.blend.budget import StepPrices
 from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
 from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
@@ -304,32 +303,26 @@ def _grow(
     index: Index,
     background: Background,
     settings: Settings,
-    costs: FloatArray,
-    least: FloatArray,
     draft: Nodes,
     scratch: Scratch,
 ) -> int:
-    """Draft node by node, the likeliest first, as long as it pays (`StepPrices`); how many nodes with the root pay."""
+    """Draft node by node, the likeliest first, as many as `draft` has room for; how many they are with the root."""
     size, depths, queue = index.sizes[SIZE], scratch.depths, scratch.queue
     draft.tokens[0], draft.parents[0] = index.text[size - 1], -1
     draft.probs[0], depths[0] = 1.0, 0
     node, waiting = 0, 0
-    emitted, kept, rate = 1.0, 0, 1 / costs[0]
-    while node < len(least):
+    while node + 1 < len(draft.tokens):
         _lay_out(index, draft, node, size + depths[node])
         found, left = _expect(index, background, settings, size + depths[node], scratch)
         waiting = _offer_all(index, background, draft, node, found, left, waiting, scratch)
-        if waiting == 0 or queue.probs[waiting - 1] <= rate * least[node]:
+        if waiting == 0 or queue.probs[waiting - 1] <= 0:
             break
         waiting -= 1
         node += 1
         draft.tokens[node], draft.parents[node] = queue.tokens[waiting], queue.parents[waiting]
         draft.probs[node] = queue.probs[waiting]
         depths[node] = depths[draft.parents[node]] + 1
-        emitted += draft.probs[node]
-        if emitted / costs[node] > rate:
-            kept, rate = node, emitted / costs[node]
-    return kept + 1
+    return node + 1
 
 
 @kernel
@@ -342,11 +335,11 @@ def _lay_out(index: Index, draft: Nodes, node: int, end: int) -> None:
 
 @njit(cache=True)
 def _draft(
-    index_fields: Fields, background_fields: Fields, settings_fields: Fields, costs: FloatArray, least: FloatArray
+    index_fields: Fields, background_fields: Fields, settings_fields: Fields, num_draft: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root."""
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    max_nodes, more = len(costs), most_successors(background)
+    max_nodes, more = num_draft + 1, most_successors(background)
     draft = _room_for_nodes(max_nodes)
     scratch = Scratch(
         _room_for_nodes(max_nodes),
@@ -355,7 +348,7 @@ def _draft(
         room_for(more, settings.max_order),
         np.empty(settings.max_order, np.int64),
     )
-    kept = _grow(index, background, settings, costs, least, draft, scratch)
+    kept = _grow(index, background, settings, draft, scratch)
     return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
 
 
@@ -422,21 +415,15 @@ class BlendIndex:
         self._reserve(len(ids), len(ids))
         _extend(ids, tuple(self._index))
 
-    def draft(self, prices: StepPrices) -> tuple[DraftTree, FloatArray]:
-        """The likeliest continuations of the text, which must not be empty.
-
-        Args:
-            prices: of as many nodes as may be drafted.
+    def draft(self, num_draft: int) -> DraftTree:
+        """The `num_draft` likeliest continuations of the text, which must not be empty; fewer if there are no more.
 
         Returns:
-            The tree, its nodes in order of falling probability, and (m,) these: that the text goes on along the path
-            from the root to the node; 1 for the root.
+            The tree, its nodes in order of falling probability: that the text goes on along the path to the node.
         """
         # Each node's context may bring new tokens from elsewhere.
-        self._reserve(len(prices), self._more * (len(prices) + 1))
-        if self._index.sizes[CONTEXT] > 2**31 - 2 - len(prices):
+        self._reserve(num_draft, self._more * (num_draft + 1))
+        if self._index.sizes[CONTEXT] > 2**31 - 2 - num_draft:
             self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
-        ids, parents, probs = _draft(
-            tuple(self._index), self._fields, tuple(self._settings), prices.costs, prices.least
-        )
-        return DraftTree(ids, parents), probs
+        ids, parents, probs = _draft(tuple(self._index), self._fields, tuple(self._settings), num_draft)
+        return DraftTree(ids, parents, probs=probs)

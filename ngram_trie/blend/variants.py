@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
-from ngram_trie.blend.budget import StepCosts, StepPrices
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.blend.ppm import FloatArray
 from ngram_trie.drafter import Drafter, State, check_int, check_positive
-from ngram_trie.files import content_hash
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
@@ -25,56 +22,37 @@ class BlendDrafter(Drafter):
     """Drafts the likeliest continuations of prompt and output under the blend of all orders; see `BlendIndex`.
 
     Args:
-        num_draft: most nodes of a draft, `propose` takes its budget where that is smaller; or "auto": as many as pay
-            under `cost`, at most `max_draft` (`StepPrices`).
+        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller. `ngram_trie.budget.Budgeted`
+            around it drafts only what pays.
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
-        cost: what steps cost, such as a `ngram_trie.cost.CostCurve`; for "auto" only.
-        max_draft: most nodes of a draft if `num_draft` is "auto".
-        caution: for "auto", the exponent of the costs (`ngram_trie.blend.budget`).
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    #: (m,) of the last draft: how likely each of its nodes was to be accepted, the root, 1, included.
-    probs: FloatArray
+    scores_nodes = True
 
     def __init__(
         self,
         *,
-        num_draft: int | Literal["auto"] = 32,
+        num_draft: int = 32,
         escape: float = 3.5,
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
-        cost: StepCosts | None = None,
-        max_draft: int = 64,
-        caution: float = 1.25,
     ) -> None:
-        if num_draft != "auto":
-            if isinstance(num_draft, str):
-                raise ValueError(f"num_draft={num_draft!r}: must be an integer of at least 1, or 'auto'")
-            check_int("num_draft", num_draft, 1)
-        elif cost is None:
-            raise ValueError("num_draft='auto': needs cost, what steps cost")
+        check_int("num_draft", num_draft, 1)
         check_positive("escape", escape)
-        check_positive("caution", caution)
         check_int("max_order", max_order, 1)
         check_int("num_frequent", num_frequent, 0)
         check_int("max_occurrences", max_occurrences, 1)
-        check_int("max_draft", max_draft, 1)
-        self.num_draft, self.max_draft, self.cost, self.caution = num_draft, max_draft, cost, caution
-        if isinstance(num_draft, int):
-            self._prices = StepPrices.free(num_draft)
+        self.num_draft = num_draft
         self._settings: dict[str, Any] = {
             "escape": float(escape),
             "max_order": max_order,
             "num_frequent": num_frequent,
             "max_occurrences": max_occurrences,
         }
-
-    def identity(self) -> str:
-        return content_hash(vars(self.cost)) if self.num_draft == "auto" else ""
 
     def background(self, prompt: Prompt) -> Background:
         """What is known besides the prompt."""
@@ -83,19 +61,13 @@ class BlendDrafter(Drafter):
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         self._index = BlendIndex(prompt.ids, background=self.background(prompt), **self._settings)
-        if self.num_draft == "auto":
-            assert self.cost is not None
-            nodes = range(self.max_draft + 1)
-            costs = self.cost.step(nodes, [len(prompt.ids)] * len(nodes))
-            self._prices = StepPrices.of(costs, self.caution)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)
         self._index.extend(new_ids)
 
     def propose(self, budget: int) -> DraftTree:
-        tree, self.probs = self._index.draft(self._prices.up_to(budget))
-        return tree
+        return self._index.draft(min(self.num_draft, budget))
 
 
 class BlendBigramDrafter(BlendDrafter):

@@ -13,14 +13,16 @@ import torch
 import typer
 from omegaconf import DictConfig
 
+from ngram_trie.budget import Budgeted
 from ngram_trie.cli import app
 from ngram_trie.cli.doctor import doctor
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
-from ngram_trie.config import ConfigError, check_values, default_folder, near
+from ngram_trie.config import ConfigError, build, check_values, default_folder, near
 from ngram_trie.engines import measure as loop
 from ngram_trie.engines.live import LosslessError, check_lossless
 from ngram_trie.engines.prepare import prepare
+from ngram_trie.engines.replay import Replay
 from ngram_trie.engines.traces import read_traces, write_traces
 from ngram_trie.files import IS_CHECKOUT, PROJECT, relative
 from ngram_trie.report import derive as derived
@@ -59,6 +61,8 @@ def measure(config: DictConfig) -> Path:
     engine = prepare(config)
     folder = Path(config.output or default_folder(config, engine.manifest.run))
     with loop.open_run(folder, engine, config.force) as writer:
+        if isinstance(engine, Replay) or any(isinstance(method, Budgeted) for method in engine.methods.values()):
+            build(config.cost, "cost").keep(folder)
         try:
             loop.measure(engine, writer)
         except torch.OutOfMemoryError:

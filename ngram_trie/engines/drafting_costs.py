@@ -20,6 +20,7 @@ from ngram_trie.baselines.sam import static_automaton
 from ngram_trie.baselines.suffix_decoding import SuffixDecoding
 from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable
 from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget import Budgeted
 from ngram_trie.cost import assumed_curve
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
@@ -35,7 +36,7 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "prompt lookup, 10 nodes": PromptLookup,
     "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
     "blend, 32 nodes": BlendDrafter,
-    "blend, auto": lambda: BlendDrafter(num_draft="auto", cost=assumed_curve()),
+    "blend, what pays of 64 nodes": lambda: Budgeted(BlendDrafter(num_draft=64), cost=assumed_curve()),
     "blend over a table, 32 nodes": lambda: BlendOver(SuccessorTable.of_answers(other_answers(), 10, 3.5)),
     "blend over answers, 32 nodes": lambda: BlendOver(store_of(other_answers())),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -64,19 +65,21 @@ def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
 
 
 def bind_methods(
-    methods: Mapping[str, Any], target: TargetModel, load: Callable[[str, str | None], TargetModel]
+    methods: Mapping[str, Any], target: TargetModel, load: Callable[..., TargetModel]
 ) -> dict[str, Decoder]:
     """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
-    its own gets that, and a vanilla over it as its baseline: METHOD_vanilla.
+    its own gets that, and a vanilla over it as its baseline: METHOD_vanilla. One whose drafts are verified in a way of
+    their own gets a target that does so, over the same weights; its baseline is the run's vanilla.
     """
     decoders: dict[str, Decoder] = {}
+    verifying = functools.cache(lambda verify: load(None, None, verify))
     for name, method in methods.items():
         if isinstance(method, Drafter) and method.own_model:
             own, baseline = load(method.own_model, method.own_revision), f"{name}_{BASELINE}"
             decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
             decoders[name] = SpeculativeDecoder(own, method, baseline)
         elif isinstance(method, Drafter):
-            decoders[name] = SpeculativeDecoder(target, method)
+            decoders[name] = SpeculativeDecoder(verifying(method.verify) if method.verify else target, method)
         elif isinstance(method, Decoder):
             method.bind(target)
             decoders[name] = method
@@ -126,7 +129,8 @@ class Live(Interleaved):
         items: prompts, or turns whose prompts follow from vanilla's earlier answers.
         warmup: prompts that are run and not recorded.
         stop: when answers end; the model's own end tokens are added when it is loaded.
-        load: makes the run's target from (None, None), or another one from a path and a revision.
+        load: makes the run's target from (None, None), or another one from a path and a revision; with "tree" or "rows"
+            as a third, one that verifies drafts so (`Drafter.verify`).
         context_limit: of the run's target, in tokens.
         decode: from token ids to an answer's text.
         references: what answers are compared with; None for no comparison.
@@ -134,7 +138,7 @@ class Live(Interleaved):
 
     warmup: Sequence[Prompt]
     stop: Stop
-    load: Callable[[str | None, str | None], TargetModel]
+    load: Callable[..., TargetModel]
     context_limit: int
     decode: Callable[[list[int]], str]
     references: Mapping[ItemKey, Reference] | None = None

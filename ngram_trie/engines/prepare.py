@@ -18,7 +18,7 @@ from ngram_trie import config as configuration
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Verify
 from ngram_trie.engines import forced, live, replay
 from ngram_trie.engines.measure import Engine, by_key
 from ngram_trie.engines.provenance import make_manifest
@@ -41,6 +41,7 @@ def prepare(config: DictConfig) -> Engine:
         ConfigError: a wrong name or value, or a part that is not there.
         ValueError: recorded answers, or question ids, that cannot be used.
     """
+    configuration.apply_budget(config)
     methods, missing = live.split_missing(configuration.build_all(config, "method"))
     if missing and not (config.methods and methods):
         raise configuration.ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
@@ -69,12 +70,14 @@ def unload_models() -> None:
         torch.cuda.empty_cache()
 
 
-def load_target(config: DictConfig, path: str | None = None, revision: str | None = None) -> TargetModel:
-    """The run's target, or another one in its place."""
+def load_target(
+    config: DictConfig, path: str | None = None, revision: str | None = None, verify: Verify | None = None
+) -> TargetModel:
+    """The run's target, or another one in its place, or one that verifies drafts in another way than the run's."""
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
     where = (path, revision) if path else choose.source(config.model)
     model = cached_model(*where, path is None and config.model.weights == "random", **options)
-    return choose.make_target(model, config.engine, config.model.context_limit)
+    return choose.make_target(model, config.engine, config.model.context_limit, verify)
 
 
 def _manifest(
@@ -197,7 +200,7 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
     replay.check_replayable(methods)
     noise = configuration.noise_settings(config)
     path = Path(config.engine.traces)
-    categories = select(read_traces(path), config.engine.categories)
+    categories = select(read_traces(path), config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
     if noise:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
@@ -90,11 +89,11 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTa
 
 
 class Watched(Drafter):
-    """A drafter whose drafts are kept as proposed, with the probabilities that it gave them."""
+    """A drafter whose drafts are kept as proposed."""
 
     def __init__(self, drafter: Drafter) -> None:
         self._drafter = drafter
-        self.proposed: list[tuple[DraftTree, NDArray[np.float64] | None]] = []
+        self.proposed: list[DraftTree] = []
 
     def bind(self, target: Any) -> None:
         self._drafter.bind(target)
@@ -107,8 +106,7 @@ class Watched(Drafter):
 
     def propose(self, budget: int) -> DraftTree:
         tree = self._drafter.propose(budget)
-        probs = getattr(self._drafter, "probs", None)
-        self.proposed.append((tree, None if probs is None else np.array(probs, float)))
+        self.proposed.append(tree)
         return tree
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -70,6 +71,8 @@ class Trace:
         }
         if len(prompt.noise):
             row["noise_token_ids"] = prompt.noise.tolist()
+        if prompt.texts:
+            row["released_token_ids"] = [text.tolist() for text in prompt.texts]
         return json.dumps(row, separators=(",", ":"))
 
 
@@ -86,6 +89,10 @@ def parse_trace(line: str) -> Trace | None:
         return None
     prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
     noise_ids = _token_ids(row, "noise_token_ids") if row.get("noise_token_ids") else []
+    texts = row.get("released_token_ids", [])
+    if not isinstance(texts, list):
+        raise ValueError("released_token_ids must be a list of lists of token ids")
+    texts = [_token_ids({"released_token_ids": text}, "released_token_ids") for text in texts]
     if not prompt_ids:
         raise ValueError("prompt_token_ids is empty")
     dataset = row.get("dataset", row.get("category"))
@@ -102,8 +109,8 @@ def parse_trace(line: str) -> Trace | None:
     if "user" in spans:  # what the released code reads, unless the recording says otherwise
         spans = {"released": spans["user"], **spans}
     spans = {name: (start, end) for name, (start, end) in spans.items()}
-    ids, noise = (np.array(part, np.int64) for part in (prompt_ids, noise_ids))
-    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise)
+    ids, noise, *arrays = (np.array(part, np.int64) for part in (prompt_ids, noise_ids, *texts))
+    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays))
     model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
     return Trace(model, prompt, output_ids, room, reason)
 
@@ -167,14 +174,37 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
     write_atomically(path, "".join(trace.to_json() + "\n" for trace in traces))
 
 
-def select(traces: list[Trace], categories: list[str] | str | None) -> dict[str, list[Trace]]:
-    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty."""
+def select(
+    traces: list[Trace], categories: list[str] | str | None, parity: str | None = None
+) -> dict[str, list[Trace]]:
+    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty.
+
+    Args:
+        parity: "odd" or "even" takes the questions with such a number, the last one in their id.
+
+    Raises:
+        ValueError: a parity is asked for, and an id has no number.
+    """
+    if parity:
+        traces = [trace for trace in traces if question_number(trace) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
     groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
+
+
+def question_number(trace: Trace) -> int:
+    """The last number in a question's id: 560 of "560", 7 of "summarization-007".
+
+    Raises:
+        ValueError: it holds none.
+    """
+    numbers = re.findall(r"\d+", trace.prompt.question_id)
+    if not numbers:
+        raise ValueError(f"question id {trace.prompt.question_id!r} holds no number that could be odd or even")
+    return int(numbers[-1])
 
 
 def answers(path: Path) -> list[Trace]:

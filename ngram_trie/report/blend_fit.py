@@ -12,19 +12,14 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from hydra import compose, initialize_config_dir
 from joblib import Parallel, delayed
 
-from ngram_trie import config as configuration
-from ngram_trie.baselines.arctic_suffix import ArcticSuffix, is_installed
 from ngram_trie.blend.background import Background
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
-from ngram_trie.cost import CostCurve, assumed_curve
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, answers, file_hash
-from ngram_trie.files import CONFIGS, place
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.figures import calibration_figure, save_figure
@@ -83,13 +78,9 @@ def over_answers(source: Path) -> dict[str, Drafter]:
     }
 
 
-BUDGETS = [8, 16, 32, 64]
-CAUTIONS = [1.0, 1.25, 1.5, 2.0, 3.0]
-FIXED = [1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96]
 #: Of the columns, what is printed.
 SHOWN = (
-    "escape", "blend", "method", "curve", "caution", "mean", "worst", "num_draft", "nodes", "predicted", "observed",
-    ALL, "summarization", "rag",
+    "escape", "blend", "method", "num_draft", "nodes", "predicted", "observed", ALL, "summarization", "rag",
 )  # fmt: skip
 BINS = [0, *2.0 ** np.arange(-8, -2), 0.375, 0.5, 0.625, 0.75, 0.875, 1.01]
 
@@ -142,75 +133,13 @@ def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("escape").reset_index()
 
 
-def peers(num_draft: int, source: Path) -> dict[str, Drafter]:
-    """The drafters of experiment=drafters, and an installed peer, `num_draft` nodes each, for a recording."""
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("config", ["experiment=drafters", "engine=replay"])
-    config.engine.traces = str(source)
-    for method in config.methods.values():
-        if "num_draft" in method:
-            method.num_draft = num_draft
-        else:
-            method.k = num_draft + 1  # LLMA counts the root
-    drafters = configuration.build_all(config, "method")
-    return drafters | ({"suffix_arctic": ArcticSuffix(num_draft=num_draft, alpha=None)} if is_installed() else {})
-
-
-def speed(frame: pd.DataFrame, curve: CostCurve) -> float:
-    """Seconds of plain steps over seconds of the steps taken."""
-    plain = taken = 0.0
-    for row in frame.itertuples():
-        emitted = np.array(row.accepted, int)
-        total = int(emitted.sum())
-        if total:
-            plain += float(curve.step([0] * total, row.prompt + np.arange(total)).sum())
-            taken += float(curve.step(row.nodes, row.prompt + emitted.cumsum() - emitted).sum())
-    return plain / taken if taken else np.nan
-
-
-def curves() -> dict[str, CostCurve]:
-    """What steps cost: as on GPUs, and as measured for the embedded model."""
-    named = {f"q0={q0}, price 0.01": assumed_curve(q0=q0) for q0 in (16, 32, 64)}
-    return named | {"embedded model, measured": CostCurve.read(place("results/embedded/calibration"))}
-
-
-def budget_tables(traces: Sequence[Trace]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """One row a curve and number of nodes, with the mean nodes and the speed on each data set; and one a curve and
-    caution, with what auto gains over the best of the fixed numbers.
-    """
-    auto = [(name, caution) for name in curves() for caution in CAUTIONS]
-    drafters: dict[Any, Drafter] = {size: BlendDrafter(num_draft=size) for size in FIXED}
-    drafters |= {
-        (name, caution): BlendDrafter(num_draft="auto", cost=curves()[name], max_draft=128, caution=caution)
-        for name, caution in auto
-    }
-    frames = replay_all(drafters, traces)
-    usual = BlendDrafter().caution
-    budgets, cautions = [], []
-    for name, curve in curves().items():
-        speeds = {
-            key: by_dataset(frames[key], functools.partial(speed, curve=curve))
-            for key in [*FIXED, *((name, caution) for caution in CAUTIONS)]
-        }
-        best = pd.DataFrame([speeds[size] for size in FIXED]).max()
-        for caution in CAUTIONS:
-            gain = pd.Series(speeds[name, caution]) / best - 1
-            tasks = gain.drop(ALL)
-            cautions.append(
-                {"curve": name, "caution": caution, ALL: gain[ALL], "mean": tasks.mean(), "worst": tasks.min()}
-            )
-        for size, key in [*((size, size) for size in FIXED), ("auto", (name, usual))]:
-            budgets.append({"curve": name, "num_draft": size, "nodes": mean_nodes(frames[key])} | speeds[key])
-    return pd.DataFrame(budgets), pd.DataFrame(cautions)
-
-
 def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
     """How likely the blend held each drafted node to be, and whether it was accepted."""
     watched = Watched(BlendDrafter())
     lengths = replay(watched, trace).accept_lengths
     nodes, start = [], 1  # behind the token that prefill gave
-    for (tree, probs), length in zip(watched.proposed, lengths, strict=False):
-        assert probs is not None
+    for tree, length in zip(watched.proposed, lengths, strict=False):
+        assert tree.probs is not None
         reached, accepted = 0, set()
         for token in trace.output_ids[start : start + length]:
             children = np.flatnonzero((tree.parents == reached) & (tree.tokens == token))
@@ -218,7 +147,7 @@ def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
                 break
             reached = int(children[0])
             accepted.add(reached)
-        nodes += [(float(probs[node]), node in accepted) for node in range(1, len(tree))]
+        nodes += [(float(tree.probs[node]), node in accepted) for node in range(1, len(tree))]
         start += length
     return nodes
 
@@ -237,12 +166,7 @@ def write(source: Path, output: Path) -> None:
 
     fit.csv          accept length over the escape; "held out": of each fifth of the questions, by the escape that was
                      best on the other four
-    caution.csv      gain of num_draft=auto over the best fixed number of nodes, for each exponent of the costs: all
-                     steps, the mean over the data sets and the worst of them
     ablation.csv     the blends without one of their parts, or with another size of it
-    peers.csv        every drafter of experiment=drafters beside it, at 8, 16, 32 and 64 nodes
-    budgets.csv      speed of verification over plain decoding where steps cost what a curve says: each fixed number of
-                     nodes, and num_draft=auto
     calibration.csv  predicted and observed acceptance of nodes; calibration.png draws it
     manifest.json
 
@@ -272,12 +196,6 @@ def write(source: Path, output: Path) -> None:
     drafters: dict[Any, Drafter] = {name: BlendDrafter(**fields) for name, fields in ABLATION.items()}
     parts = replay_all(drafters | over_answers(source), traces)
     save("ablation", pd.DataFrame([{"blend": n, "nodes": mean_nodes(f)} | by_dataset(f) for n, f in parts.items()]))
-    drafters = {(size, name): drafter for size in BUDGETS for name, drafter in peers(size, source).items()}
-    measured = replay_all(drafters, traces)
-    save("peers", pd.DataFrame([{"num_draft": s, "method": n} | by_dataset(f) for (s, n), f in measured.items()]))
-    budgets, cautions = budget_tables(traces)
-    save("caution", cautions)
-    save("budgets", budgets)
     calibration = calibration_table(traces)
     save("calibration", calibration)
     save_figure(calibration_figure(calibration), output / "calibration.png")

@@ -12,7 +12,7 @@ from ngram_trie import cost, metrics
 from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
 from ngram_trie.records import PromptRecord
-from ngram_trie.report import figures, markup, sweeps, table1
+from ngram_trie.report import budgets, figures, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WORDS, Block, Tables
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
@@ -156,12 +156,15 @@ def _write_grid(run: RunFolder, datasets: list[str], marks: Marks) -> str:
 
 def gather(folder: Path) -> str:
     """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun. The
-    fields in which they differ become the rows and columns.
+    fields in which they differ become the rows and columns. Runs that differ in their budgets are laid side by side
+    (`budgets.write`).
 
     Raises:
         FileNotFoundError: there are no runs.
         ValueError: the runs do not differ in anything that a table could be spanned by.
     """
+    if budgets.found(folder):
+        return budgets.write(folder)
     found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
     runs = [run for run in found if (run.path / "records.jsonl").exists()]
     if not runs:

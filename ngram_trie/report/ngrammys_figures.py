@@ -92,7 +92,7 @@ class Observed(MixedNgrams):
 
     def propose(self, budget: int) -> DraftTree:
         text = self.text
-        self._proposed, self._num_context = self.rows(text), len(self.context_rows(text))
+        self._proposed, self._num_context = self.rows(text)[0], len(self.context_rows(text)[0])
         return super().propose(budget)
 
     def observe(self, new_ids: Sequence[int]) -> None:

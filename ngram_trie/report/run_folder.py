@@ -76,6 +76,8 @@ class RunFolder:
     @cached_property
     def curve(self) -> CostCurve | None:
         """What steps cost on the run's device: of a replay the curve it was given, of a live run one measured there."""
+        if not self.is_measured and (self.path / "curve.json").exists():
+            return CostCurve.read(self.path)
         if "cost" in self.config:
             # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
             given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}

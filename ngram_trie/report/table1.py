@@ -15,11 +15,14 @@ from ngram_trie.metrics import ALL
 from ngram_trie.report.blocks import WORDS, Block, Cell
 from ngram_trie.versus import ACCEPT_LENGTH, SPEEDUP
 
+NUMBERS = [
+    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "accept_length", "accept_length_macro",
+    "draft_nodes", "tokens_per_second",
+]  # fmt: skip
 COLUMNS = [
     "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
     "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second", "num_prompts", "num_sessions",
-    "num_failures", "lossless", "state", "baseline", "protocol", "device",
-    *quality.MEASURES,
+    "num_failures", "lossless", "state", "baseline", "protocol", "device", *quality.MEASURES,
 ]  # fmt: skip
 
 
@@ -46,7 +49,8 @@ def table1(
 ) -> pd.DataFrame:
     """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Datasets
     with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `metrics.pooled`.
-    Quality is not in the records: its columns are nan until `with_quality` fills them.
+    Under the released protocol its numbers are nan: each data set's come about in a way of their own, and the authors
+    print none over all. Quality is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
         frame: answers of one run or more, see `metrics.to_frame`; those of other models are left out.
@@ -77,6 +81,8 @@ def table1(
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
+            if protocol == "released" and dataset.partition("+")[0] == ALL:
+                row |= dict.fromkeys(NUMBERS, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -120,8 +126,9 @@ def measured_blocks(
     for (protocol, model, name), part in frame.groupby(["protocol", "model", context], sort=False):
         title = ", ".join([str(model), f"{protocol} protocol", *([] if name == metrics.CLEAN else [str(name)])])
         own = protocol == "corrected"
+        shown = part if own else part[~is_pooled(part.dataset)]
         below = [*_notes(part, protocol, num_repeats), *notes]
-        yield block(part, title, _labels(part), below, marks if own else None, _lead(part, nodes=own))
+        yield block(shown, title, _labels(part), below, marks if own else None, _lead(part, nodes=own))
 
 
 def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:

@@ -1,154 +1,54 @@
-"""What the papers claim and whether it holds: each verdict names the files under `results/` that it is from.
+"""What the N-Gram-Trie paper claims and whether it holds, and the list of all verdicts: each names the files under
+`results/` that it is from.
 
-Claims that the printed numbers decide by themselves are data, results/paper/claims.csv; the others are checked here.
-
-What a paper says of its models is decided by runs of these: of their speed by a live one, of their tokens also by a
-replay of recorded answers, which is exact. Without such a run it is not tested, and what a smaller model or a
-prediction says is given beside it. A check whose files are missing is not tested either.
+What a paper says of its models is decided by runs of these: of their tokens also by a replay of recorded answers,
+which is exact; of their speed by a live run alone, and "faster than" by its paired intervals, versus.csv. Without such
+a run or such a file it is not tested, and what a smaller model or a prediction says is given beside it. The text of the
+embedded models is our own: their numbers are called synthetic and decide nothing about real tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
 
 import pandas as pd
+from scipy.stats import binomtest
 
 from ngram_trie.report.blocks import JSON
+from ngram_trie.site import chapters, printed
 from ngram_trie.site.audit import ALL, Audit
-from ngram_trie.site.gathered import WORDS, Folder, Results
+from ngram_trie.site.evidence import (
+    OURS,
+    RELEASED,
+    UNTESTED,
+    Claim,
+    Evidence,
+    Versus,
+    frames,
+    listed,
+    models,
+    named,
+    span,
+    spoken,
+    verdict_over,
+)
+from ngram_trie.site.gathered import Folder, Results
+from ngram_trie.site.printed import BEST
 
-HOLDS, IN_PART, FAILS, UNTESTED = "holds", "in part", "does not hold", "not tested"
-OURS = "ngram_trie"
-RELEASED = "ngram_trie_released"
-ROUNDING = 0.005 + 1e-9  # half a unit of the second decimal
 TASKS = {"spec_bench_summarization": "summarization", "spec_bench_rag": "rag"}
+#: A step emits so many tokens where the released trie's longest draft is accepted whole.
+LONGEST = 11
 
 
-class Claim(NamedTuple):
-    """One row of the summary: where it is claimed, what, the verdict, why, and the files below results/ that say so."""
-
-    where: str
-    claim: str
-    verdict: str
-    why: str
-    files: list[str]
-
-
-class Evidence:
-    """What was found about a claim, folder by folder.
-
-    Attributes:
-        seen: in words.
-        tested: of each place that decides, whether the claim holds there.
-        files: below results/.
-    """
-
-    def __init__(self, *files: str) -> None:
-        self.seen: list[str] = []
-        self.tested: list[bool] = []
-        self.files = list(files)
-
-    def add(self, folder: Folder, text: str, file: str = "table.csv") -> None:
-        self.seen.append(text)
-        self.files.append(folder.file(file))
-
-    def judged(self, name: str, said: Mapping[str, object] = {}, partly: bool = False) -> Claim:
-        """The claim `name` of templates/words.yaml with the verdict over what was tested.
-
-        Args:
-            said: what fills its texts, besides `seen` (listed), `found` (as sentences), `remark` and `no_run`, two ways
-                to say that nothing that was measured decides.
-            partly: a claim may hold in some places.
-        """
-        about = WORDS["claims"][name]
-        untested = not self.tested
-        why = about["why"] if self.seen else about.get("none", about["why"])
-        filled = {
-            **said,
-            "seen": listed(self.seen) or about.get("nothing", ""),
-            "found": ". ".join(self.seen),
-            "remark": "None of the paper's models has a live run of it under results/. " if untested else "",
-            "no_run": "None of its models has a run under results/. " if untested else "",
-        }
-        holds = HOLDS if all(self.tested) else IN_PART if partly and any(self.tested) else FAILS
-        verdict = UNTESTED if untested else holds
-        return Claim(about["where"], about["claim"].format(**filled), verdict, why.format(**filled), self.files)
-
-
-def listed(parts: list[str]) -> str:
-    return "; ".join(parts)
-
-
-def span(values: pd.Series, each: str = "{:.1f}") -> str:
-    """The smallest and the largest number."""
-    return f"{each.format(values.min())} to {each.format(values.max())}"
-
-
-def spoken(row: Any) -> str:
-    """A speedup with its interval; of a row that has `speedup`, `speedup_low` and `speedup_high`."""
-    return f"{row.speedup:.2f}x [{row.speedup_low:.2f}, {row.speedup_high:.2f}]"
-
-
-def models(results: Results) -> set[str]:
-    """The models that the N-Gram-Trie paper prints numbers of."""
-    tables = (results.paper(f"table{number}.csv") for number in range(1, 7))
-    return {name for table in tables if table is not None for name in table.model}
-
-
-def _frames(results: Results, kind: str, file: str = "table.csv") -> Iterator[tuple[Folder, pd.DataFrame]]:
-    """The folders of a kind that hold a data file, with its rows."""
-    for folder in results.of(kind, file):
-        if (frame := folder.csv(file)) is not None:
-            yield folder, frame
+#: Whether the trie is the fastest method of a task.
+ANSWERS = {True: "fastest", False: "another is faster", None: "cannot be told apart"}
 
 
 def _corrected(results: Results) -> Iterator[tuple[Folder, pd.DataFrame]]:
     """The rows of each Table 1 under the corrected protocol."""
-    for folder, frame in _frames(results, "table1"):
+    for folder, frame in frames(results, "table1"):
         if "protocol" in frame:
             yield folder, frame[frame.protocol == "corrected"]
-
-
-def published(results: Results) -> Iterator[Claim]:
-    """The claims that the printed numbers decide."""
-    rows = results.paper("claims.csv")
-    for row in () if rows is None else rows.itertuples(index=False):
-        yield Claim(row.where, row.claim, row.verdict, row.why, row.files.split())
-
-
-def one_question(results: Results) -> Iterator[Claim]:
-    for folder, frame in _frames(results, "table1", "readings.csv"):
-        wide = frame[frame.reading != "paper"].pivot(index=["method", "dataset"], columns="reading", values="speedup")
-        wide = wide[(wide.corrected != 1) & wide.notna().all(axis=1)]
-        change = wide.released / wide.corrected - 1
-        if change.empty:
-            continue
-        (low, low_at), (high, high_at) = (change.min(), change.idxmin()), (change.max(), change.idxmax())
-        found = Evidence(folder.file("readings.csv"), "paper/README.md")
-        found.tested.append(max(high, -low) <= 0.1)
-        places = {"low_at": ", ".join(low_at), "high_at": ", ".join(high_at)}
-        yield found.judged("one_question", {"folder": folder.name, "low": low, "high": high} | places)
-
-
-def timer(results: Results) -> Iterator[Claim]:
-    for folder, table in _corrected(results):
-        phases = folder.csv("phases.csv")
-        if phases is None:
-            continue
-        inside = table[table.dataset == ALL].set_index("method")
-        outside = phases.set_index("method").decode_tokens_per_second
-        parts = []
-        for method in (OURS, RELEASED):
-            if method in inside.index and {method, inside.baseline[method]} <= set(outside.index):
-                ratio = outside[method] / outside[inside.baseline[method]]
-                parts.append(f"{method} {inside.speedup[method]:.2f}x with prefill in the clock, {ratio:.2f}x without")
-        if not parts:
-            continue
-        found = Evidence("paper/README.md", folder.file("phases.csv"), folder.file("table.csv"))
-        found.tested.append(False)
-        share = phases.set_index("method").prefill["vanilla"]
-        yield found.judged("timer", {"folder": folder.name, "share": share, "parts": listed(parts)})
 
 
 def fastest(results: Results) -> Iterator[Claim]:
@@ -159,18 +59,21 @@ def fastest(results: Results) -> Iterator[Claim]:
     outside = best[best.dataset != "spec_bench_summarization"]
     found = Evidence("paper/table1.csv")
     for folder, frame in _corrected(results):
-        if folder.engine != "live":
+        rows = frame[(frame.dataset != ALL) & frame.speedup.notna() & (frame.num_prompts > 0)]
+        if folder.engine != "live" or folder.model not in set(cells.model) or rows.empty:
             continue
-        parts = frame[(frame.dataset != ALL) & frame.speedup.notna() & (frame.num_prompts > 0)]
-        if parts.empty:
-            continue
-        winners = parts.loc[parts.groupby("dataset").speedup.idxmax()]
-        won = [row.dataset for row in winners.itertuples() if row.method == OURS]
-        names = ", ".join(f"{row.dataset} {row.method} {row.speedup:.2f}x" for row in winners.itertuples())
-        found.add(folder, f"In {folder.name} it is in {len(won)} of {len(winners)} (fastest: {names})")
-        if folder.model in set(cells.model):
-            found.tested.append({d for d in winners.dataset if "summ" not in d} <= set(won))
-    yield found.judged("fastest", {"won": (outside.method == OURS).sum(), "cells": len(outside)})
+        versus, parts = Versus(folder), []
+        for dataset, part in rows[~rows.dataset.str.contains("summ")].groupby("dataset", sort=False):
+            rivals = [method for method in part.method if method in set(cells.method) - {OURS, "vanilla"}]
+            stands = versus.fastest(str(dataset), OURS, rivals)
+            found.decide(folder, [stands])
+            parts.append(f"{dataset} {ANSWERS[stands]}")
+        found.files += versus.file
+        found.add(
+            folder, f"In {folder.name}, beside the paper's other methods, as far as intervals tell: {listed(parts)}"
+        )
+    found.leave_open(set(cells.model))
+    yield found.judged("fastest", {"won": (outside.method == OURS).sum(), "cells": len(outside)}, partly=True)
 
 
 def over_rest(results: Results) -> Iterator[Claim]:
@@ -183,16 +86,16 @@ def over_rest(results: Results) -> Iterator[Claim]:
         if not {OURS, "rest"} <= set(frame.method):
             continue
         ours, rest = (frame[frame.method == m].set_index("dataset") for m in (OURS, "rest"))
-        tasks = [d for d in ours.speedup.dropna().index.intersection(rest.speedup.dropna().index) if d != ALL]
-        faster = [bool(ours.speedup[d] > rest.speedup[d]) for d in tasks]
-        parts = ", ".join(f"{d} {ours.speedup[d]:.2f}x against {rest.speedup[d]:.2f}x" for d in tasks)
-        found.add(
-            folder,
-            f"{folder.name}, REST with the datastore it had there: in {sum(faster)} of {len(tasks)} ({parts}; all "
-            f"tasks {spoken(ours.loc[ALL])} against {spoken(rest.loc[ALL])})",
-        )
-        if folder.model in set(cells.model) and folder.engine == "live":
-            found.tested += faster
+        both = ours.index[ours.speedup.notna()].intersection(rest.index[rest.speedup.notna()])
+        versus, parts = Versus(folder), []
+        for dataset in both:
+            ratio = versus.spoken(dataset, OURS, "rest") or "no paired interval"
+            parts.append(f"{dataset} {ours.speedup[dataset]:.2f}x and {rest.speedup[dataset]:.2f}x, {ratio}")
+        found.add(folder, f"{named(folder)}, REST with the datastore it had there: {listed(parts)}")
+        found.files += versus.file
+        if _is_measured(results, folder):
+            found.decide(folder, [versus.faster(dataset, OURS, "rest") for dataset in both if dataset != ALL])
+    found.leave_open(set(cells.model))
     yield found.judged("over_rest", {"won": (wide[OURS] > wide.rest).sum(), "cells": len(wide)}, partly=True)
 
 
@@ -207,18 +110,17 @@ def printed_speeds(results: Results) -> Iterator[Claim]:
         for folder, frame in runs:
             rows = frame[frame.method.isin([OURS, RELEASED])].merge(part, on="dataset", suffixes=("", "_printed"))
             inside = rows[(rows.speedup_low <= rows.speedup_printed) & (rows.speedup_printed <= rows.speedup_high)]
-            named = [
+            cells_read = [
                 f"{row.dataset} {row.method} {spoken(row)}, printed {row.speedup_printed:.2f}x"
                 for row in rows.itertuples()
             ]
-            verdict = HOLDS if len(inside) == len(rows) else IN_PART if len(inside) else FAILS
-            verdict = UNTESTED if rows.empty else verdict
-            why = f"{folder.name}, {frame.device.iloc[0]} (the paper: one RTX 4090): {listed(named)}."
+            verdict = verdict_over(rows.index.isin(inside.index).tolist(), partly=True)
+            why = f"{folder.name}, {frame.device.iloc[0]} (the paper: one RTX 4090): {listed(cells_read)}."
             table = folder.csv("table.csv")
             assert table is not None
             last = table[(table.protocol == "released") & (table.method == RELEASED) & (table.dataset != ALL)]
             read = [f"{row.dataset} {row.speedup:.2f}x ({row.accept_length:.2f})" for row in last.itertuples()]
-            why += f" Read as the released code reads it, last questions alone: {listed(read)}." if read else ""
+            why += f" Read as the released code reads it: {listed(read)}." if read else ""
             yield Claim("Table 1", claim, verdict, why, ["paper/table1.csv", folder.file("table.csv")])
         if not runs:
             why = f"No live run of {model} is under results/; `make reproduce-table1 PROFILE=paper` on a GPU makes one."
@@ -237,10 +139,6 @@ def lossless(results: Results, audit: Audit) -> Iterator[Claim]:
     yield found.judged("lossless", said | {"ties": ties if audit.ties else ""})
 
 
-#: What the paper names as its best setting (section 4.4).
-BEST = (13, 3)
-
-
 def _value(frame: pd.DataFrame) -> str:
     return "speedup" if "speedup" in frame and frame.speedup.notna().any() else "predicted_speedup"
 
@@ -257,7 +155,7 @@ def _kind(frame: pd.DataFrame) -> str:
 
 def _cells(results: Results, kind: str, fields: tuple[str, ...]) -> Iterator[tuple[Folder, pd.DataFrame]]:
     """The rows of each sweep over `fields`, each task apart, with a column `value`, the speedup (or predicted)."""
-    for folder, frame in _frames(results, kind):
+    for folder, frame in frames(results, kind):
         if folder.name == folder.run and set(fields) <= set(frame.columns):
             rows = frame[(frame.dataset != ALL) & frame[fields[0]].notna()]
             rows = rows.assign(value=rows[_value(rows)]).dropna(subset="value")
@@ -272,44 +170,49 @@ def optimum(results: Results) -> Iterator[Claim]:
     spread = grid.tokens_per_second.max() / grid.tokens_per_second.min() - 1
     found = Evidence("paper/table2.csv")
     for folder, rows in _cells(results, "grid", ("n", "prefix_len")):
-        parts = []
+        versus, parts = Versus(folder), []
         for dataset, part in rows.groupby("dataset", sort=False):
             top, ours = part.loc[part.value.idxmax()], part[(part.n == BEST[0]) & (part.prefix_len == BEST[1])]
             if ours.empty:
                 continue
-            best = (top.n, top.prefix_len) == BEST
-            # Of a measured cell the interval says whether another one can be told from it.
-            alike = best or ("speedup_low" in part and bool(ours.value.iloc[0] >= top.speedup_low))
             if _is_measured(results, folder):
-                found.tested.append(alike)
-            behind, wide = ours.value.iloc[0] / top.value - 1, top.value / part.value.min() - 1
-            told = " (inside its interval)" if alike and not best else ""
-            setting = f"n={top.n}, L_p={top.prefix_len}"
-            parts.append(f"{dataset}: best {setting}, {BEST} {behind:+.1%}{told}, the whole grid {wide:.0%} wide")
-        found.add(folder, f"{folder.name} ({_kind(rows)}): {listed(parts)}")
+                found.decide(folder, [versus.fastest(str(dataset), ours.method.iloc[0], part.method)])
+            behind, wide = 1 - ours.value.iloc[0] / top.value, top.value / part.value.min() - 1
+            where = "" if folder.is_synthetic else f" at n={top.n}, L_p={top.prefix_len}"
+            parts.append(f"{dataset}: {BEST} {behind:.1%} below the largest{where}, the whole grid {wide:.0%} wide")
+        found.add(folder, f"{named(folder)} ({_kind(rows)}): {listed(parts)}")
+        found.files += versus.file
     yield found.judged("optimum", {"best": BEST, "spread": spread}, partly=True)
 
 
 def num_draft(results: Results) -> Iterator[Claim]:
-    printed = results.paper("table3.csv")
-    if printed is None:
+    cells = results.paper("table3.csv")
+    if cells is None:
         return
-    best = printed.loc[printed.groupby("dataset", sort=False).speedup.idxmax()]
-    named = [f"{row.num_draft} on {row.dataset} ({row.speedup:.2f}x)" for row in best.itertuples()]
+    best = cells.loc[cells.groupby("dataset", sort=False).speedup.idxmax()]
+    sizes = [f"{row.num_draft} on {row.dataset} ({row.speedup:.2f}x)" for row in best.itertuples()]
     expected = dict(zip(best.dataset, best.num_draft, strict=True))
     found = Evidence("paper/table3.csv")
     for folder, rows in _cells(results, "num_draft", ("num_draft",)):
-        top = rows.loc[rows.groupby("dataset", sort=False).value.idxmax()]
-        parts = [f"{row.dataset} {row.num_draft} ({row.value:.2f}x)" for row in top.itertuples()]
-        found.add(folder, f"{folder.name} ({_kind(rows)}): {', '.join(parts)}")
-        if folder.model == printed.model.iloc[0] and _is_measured(results, folder):
-            found.tested.append(dict(zip(top.dataset, top.num_draft, strict=True)) == expected)
-    yield found.judged("num_draft", {"model": printed.model.iloc[0], "named": " and ".join(named)})
+        parts = []
+        for dataset, part in rows.groupby("dataset", sort=False):
+            top = part.loc[part.value.idxmax()]
+            speeds = f"{span(part.value, '{:.2f}x')} over {part.num_draft.min()} to {part.num_draft.max()} nodes"
+            parts.append(f"{dataset} {speeds if folder.is_synthetic else f'{top.num_draft} ({top.value:.2f}x)'}")
+        found.add(folder, f"{named(folder)} ({_kind(rows)}): {listed(parts)}")
+        if folder.model == cells.model.iloc[0] and _is_measured(results, folder):
+            versus = Versus(folder)
+            found.files += versus.file
+            for dataset, size in expected.items():
+                part = rows[rows.dataset == dataset]
+                ours = part[part.num_draft == size].method
+                found.decide(folder, [versus.fastest(dataset, ours.iloc[0], part.method) if len(ours) else None])
+    yield found.judged("num_draft", {"model": cells.model.iloc[0], "named": " and ".join(sizes)}, partly=True)
 
 
 def noise(results: Results) -> Iterator[Claim]:
     found = Evidence("paper/table4.csv")
-    for folder, frame in _frames(results, "table4"):
+    for folder, frame in frames(results, "table4"):
         if "context" not in frame or OURS not in set(frame.method):
             continue
         rows = frame[(frame.dataset == ALL) & (frame.method == OURS)].set_index("context")
@@ -318,98 +221,87 @@ def noise(results: Results) -> Iterator[Claim]:
         rows = rows.assign(value=rows[_value(rows)])
         clean, noisy = rows.loc["clean"], rows.drop("clean")
         if _is_measured(results, folder):
-            found.tested.append(bool((noisy.value > 1).all()))
+            # Faster than vanilla where its interval lies above 1, slower where it lies below, else open.
+            intervals = noisy[["speedup_low", "speedup_high"]].itertuples(index=False)
+            found.decide(folder, [True if low > 1 else False if high < 1 else None for low, high in intervals])
         parts = [
             f"{r.Index} {r.accept_length / clean.accept_length - 1:+.1%}, {r.value:.2f}x" for r in noisy.itertuples()
         ]
         found.add(
             folder,
-            f"{folder.name} (speeds {_kind(rows)}): accept length {clean.accept_length:.2f}, {clean.value:.2f}x clean; "
-            f"{listed(parts)}",
+            f"{named(folder)} (speeds {_kind(rows)}): accept length {clean.accept_length:.2f}, {clean.value:.2f}x "
+            f"clean; {listed(parts)}",
         )
     yield found.judged("noise")
 
 
 def accept_lengths(results: Results) -> Iterator[Claim]:
     found = Evidence()
-    for folder, frame in _frames(results, "figures", "accept_lengths.csv"):
+    for folder, frame in frames(results, "figures", "accept_lengths.csv"):
         rows = frame[(frame.method == RELEASED) & frame.dataset.isin(["summarization", "rag", *TASKS])]
         parts = []
         for dataset, part in rows.groupby("dataset", sort=False):
-            shares = part.set_index("accept_length").share.sort_index()
-            longest = int(shares.index.max())
-            before = shares.get(longest - 1, 0.0)
+            shares = part.set_index("accept_length").share.reindex(range(1, LONGEST + 1), fill_value=0.0)
+            steps = (shares * part.num_steps.iloc[0]).round().astype(int)
+            rises = [at for at in range(2, LONGEST) if _more(steps[at], steps[at - 1], LONGEST - 2)]
+            peak = _more(steps[LONGEST], steps[LONGEST - 1])
             if folder.model in models(results):
-                found.tested.append(bool(shares.idxmax() == 1 and shares[longest] > before))
-            peak = f"{before:.1%} at {longest - 1}, {shares[longest]:.1%} at {longest}"
-            parts.append(f"{dataset} {shares.get(1, 0.0):.0%} at 1, {peak}")
-        found.add(folder, f"{folder.name}: {listed(parts)}", "accept_lengths.csv")
+                half, below = bool(shares[1] > 0.5), bool(shares.iloc[:3].sum() > 0.5)
+                found.decide(folder, [half, below, not rises, peak])
+            parts.append(
+                f"{dataset} {shares[1]:.0%} at 1, {shares.iloc[:3].sum():.0%} below 4, then steps "
+                f"{', '.join(map(str, steps.iloc[3:-1]))} at 4 to {LONGEST - 1} and {steps[LONGEST]} at {LONGEST}"
+            )
+        if parts:
+            found.add(folder, f"{named(folder)}: {listed(parts)}", "accept_lengths.csv")
+    cells = results.paper("table1.csv")
+    found.leave_open(set() if cells is None else set(cells.model))
     found.files.append("paper/README.md")
-    yield found.judged("accept_lengths", {"released": RELEASED}, partly=True)
+    said = {"released": RELEASED, "models": ", ".join(sorted(found.models)) or "none"}
+    yield found.judged("accept_lengths", said, partly=True)
+
+
+def _more(count: int, other: int, tests: int = 1) -> bool:
+    """Whether `count` is more than `other` beyond chance: a binomial test, one-sided, 5% over so many tests."""
+    return count > other and binomtest(int(count), int(count + other), alternative="greater").pvalue < 0.05 / tests
 
 
 def time_split(results: Results) -> Iterator[Claim]:
+    """The paper times its own code on its own machine; what ours is spent on says nothing of that."""
     found = Evidence()
-    for folder, frame in _frames(results, "figure5", "time_split.csv"):
+    for folder, frame in frames(results, "figure5", "time_split.csv"):
         mean = frame.groupby("part", sort=False)[["microseconds"]].mean().microseconds
-        if folder.model in models(results):  # drafting reads tokens: over recorded answers it takes what it takes live
-            found.tested.append(mean.idxmin() == "trie search")
         means = ", ".join(f"{name} {value:.1f} us" for name, value in mean.items())
-        found.add(folder, f"{folder.name}: {means}", "time_split.csv")
+        found.add(folder, f"{named(folder)}: {means}", "time_split.csv")
     found.files = found.files or ["README.md"]
     yield found.judged("time_split")
 
 
 def trie_time(results: Results) -> Iterator[Claim]:
-    printed = results.paper("table6.csv")
-    if printed is None:
+    cells = results.paper("table6.csv")
+    if cells is None:
         return
+    printed_share = cells.trie_ms / cells.inference_ms
     found = Evidence("paper/table6.csv")
     for folder, rows in _cells(results, "grid", ("n", "prefix_len", "trie_ms")):
-        trie, inference = rows.trie_ms, rows.inference_ms
+        share = rows.trie_ms / rows.inference_ms
         if _is_measured(results, folder):
-            found.tested.append(bool((trie < inference).all()))
+            found.decide(folder, [bool(share.max() <= printed_share.max())])
         found.add(
             folder,
-            f"{folder.name}: {span(trie, '{:.2f}')} ms a step beside {span(inference)} ms of forward and "
-            f"cache; indexing, once, {rows.index_ms_median.median():.2f} ms",
+            f"{named(folder)}: {span(rows.trie_ms, '{:.2f}')} ms a step beside {span(rows.inference_ms)} ms of forward "
+            f"and cache, {span(100 * share)}%; indexing, once, {rows.index_ms_median.median():.2f} ms",
         )
-    yield found.judged("trie_time", {"trie": span(printed.trie_ms), "inference": span(printed.inference_ms)})
-
-
-def ngrammys(results: Results) -> Iterator[Claim]:
-    printed = results.paper("ngrammys_table1.csv")
-    if printed is None:
-        return
-    rows = printed[printed.strategy == "mixed_10_10"]
-    found = Evidence("paper/ngrammys_table1.csv")
-    for folder, frame in _frames(results, "ngrammys"):
-        if folder.name != f"{folder.run}/table1":
-            continue
-        ours = frame[frame.method.str.fullmatch(r"mixed \(10, 10\), (rows|tree)") & (frame.dataset == ALL)]
-        named = [f"{row.method} {row.accept_length:.2f} tokens a call, {spoken(row)}" for row in ours.itertuples()]
-        found.add(folder, f"{folder.name} ({folder.model}): {listed(named)}")
-        # The paper verifies rows; a tree is this project's addition.
-        both = frame[frame.method == "mixed (10, 10), rows"].merge(
-            rows, on=["model", "dataset"], suffixes=("", "_printed")
-        )
-        for row in both.itertuples():
-            found.tested.append(abs(row.accept_length / row.tokens_per_call - 1) <= 0.1)
-            found.tested.append(row.speedup_low <= row.speedup_printed <= row.speedup_high)
-            found.seen.append(
-                f"{row.dataset} {row.accept_length:.2f}, printed {row.tokens_per_call:.2f}, and {spoken(row)}, printed "
-                f"{row.speedup_printed:.2f}x"
-            )
-    tokens, speeds = span(rows.tokens_per_call, "{:.2f}"), span(rows.speedup, "{:.2f}x")
-    yield found.judged("ngrammys", {"tokens": tokens, "speeds": speeds}, partly=True)
+    said = {"trie": span(cells.trie_ms), "inference": span(cells.inference_ms), "share": span(100 * printed_share)}
+    yield found.judged("trie_time", said)
 
 
 CHECKS: tuple[Callable[[Results], Iterator[Claim]], ...] = (
-    published, one_question, timer, fastest, over_rest, printed_speeds, optimum, num_draft, noise, accept_lengths,
-    time_split, trie_time, ngrammys,
+    fastest, over_rest, printed_speeds, optimum, num_draft, noise, accept_lengths, time_split, trie_time,
 )  # fmt: skip
 
 
 def verdicts(results: Results, audit: Audit) -> list[Claim]:
-    """Every claim that the files allow to judge, in the order of the papers."""
-    return [*lossless(results, audit), *(claim for check in CHECKS for claim in check(results))]
+    """Every claim that the files allow to judge: those that printed numbers decide, then paper by paper."""
+    checks = [*printed.CHECKS, *CHECKS, *chapters.CHECKS]
+    return [*lossless(results, audit), *(claim for check in checks for claim in check(results))]

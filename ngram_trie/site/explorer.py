@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ngram_trie.drafter import Drafter
-from ngram_trie.engines.replay import TraceTarget, Watched, replay
+from ngram_trie.engines.replay import TraceTarget, replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.report.case_study import text_pieces
 from ngram_trie.tree import DraftTree, IntArray
@@ -29,17 +28,15 @@ class Step(NamedTuple):
 
     Attributes:
         start: place in the answer of the first token that it emits; the root is the token before.
-        tree: as it is verified.
+        tree: as it is verified, with the drafter's probabilities where it gives them.
         path: accepted nodes, the root first.
         num_emitted: tokens that the answer keeps of it.
-        probs: (m,) how likely the drafter held each node to be accepted; None where it does not say.
     """
 
     start: int
     tree: DraftTree
     path: list[int]
     num_emitted: int
-    probs: NDArray[np.float64] | None
 
 
 class _WatchedTarget(TraceTarget):
@@ -66,18 +63,12 @@ def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
     """
     if not trace.output_ids:
         raise ValueError(f"question {trace.prompt.question_id}: the recorded answer has no tokens")
-    watched, target = Watched(drafter), _WatchedTarget(trace, max_draft)
-    result = replay(watched, trace, target=target)
+    target = _WatchedTarget(trace, max_draft)
+    result = replay(drafter, trace, target=target)
     steps, start = [], 1
-    unasked = (DraftTree.root_only(trace.output_ids[-1]), np.ones(1))  # at the end, where no draft has room
-    for (tree, path), (proposed, probs), length in zip(
-        target.verified, [*watched.proposed, unasked], result.accept_lengths, strict=False
-    ):
-        if probs is not None and len(probs) != len(tree):
-            # The loop cuts a draft to the room that the answer has left: first what is too deep, then what is too much.
-            probs = probs[np.flatnonzero(proposed.depths <= tree.depths.max())[: len(tree)]]
+    for (tree, path), length in zip(target.verified, result.accept_lengths, strict=False):
         # Besides the root; where the answer ends inside the draft, its last token is a node and not the model's own.
-        steps.append(Step(start, tree, path[: length + 1], length, probs))
+        steps.append(Step(start, tree, path[: length + 1], length))
         start += length
     return steps
 
@@ -156,6 +147,6 @@ def _step_data(step: Step) -> dict[str, Any]:
     }
     if step.tree.probes:
         data["probes"] = step.tree.probes
-    if step.probs is not None:
-        data["probs"] = [float(f"{prob:.3g}") for prob in step.probs]
+    if step.tree.probs is not None:
+        data["probs"] = [float(f"{prob:.3g}") for prob in step.tree.probs]
     return data

@@ -181,6 +181,11 @@ class Folder:
                 return str(frame.model.iloc[0])
         return self.name.partition("/")[0]
 
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether its text is of our own making: of the models that ship with the project."""
+        return self.model.startswith("embedded")
+
     def manifests(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Its own manifests: "" and that of the whole folder, or the stem of a file and the manifest of that alone."""
         found = [(path, _manifest(path)) for path in sorted(self.path.glob(f"*{MANIFEST}"))]

@@ -16,7 +16,8 @@ from omegaconf import OmegaConf
 from ngram_trie.files import CONFIGS
 from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
-from ngram_trie.site.claims import OURS, RELEASED, TASKS, verdicts
+from ngram_trie.site.claims import TASKS, verdicts
+from ngram_trie.site.evidence import OURS, RELEASED
 from ngram_trie.site.gathered import MOST_ROWS, OTHER, WORDS, Folder, Results, Table, frame_table
 from ngram_trie.site.render import picture
 
@@ -45,7 +46,7 @@ SECTIONS = [Section(**({"kinds": [part["id"]]} | part)) for part in WORDS["secti
 
 def command(section: Section, folder: Folder) -> str:
     """What makes a folder again. Recordings that are not in the repository are named as their file was."""
-    if folder.model.startswith("embedded"):
+    if folder.is_synthetic:
         return section.command
     if folder.engine == "live" and section.gpu:
         return section.gpu.format(model=_configured(folder.model))
@@ -108,8 +109,9 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
                     figures.append((path, _caption(folder, path), folder.file(path.name)))
             case = folder.path / "case_study.html"
             tables = _without_repeats(folder.laid_out())
-            # What a sweep or a Table 4 says is laid out again below it, beside the paper's.
-            split = folder is own[0] and any((other.path / JSON).is_file() for other in own[1:])
+            # What a sweep or a Table 4 says is laid out again below it beside the paper's, in folders that are no runs.
+            again = [other for other in own[1:] if not other.manifests()]
+            split = folder is own[0] and any((other.path / JSON).is_file() for other in again)
             shown.append({
                 "name": folder.name,
                 "provenance": provenance(section, folder),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from omegaconf import DictConfig
 from transformers import AutoConfig, PreTrainedModel
 
+from ngram_trie.drafter import Verify
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.check import check
 from ngram_trie.targets.compact import refusal
@@ -41,13 +42,16 @@ def settled(config: DictConfig) -> str:
     return "stock" if refusal(AutoConfig.from_pretrained(path, revision=revision), limit) else "static"
 
 
-def make_target(model: PreTrainedModel, engine: DictConfig, limit: int | None = None) -> TargetModel:
-    """The target that a settled `engine` describes, ready to run; on a GPU all its graphs are captured here.
+def make_target(
+    model: PreTrainedModel, engine: DictConfig, limit: int | None = None, verify: Verify | None = None
+) -> TargetModel:
+    """The target that a settled `engine` describes, ready to run; on a GPU all its graphs are captured here. With
+    `verify` one that verifies drafts so, whatever `engine` says; rows are the stock backend's in any case.
 
     Raises:
         ValueError: the static backend does not know the model.
     """
-    if engine.verify == "rows":
+    if (verify or engine.verify) == "rows":
         return RowsTarget(model, engine.max_draft, limit)
     if engine.backend != "static":
         return TargetModel(model, engine.max_draft, limit)

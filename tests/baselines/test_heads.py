@@ -20,6 +20,7 @@ from torch.nn.functional import silu
 from ngram_trie import Speculator
 from ngram_trie.baselines.hydra import Hydra
 from ngram_trie.baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
+from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 from scripts.embedded.train_heads import scored
@@ -234,6 +235,13 @@ def test_the_likely_tree_comes_from_the_measured_accuracies(tmp_path: Path) -> N
     drafter = Medusa(heads=str(folder), tree="likely", num_draft=3)
     drafter.bind(tiny_target("llama"))
     assert drafter.layout(3).parents.tolist() == [-1, 0, 1, 2]
+    drafter.target.prefill(np.array([3, 4, 5]))
+    drafter.start(Prompt(np.array([3, 4, 5])))
+    tree = drafter.propose(4)
+    assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.probs is not None
+    assert tree.probs.tolist() == pytest.approx([1, 0.9, 0.9 * 0.8, 0.9 * 0.8 * 0.7])
+    assert drafter.layout(4).probs == pytest.approx([1, 0.9, 0.9 * 0.8, 0.9 * 0.1, 0.9 * 0.8 * 0.7])
+    assert TreeLayout(PUBLISHED_TREE).probs is None
 
 
 @pytest.mark.parametrize("kind", [Medusa, Hydra])

@@ -52,7 +52,10 @@ def test_the_chapters_trace() -> None:
         for _ in range(times):
             count(tables, np.array([names.index(word) for word in text.split()]), 0, True)
     context = np.array([names.index(word) for word in ("the", "cat", "sat")])
-    assert [names[token] for token in predict(tables, context, 4)] == ["on", "the", "mat", "."]
+    drafts, probs = predict(tables, context, 4)
+    assert [names[token] for token in drafts] == ["on", "the", "mat", "."]
+    # "the cat sat" was followed by 51 tokens, 47 times "on", and counts 52; what follows the others is always the same.
+    assert probs.tolist() == pytest.approx([1, *[47 / 52] * 4])
 
 
 def test_keys_are_fnv_1a_over_tokens() -> None:

@@ -18,17 +18,20 @@ from hypothesis import strategies as st
 from support.tables import SMALL
 from support.tiny import VOCABULARY, tiny_target
 
+from ngram_trie.baselines.context_ngrams import ContextNgrams
 from ngram_trie.baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
 from ngram_trie.cli.app import invoke
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NoDraft
-from ngram_trie.engines.live import part_hashes, split_missing
+from ngram_trie.engines.live import bind_methods, part_hashes, split_missing
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import fingerprint
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos, unigram_rankings
+from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.tree import DraftTree
 from scripts.build_ngram_tables import main
 
@@ -54,14 +57,14 @@ UNKNOWN = SimpleNamespace(model=None)
 
 
 def rows_of(drafter: TableDrafter, text: list[int]) -> list[list[int]]:
-    return drafter.rows(np.array(text, np.int64)).tolist()
+    return drafter.rows(np.array(text, np.int64))[0].tolist()
 
 
 def test_rows_by_hand(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
     where = str(tmp_path)
-    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[2], [0], [3]]
-    assert rows_of(ModelUnigram(tables=where, k=3, ranking="code"), [0, 1]) == [[1], [2], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3), [0, 1]) == [[1], [2], [3]]
+    assert rows_of(ModelUnigram(tables=where, k=3, ranking="text"), [0, 1]) == [[2], [0], [3]]
     assert rows_of(ModelBigram(tables=where, k=2), [0, 1]) == [[2], [3]]
     assert rows_of(ModelBigram(tables=where, k=2, w=3), [0, 1]) == [[2, 0, 0], [3, 1, 1]]
     assert rows_of(ModelBigram(tables=where, k=1, w=2), [3]) == [[0, 3]]
@@ -80,6 +83,17 @@ def test_mixed_rows_come_from_the_context_first(tmp_path: Path) -> None:
     drafter = mixed(k=2)
     drafter.start(Prompt(np.array([1, 2, 2, 1])))
     assert drafter.propose(99).tokens.tolist() == [1, 2, 2, 0]  # the rows 2 2 and 2 0 share a node
+
+
+def test_few_nodes_reach_beyond_the_first_token(tmp_path: Path) -> None:
+    """The mixed rows are always full, so with ten of them eight nodes would be eight first tokens."""
+    shape = MixedNgrams.sized(8)
+    assert shape == {"k": 2, "num_draft": 8}
+    SMALL.write(tmp_path)
+    drafter = MixedNgrams(tables=str(tmp_path), w=5, extend="bigram", **shape)
+    drafter.start(Prompt(np.array([0, 1])))
+    tree = drafter.propose(99)  # the rows 2 3 0 1 2 and 3 0 1 2 3, each to its fourth token
+    assert tree.tokens.tolist() == [1, 2, 3, 3, 0, 0, 1, 1, 2] and tree.depths.tolist() == [0, 1, 1, 2, 2, 3, 3, 4, 4]
 
 
 def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:
@@ -181,6 +195,33 @@ def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest
     ModelBigram(tables=str(tmp_path / "hub"), k=2).bind(target)
 
 
+def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path) -> None:
+    """`verify` of a method, not of the engine: its answers, steps and tree sizes are those of the tree."""
+    model = tiny_target("llama").model
+    made: list[str] = []
+
+    def load(path: None, revision: None, verify: str) -> TargetModel:
+        made.append(verify)
+        return RowsTarget(model, max_draft=64)
+
+    settings: dict[str, Any] = {"tables": str(folder), "k": 4, "w": 3}
+    methods: dict[str, Any] = {
+        "vanilla": NoDraft(),
+        "mixed": MixedNgrams(**settings),
+        "mixed_rows": MixedNgrams(verify="rows", **settings),
+        "context_rows": ContextNgrams(verify="rows"),
+    }
+    decoders = bind_methods(methods, tiny_target("llama"), load)
+    assert made == ["rows"]  # one for both, since each holds a cache for every row
+    assert isinstance(decoders["mixed_rows"].target, RowsTarget) and decoders["mixed"].target is tiny_target("llama")
+    assert all(decoder.baseline == "vanilla" for decoder in decoders.values())
+    for ids in ([5], [7, 8, 9, 7, 8], list(range(3, 40)) * 2):
+        answers = {name: each.generate(Prompt(np.array(ids)), STOP) for name, each in decoders.items()}
+        assert all(answer.output_ids == answers["vanilla"].output_ids for answer in answers.values())
+        assert answers["mixed_rows"].accept_lengths == answers["mixed"].accept_lengths
+        assert answers["mixed_rows"].tree_sizes == answers["mixed"].tree_sizes
+
+
 def test_another_process_opens_the_tables_itself(folder: Path) -> None:
     drafter = ModelBigram(tables=str(folder), k=2)
     assert drafter.opened.k == 4
@@ -197,6 +238,7 @@ def test_another_process_opens_the_tables_itself(folder: Path) -> None:
         (ModelBigram, "num_draft", 0),
         (MixedNgrams, "q", 0),
         (MixedNgrams, "k", "10"),
+        (MixedNgrams, "verify", "columns"),
     ],
 )
 def test_bad_values_are_named(make: Any, field: str, value: Any) -> None:
@@ -232,7 +274,7 @@ def test_the_answer_is_plain_greedy_live_and_replayed(tmp_path_factory, ids, nam
     assert replayed.tree_sizes == result.tree_sizes
 
 
-def test_the_budget_cuts_the_last_rows(folder: Path) -> None:
+def test_the_budget_cuts_the_last_levels(folder: Path) -> None:
     drafter = ModelBigram(tables=str(folder), k=4, w=3)
     drafter.start(Prompt(np.array([5])))
     whole = drafter.propose(99)

@@ -63,8 +63,9 @@ def test_the_output_is_followed_token_by_token() -> None:
 
 def test_lengths() -> None:
     text = [*range(50), 10, 11]
-    assert drafted(text) == [*range(12, 50), 10, 11]
-    assert drafted([*range(60), 10]) == list(range(11, 51))  # 40 tokens
+    assert drafted(text) == list(range(12, 20))  # four for each of the two matched tokens
+    assert drafted(text, alpha=None) == [*range(12, 50), 10]
+    assert drafted([*range(60), 10], alpha=None) == list(range(11, 50))  # with the pending one 40 tokens
     assert drafted(text, num_draft=3) == drafted(text, budget=3) == [12, 13, 14]
     assert drafted(text, alpha=1.5) == [12, 13, 14]
     assert drafted(text, alpha=0.4) == []
@@ -76,7 +77,12 @@ def test_require_full_takes_a_shorter_match_that_goes_on() -> None:
     text = [2, 7, 8, 9, 1, 2, 5, 1, 2]
     assert drafted(text, num_draft=4) == [5, 1, 2]
     assert drafted(text, num_draft=4, require_full=True) == [7, 8, 9, 1]
-    assert drafted([1, 2, 5, 1, 2], num_draft=4, require_full=True) == []
+    # As long a match as before: only where the copy begins is another matter.
+    assert drafted(text, num_draft=4, require_full=True, min_match=2) == [7, 8, 9, 1]
+    assert drafted(text, num_draft=4, require_full=True, min_match=3) == []
+    # Four tokens follow no suffix: the last token's first occurrence, and what there is.
+    assert drafted([1, 2, 5, 1, 2], num_draft=4, require_full=True) == [5, 1, 2]
+    assert drafted([2, 5, 1, 2, 9, 1, 2], num_draft=9, require_full=True) == [5, 1, 2, 9, 1, 2]
 
 
 def test_context_names_the_part_that_is_indexed() -> None:
@@ -133,12 +139,12 @@ def store(tmp_path: Path) -> str:
 
 
 def test_other_texts_are_followed_where_they_match_longer(store: str) -> None:
-    assert drafted([60, 2, 3], datastore=store) == []  # not longer than nothing by more than 5
+    assert drafted([60, 2, 3], datastore=store, static_bias=5) == []  # not longer than nothing by more than 5
     assert drafted([60, 2, 3], datastore=store, static_bias=0) == [4, 5, 6, 7]
     assert drafted([60, 2, 3], datastore=store, static_bias=1) == [4, 5, 6, 7]
     assert drafted([60, 2, 3], datastore=store, static_bias=2) == []
     assert drafted([60, 8, 2, 3], datastore=store, static_bias=2) == [9, 5, 100_000]  # the longer match, though later
-    assert drafted([1, 2, 3, 4, 5, 6], datastore=store) == [7]
+    assert drafted([1, 2, 3, 4, 5, 6], datastore=store, static_bias=5) == [7]
     assert drafted([60, 2, 3], [9, 5], datastore=store, static_bias=0, num_draft=1) == [100_000]
     assert drafted([60, 2, 3], datastore=store, static_bias=0, alpha=1.5) == [4, 5, 6]
 
@@ -193,8 +199,8 @@ def test_the_static_match_is_what_brute_force_finds(
     text = prompt + output
     length, follow = brute_force_static(documents, text)
     own, end = brute_force_match(text)
-    expected = follow[:40] if length - static_bias > own else text[end : end + 40] if own else []
-    assert drafted(prompt, output, datastore=str(tmp_path), static_bias=static_bias) == expected
+    expected = follow[:39] if length - static_bias > own else text[end : end + 39] if own else []
+    assert drafted(prompt, output, datastore=str(tmp_path), static_bias=static_bias, alpha=None) == expected
 
 
 @given(TEXTS, st.integers(0, 60), st.integers(1, 4))
@@ -229,14 +235,13 @@ def test_growth_keeps_what_was_there() -> None:
 @pytest.mark.parametrize(
     ("values", "summarization", "rag"),
     [
-        ({"num_draft": 8}, 2.574, 1.693),
-        ({"num_draft": 32}, 2.801, 1.747),
-        ({}, 2.810, 1.747),
-        ({"num_draft": 64}, 2.820, 1.750),
-        ({"alpha": 4.0}, 2.610, 1.706),
-        ({"num_draft": 8, "require_full": True}, 2.574, 1.691),
-        ({"num_draft": 32, "require_full": True}, 2.797, 1.698),
-        ({"num_draft": 64, "require_full": True}, 2.799, 1.675),
+        ({"num_draft": 8, "alpha": None}, 2.574, 1.693),
+        ({"num_draft": 32, "alpha": None}, 2.801, 1.747),
+        ({"num_draft": 64, "alpha": None}, 2.820, 1.750),
+        ({}, 2.610, 1.706),
+        ({"num_draft": 8, "alpha": None, "require_full": True}, 2.574, 1.693),
+        ({"num_draft": 32, "alpha": None, "require_full": True}, 2.801, 1.734),
+        ({"num_draft": 64, "alpha": None, "require_full": True}, 2.821, 1.723),
     ],
 )
 def test_accept_lengths_of_recorded_answers(values: dict[str, Any], summarization: float, rag: float) -> None:
@@ -250,9 +255,8 @@ def test_accept_lengths_of_recorded_answers(values: dict[str, Any], summarizatio
     assert measured == pytest.approx((summarization, rag), abs=6e-4)
 
 
-# With the answers to other questions (about 41,000 tokens, see tests/test_rest.py) in the static automaton. The paper's
-# bias of 5 lets it speak so rarely that nothing changes; without a bias rag gains 0.09 and summarization nothing. Over
-# all categories: 1.793 without other answers, 1.803 with the bias, 1.898 without.
+# With the answers to other questions (about 41,000 tokens, see tests/baselines/test_rest.py) in the static automaton.
+# The bias of 5, which belongs to the hybrid, lets it speak so rarely that nothing changes; alone rag gains 0.09.
 @pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
 def test_accept_lengths_with_other_answers(tmp_path: Path) -> None:
     steps: dict[tuple[int, str], list[int]] = {(bias, name): [] for bias in (5, 0) for name in ("summarization", "rag")}
@@ -264,4 +268,4 @@ def test_accept_lengths_with_other_answers(tmp_path: Path) -> None:
                     steps[bias, name] += replay(drafter, trace).accept_lengths
     measured = [float(np.mean(lengths)) for lengths in steps.values()]
     print(" ".join(f"{value:.3f}" for value in measured))
-    assert measured == pytest.approx((2.810, 1.755, 2.809, 1.840), abs=6e-4)
+    assert measured == pytest.approx((2.610, 1.714, 2.623, 1.797), abs=6e-4)

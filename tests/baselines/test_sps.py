@@ -91,6 +91,10 @@ def test_gamma_shrinks_by_one_and_drafts_are_the_draft_models_own(draft: str) ->
         tree = drafter.propose(64)
         expected = greedy(model, text, gamma)
         assert tree.tokens.tolist() == [text[-1], *expected]
+        with torch.inference_mode():
+            shares = model(input_ids=torch.tensor([text + expected])).logits[0, len(text) - 1 : -1].softmax(-1)
+        own = shares[torch.arange(gamma), torch.tensor(expected)]
+        assert tree.probs == pytest.approx([1, *own.cumprod(0).tolist()], rel=1e-3)
         right = expected[:wrong_from]
         new = [*right, (expected[len(right)] + 1) % VOCABULARY if len(right) < gamma else 17]
 

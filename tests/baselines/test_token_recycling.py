@@ -9,7 +9,7 @@ from support.fake_target import FakeTarget, answer, jumbled
 from support.tiny import plain_greedy, tiny_model
 
 from ngram_trie import Speculator
-from ngram_trie.baselines.token_recycling import TokenRecycling, template
+from ngram_trie.baselines.token_recycling import TokenRecycling, template, template_probs
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.engines.replay import check_replayable
 from ngram_trie.prompt import Prompt
@@ -82,6 +82,10 @@ def test_the_first_steps_by_hand() -> None:
     # 500 = 50 in 90: 50 is followed by 50, 51, 52, 53. 51, 52, 53 have not been seen.
     assert second.tokens.tolist() == [50, 50, 51, 52, 53, 50, 51, 50, 50]
     assert second.parents.tolist() == [-1, 0, 0, 0, 0, 1, 1, 5, 7]
+    # Ranks 0 to 3, 0 below the first, 1 there, and twice 0 below 0.
+    expected = [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 1 / 4, 1 / 6, 1 / 8, 1 / 16]
+    assert second.probs.tolist() == pytest.approx(expected)
+    assert len(template_probs(30, 2)) == len(template(30, 2)[0])
 
 
 @pytest.mark.parametrize(("vocabulary", "budget", "k"), [(50, 99, 8), (9, 99, 8), (20, 30, 8), (12, 8, 4), (9, 3, 1)])

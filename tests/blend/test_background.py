@@ -17,7 +17,6 @@ from support.text import TEXTS, by_path, next_token
 from support.tiny import tiny_target
 
 from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
-from ngram_trie.blend.budget import StepPrices
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.variants import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.drafter import Drafter
@@ -105,8 +104,9 @@ def test_a_draft_over_a_table_by_hand() -> None:
     table = SuccessorTable.of_answers([[3, 9], [3, 9], [3, 8]], k=5, escape=1.0)
     # Nothing follows 3 in the text, so order 1 says nothing; the table gives 9 2/5, 8 1/5 and leaves 2/5 to order 0:
     # three places and three kinds, of the tokens elsewhere half are 3, a third 9, a sixth 8.
-    tree, probs = BlendIndex([1, 2, 3], background=table.background()).draft(StepPrices.free(30))
-    found = {path[0]: prob for path, prob in by_path(tree, probs.tolist()).items() if len(path) == 1}
+    tree = BlendIndex([1, 2, 3], background=table.background()).draft(30)
+    assert tree.probs is not None
+    found = {path[0]: prob for path, prob in by_path(tree, tree.probs.tolist()).items() if len(path) == 1}
     assert found == pytest.approx(
         {9: 2 / 5 + 2 / 5 / 6, 8: 1 / 5 + 2 / 5 / 12, 3: 2 / 5 * (1 / 6 + 1 / 4), 1: 2 / 5 / 6, 2: 2 / 5 / 6}
     )
@@ -136,7 +136,9 @@ def test_every_node_over_a_store_has_the_probability_that_brute_force_gives(
 ) -> None:
     background = store_of(answers).background()
     index = BlendIndex(text, escape=float(escape), max_occurrences=500, background=background)
-    tree, probs = index.draft(StepPrices.free(num_draft))
+    tree = index.draft(num_draft)
+    probs = tree.probs
+    assert probs is not None
     nodes = by_path(tree, probs.tolist())
     assert probs.tolist() == sorted(probs, reverse=True)
     for path, prob in nodes.items():
@@ -181,7 +183,7 @@ def test_a_question_does_not_see_its_own_answers() -> None:
     assert store.order == [("qa", "a"), ("qa", "b"), ("qa", "b"), ("other", "b")]
 
     def drafted(background: Background) -> set[int]:
-        tree, _ = BlendIndex([1], background=background).draft(StepPrices.free(200))
+        tree = BlendIndex([1], background=background).draft(200)
         return set(tree.tokens[1:].tolist())
 
     assert drafted(store.background()) == {1, 2, 3, 4, 7, 8}
@@ -274,7 +276,7 @@ def test_they_are_lossless(prompt: list[int], kind: str, known: int) -> None:
         (lambda: BlendBigramDrafter(answers="a", k=0), "k=0: must be an integer of at least 1"),
         (lambda: BlendWarmDrafter(max_tokens=2), "max_tokens=2"),
         (lambda: BlendWarmDrafter(max_earlier=0), "max_earlier=0"),
-        (lambda: BlendWarmDrafter(caution=0), "caution=0: must be a number above 0"),
+        (lambda: BlendWarmDrafter(escape=0), "escape=0: must be a number above 0"),
     ],
 )
 def test_values_that_are_not_allowed(make: object, message: str) -> None:

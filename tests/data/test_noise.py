@@ -55,6 +55,12 @@ def test_no_share_is_no_noise_and_a_context_is_never_shortened(passages: list[st
     assert mix_in(question, {"1": passages, "2": ["Other."]}, 0.0, seed=0) == question
 
 
+def test_passages_that_tries_read_one_by_one_stay_so() -> None:
+    question = Question("d", "1", "", "One.\n\nTwo two.", "?", released_texts=("One.", "Two two."))
+    mixed = mix_in(question, {"1": ["One.", "Two two."], "2": ["Other words."]}, 0.3, seed=0)
+    assert mixed.released_texts == tuple(mixed.context.split("\n\n")) and len(mixed.released_texts) == 3
+
+
 def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
     clean = BundledDataset("rag", limit=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -149,6 +150,30 @@ def test_the_parts_of_a_prompt(embedded) -> None:
     with pytest.raises(ValueError, match="has the parts prompt, system, user, context, released"):
         bare.part("question")
     set_template(tokenizer, str(PROJECT / "data" / "embedded" / "model" / "chat_template.jinja"))
+
+
+def test_separate_texts_are_tokenised_on_their_own(embedded) -> None:
+    question = Question("d", "q", "", "The cat sat.\n\nThe dog ran.", "\n\nWho ran?", released_span="context")
+    apart = replace(question, released_texts=("The cat sat.", "The dog ran."))
+    prompt = build_prompt(apart, embedded)
+    assert [text.tolist() for text in prompt.texts] == [
+        embedded(text, add_special_tokens=False)["input_ids"] for text in apart.released_texts
+    ]
+    assert [len(text) for text in prompt.read_by_tries("released")] == [len(text) for text in prompt.texts]
+    assert len(prompt.read_by_tries("context")) == len(build_prompt(question, embedded).read_by_tries("released")) == 1
+    # What no longer stands in the prompt is not read by tries either.
+    shorter = build_prompt(apart, embedded, len(prompt.ids) - 3, "end")
+    assert not shorter.texts and len(shorter.part("released")) < len(prompt.part("released"))
+
+
+def test_a_template_may_strip_the_end_of_a_message(embedded) -> None:
+    question = Question("d", "q", "", "The cat sat.", "\n\nWho sat?\n\n")
+    texts = []
+    for content in ("messages[0]['content']", "messages[0]['content'] | trim"):
+        tokenizer = copy(embedded)
+        tokenizer.chat_template = "USER: {{ " + content + " }} ASSISTANT:"
+        texts.append(tokenizer.decode(build_prompt(question, tokenizer).ids))
+    assert texts[0].endswith("Who sat?\n\n ASSISTANT:") and texts[1].endswith("Who sat? ASSISTANT:")
 
 
 def test_an_unknown_template_is_named(embedded) -> None:

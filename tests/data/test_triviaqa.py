@@ -38,11 +38,17 @@ def test_passages_each_followed_by_a_blank_line_then_one_sentence_with_the_quest
     dataset = configured(path=str(path))
     first = dataset.questions[0]
     assert first.before == "" and first.context == "\n\n".join(f"Passage 1.{k}." for k in range(1, 6))
-    blank, instruction = first.after[:2], first.after[2:]
-    assert blank == "\n\n" and "\n" not in instruction and "Who wrote number 1?" in instruction
-    assert first.message == first.message.strip()
+    # trivia/trivia.py of the released code, with its blank line at the end
+    assert first.after.startswith(
+        "\n\nBased on the documents above, please answer the question 'Who wrote number 1?'. "
+    )
+    assert first.after.endswith("prioritize more recent information and explain your reasoning.\n\n")
+    ours = configured(path=str(path), instruction="ours").questions[0]
+    assert ours.after.startswith("\n\nAnswer this question in a few") and ours.after.endswith("Who wrote number 1?")
     assert (first.question_id, first.answers, first.reference) == ("tc_1", ("Author 1", "A. 1"), "Author 1")
-    assert first.released_span == "context"  # the released code's trie is built from the texts alone
+    # the released code's trie is built from the texts alone, one by one
+    assert first.released_span == "context"
+    assert first.released_texts == tuple(f"Passage 1.{k}." for k in range(1, 6))
     fewer = configured(path=str(path), num_passages=2).questions[0]
     assert fewer.context == "Passage 1.1.\n\nPassage 1.2." and fewer.after == first.after
 
@@ -63,6 +69,8 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: question 1 has 6; retrieve more"):
         configured(path=str(path), num_passages=7)
+    with pytest.raises(ConfigError, match=r"dataset\.instruction=short: must be released or ours"):
+        configured(path=str(path), instruction="short")
     with pytest.raises(ConfigError, match=r"dataset\.num_passages=0: must be an integer of at least 1"):
         configured(path=str(path), num_passages=0)
     bare = tmp_path / "bare.jsonl"

@@ -34,6 +34,7 @@ def traces(draw: st.DrawFn) -> Trace:
             draw(st.text()),
             draw(st.integers(0, 9)),
             np.array(draw(token_ids), np.int64),
+            texts=tuple(np.array(text, np.int64) for text in draw(st.lists(token_ids, max_size=2))),
         ),
         output_ids,
         draw(st.integers(len(output_ids), UNLIMITED)),
@@ -44,10 +45,12 @@ def traces(draw: st.DrawFn) -> Trace:
 def same(one: Trace | None, other: Trace) -> bool:
     """Equal field by field; an array alone has no plain equality."""
     assert one is not None
-    without = [
-        replace(t, prompt=replace(t.prompt, ids=t.prompt.ids.tolist(), noise=t.prompt.noise.tolist()))
-        for t in (one, other)
-    ]
+    without = []
+    for trace in (one, other):
+        prompt = trace.prompt
+        arrays = {"ids": prompt.ids.tolist(), "noise": prompt.noise.tolist()}
+        texts = tuple(text.tolist() for text in prompt.texts)
+        without.append(replace(trace, prompt=replace(prompt, **arrays, texts=texts)))
     return without[0] == without[1] and one.prompt.ids.dtype == np.int64
 
 
@@ -109,6 +112,8 @@ MALFORMED = [
     (line(prompt_token_ids=[]), "prompt_token_ids is empty"),
     *((line(prompt_token_ids=ids), "prompt_token_ids must be a list of token ids") for ids in BAD_IDS),
     *((line(output_token_ids=ids), "output_token_ids must be a list of token ids") for ids in BAD_IDS),
+    *((line(released_token_ids=[ids]), "released_token_ids") for ids in BAD_IDS),
+    (line(released_token_ids=7), "released_token_ids must be a list of lists"),
     (line(dataset=None), "neither `dataset` nor `category`"),
     (line(dataset=3), "neither `dataset` nor `category`"),
     (line(question_id=None), "question_id is missing"),

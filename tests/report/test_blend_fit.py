@@ -12,7 +12,6 @@ import pytest
 
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.cli.app import invoke
-from ngram_trie.cost import assumed_curve
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import RunManifest
@@ -27,13 +26,6 @@ def trace(output: list[int], question: str, dataset: str = "rag") -> Trace:
 
 
 TRACES = [trace([1, 2, 3, 4, 5, 60, 61, 7, 8, 9], str(number), "rag" if number % 2 else "qa") for number in range(6)]
-
-
-def test_speed_by_hand() -> None:
-    frame = pd.DataFrame({"prompt": [9], "accepted": [[3, 1]], "nodes": [[4, 20]]})
-    # Four plain steps; one with nodes that are free, one with four that cost a tenth each.
-    assert blend_fit.speed(frame, assumed_curve(q0=16, price=0.1)) == pytest.approx(4 / 2.4)
-    assert np.isnan(blend_fit.speed(frame.iloc[:0], assumed_curve()))
 
 
 def test_held_out_questions_do_not_choose_their_escape() -> None:
@@ -62,27 +54,13 @@ def test_a_wrong_token_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
         blend_fit.replayed(BlendDrafter(), TRACES)
 
 
-@pytest.mark.parametrize("num_draft", [8, 16])
-def test_peers_draft_as_many_nodes(num_draft: int, tmp_path: Path) -> None:
-    (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
-    drafters = blend_fit.peers(num_draft, tmp_path / "traces.jsonl")
-    assert {"suffix", "blend", "blend_bigram", "blend_warm", "llma", "ngram_trie"} <= set(drafters)
-    for name, drafter in drafters.items():
-        largest = max(max(nodes) for nodes in blend_fit.replayed(drafter, TRACES[:1]).nodes)
-        assert largest <= num_draft, name
-
-
 @pytest.mark.slow
 def test_all_is_written(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(blend_fit, "ESCAPES", [1.0, 3.5])
-    monkeypatch.setattr(blend_fit, "BUDGETS", [8])
-    monkeypatch.setattr(blend_fit, "FIXED", [4])
-    monkeypatch.setattr(blend_fit, "CAUTIONS", [1.0, 1.25])
     (tmp_path / "traces.jsonl").write_text("".join(one.to_json() + "\n" for one in TRACES))
     invoke(script.main, [str(tmp_path / "traces.jsonl"), str(tmp_path / "out")])
     tables = {file.stem: pd.read_csv(file) for file in (tmp_path / "out").glob("*.csv")}
-    assert set(tables) == {"fit", "ablation", "peers", "budgets", "caution", "calibration"}
-    assert tables["budgets"].num_draft.tolist() == ["4", "auto"] * 4
+    assert set(tables) == {"fit", "ablation", "calibration"}
     assert tables["ablation"].blend[0] == "blend" and (tmp_path / "out" / "calibration.png").exists()
     assert RunManifest.read(tmp_path / "out" / "manifest.json").config["escapes"] == [1.0, 3.5]
     with pytest.raises(SystemExit, match="no such trace file"):

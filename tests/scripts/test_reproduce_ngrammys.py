@@ -91,7 +91,7 @@ def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_ngram_tables, "main", partial(build_ngram_tables.main, k=4, w=3))
     text = script.reproduce("embedded_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
     assert "mixed (k*, w*), rows" in text and "mistral-7b-instruct-v0.2" in text and "N-Grammys" in text
-    for name in ("figure1", "figure2", "figure3", "figure4", "rows", "tree"):
+    for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "query", "rows", "tree"):
         manifest = json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
         assert manifest["run"]
     for drawn in ("figure1/figure.png", "figure2/figure.png", "figure3/speedup.png", "figure4/figure.png"):
@@ -100,6 +100,10 @@ def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(table.lossless) <= {"1/1", "baseline"}
     by_method = table[table.dataset == "math"].set_index("method").accept_length
     assert by_method["mixed (k*, w*), rows"] == by_method["mixed (k*, w*), tree"] >= 1
+    cells, queries = (pd.read_csv(tmp_path / name / "table.csv").set_index("method") for name in ("figure5", "query"))
+    cells, queries = (frame[frame.dataset == "math"].accept_length for frame in (cells, queries))
+    assert len(cells) == 4 and cells["ngrammys_mixed[k=3,w=3]"] == queries["mixed_q1"]
+    assert queries["mixed_q1"] == by_method["mixed (10, 10), rows"], "a replay gives what the live run gave"
     before = (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns
     script.reproduce("embedded_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
     assert (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns == before

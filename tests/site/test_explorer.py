@@ -11,17 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngram_trie.baselines import arctic_suffix
+from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.recordings import choose, recall, replayable
 from ngram_trie.config import ConfigError
+from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.site.explorer import Evidence, evidence, explore, token_texts, walk
+from ngram_trie.tree import DraftTree
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 # 1 2 3 4 occurs before, and after 9 nothing does
@@ -65,14 +68,29 @@ def test_probabilities_belong_to_their_nodes(prompt: list[int], answer: list[int
     """A parent is likelier than its children, and siblings sum to no more than it, also in a draft that was cut."""
     trace = Trace("toy", Prompt(np.array(prompt, np.int64)), answer, max_output_tokens=len(answer))
     for step in walk(BlendDrafter(num_draft=8), trace):
-        assert step.probs is not None and len(step.probs) == len(step.tree) and step.probs[0] == 1
+        probs = step.tree.probs
+        if probs is None:
+            assert not step.tree.num_draft, "nothing was drafted: the answer has no room left"
+            continue
+        assert len(probs) == len(step.tree) and probs[0] == 1
         for node in range(len(step.tree)):
-            children = step.probs[step.tree.parents == node]
-            assert children.sum() <= step.probs[node] + 1e-9
+            assert probs[step.tree.parents == node].sum() <= probs[node] + 1e-9
 
 
-def test_a_drafter_without_probabilities_has_none() -> None:
-    assert all(step.probs is None for step in walk(NgramTrieDrafter(), TRACE))
+class Silent(Drafter):
+    """Drafts, and does not say how likely."""
+
+    def propose(self, budget: int) -> DraftTree:
+        return DraftTree.chain(self.root, [1])
+
+
+def test_the_page_has_the_probabilities_that_a_drafter_gives() -> None:
+    data = explore(TRACE, {"pld": PromptLookup(num_draft=2), "silent": Silent()})
+    copied, silent = (drafter["steps"] for drafter in data["drafters"])
+    # Behind the answer's first token, a match of one; behind its first four, of three.
+    assert copied[0]["tokens"] == [1, 2, 3] and copied[0]["probs"] == [1, 0.5, 0.333]
+    assert copied[1]["tokens"] == [4, 5, 1] and copied[1]["probs"] == [1, 0.75, 0.6]
+    assert any(len(step["tokens"]) > 1 for step in silent) and not any("probs" in step for step in silent)
 
 
 def test_an_empty_answer_is_refused() -> None:

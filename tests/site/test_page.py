@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from PIL import Image
+from support.folders import copy_paper
 
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
@@ -143,39 +144,6 @@ def test_claims_name_files_that_are_there_and_stand_on_the_page(tree: Any) -> No
         assert texts(html5lib.parseFragment(str(note(claim.why)))) in page
 
 
-def test_what_the_printed_numbers_say_is_what_follows_from_them() -> None:
-    """The arithmetic behind results/paper/claims.csv."""
-    said = {claim.claim: claim.why for claim in claims.published(Results(RESULTS))}
-    read = lambda name: pd.read_csv(RESULTS / "paper" / f"{name}.csv")  # noqa: E731
-    cells = read("table1")
-    means = cells.groupby(["model", "method"]).speedup.mean().rename("mean").reset_index()
-    means = read("table1_mean_speedup").merge(means)
-    off = means[(means["mean"] - means.mean_speedup).abs() > claims.ROUNDING]
-    why = said["The last column is the mean of a row's four speedups."]
-    assert (len(means), len(off)) == (17, 1) and "16 of 17" in why
-    assert f"average {off['mean'].iloc[0]:.2f}x, printed {off.mean_speedup.iloc[0]:.2f}x" in why
-    others = cells[cells.method != "vanilla"]
-    twice = others[others.duplicated(["dataset", "speedup", "accept_length"])]
-    assert [f"{row.speedup}x ({row.accept_length})" for row in twice.itertuples()] == ["1.47x (1.91)", "1.14x (1.91)"]
-    for row in read("released_code").itertuples():
-        (why,) = (why for claim, why in said.items() if f"tokens a step over {row.dataset}" in claim)
-        assert f"{row.accept_length_last_question:.2f} on the last one alone (id {row.question_id})" in why
-        assert f"{row.accept_length_all_questions:.2f} over all" in why
-    grid, again = read("table2"), read("table5")
-    best = grid.loc[grid.tokens_per_second.idxmax()]
-    assert (best.n, best.prefix_len, grid.n.min()) == (13, 3, 8)
-    both = grid.merge(again, on=["model", "dataset", "n", "prefix_len"], suffixes=("_2", "_5"))
-    ratio, other = both.tokens_per_second_2 / both.tokens_per_second_5, both.loc[both.tokens_per_second_5.idxmax()]
-    assert (len(both), round(ratio.min(), 1), round(ratio.max(), 1), other.n, other.prefix_len) == (32, 1.4, 2.8, 15, 2)
-    wide = read("table4").pivot(index="dataset", columns="context", values="speedup")
-    assert set(wide.index[wide.noisy > wide.clean]) == {"triviaqa", "hagrid"} and len(wide) == 4
-
-
-def copy_paper(root: Path) -> Path:
-    shutil.copytree(RESULTS / "paper", root / "paper")
-    return root
-
-
 def write_run(folder: Path, model: str, speedup: float, bug: bool = False) -> None:
     """A live Table 1 of one model, as a GPU run would leave it; records are kept elsewhere."""
     folder.mkdir(parents=True)
@@ -219,83 +187,6 @@ def test_a_new_run_appears_and_decides_what_was_not_tested(tmp_path: Path, speed
     assert "make reproduce-table1 PROFILE=paper MODELS=vicuna_7b" in page
     assert "&lt;script&gt;x&lt;/script&gt;" in page and "<script>x" not in page
     html5lib.HTMLParser(strict=True).parse(page)
-
-
-def write_folder(folder: Path, model: str, engine: str, name: str, rows: list[dict[str, Any]]) -> None:
-    """A data file of one kind, with the manifest of a run of `model`."""
-    folder.mkdir(parents=True)
-    pd.DataFrame(rows).to_csv(folder / name, index=False)
-    config = {"model": {"name": model}, "engine": {"name": engine}}
-    about = {"run": "1", "config": config, "commit": None, "dirty": None, "device": "d", "versions": {}, "started": ""}
-    (folder / "manifest.json").write_text(json.dumps(about))
-
-
-def test_only_the_papers_models_decide(tmp_path: Path) -> None:
-    """A small model's run is a remark; a replay of a paper's model decides what is exact, a live run also speed."""
-    task = {"dataset": "rag", "method": "ngram_trie", "speedup_low": 1.4, "trie_ms": 1.0, "inference_ms": 9.0}
-    grid = [task | {"n": n, "prefix_len": 3, "index_ms_median": 1.0} for n in (13, 8)]
-    noise = [task | {"dataset": "all", "context": c, "accept_length": 2.0} for c in ("clean", "passages")]
-    shares = [
-        {"method": "ngram_trie_released", "dataset": "rag", "accept_length": at, "share": share}
-        for at, share in ((1, 0.8), (10, 0.05), (11, 0.15))
-    ]
-    split = [{"part": part, "microseconds": us} for part, us in (("trie search", 1), ("tree attention", 9))]
-    kinds: list[tuple[Any, str, str, list[dict[str, Any]]]] = [
-        (claims.optimum, "grid", "table.csv", grid),
-        (claims.trie_time, "grid", "table.csv", grid),
-        (claims.noise, "table4", "table.csv", noise),
-        (claims.accept_lengths, "figures", "accept_lengths.csv", shares),
-        (claims.time_split, "figure5", "time_split.csv", split),
-    ]
-    exact = (claims.accept_lengths, claims.time_split)
-    for check, kind, file, rows in kinds:
-        root = copy_paper(tmp_path / check.__name__)
-        speeds = [row | {"speedup": 2.0 - 0.1 * at} for at, row in enumerate(rows)]
-        predicted = [row | {"predicted_speedup": 2.0 - 0.1 * at} for at, row in enumerate(rows)]
-        write_folder(root / "small" / kind, "embedded", "live", file, speeds)
-        (claim,) = check(Results(root))
-        assert claim.verdict == "not tested" and f"small/{kind}" in claim.why, check
-        write_folder(root / "replayed" / kind, "vicuna-7b-v1.3", "replay", file, predicted)
-        (claim,) = check(Results(root))
-        assert claim.verdict == ("holds" if check in exact else "not tested"), check
-        assert ("predicted" in claim.why) == (check in (claims.optimum, claims.noise)), check
-        write_folder(root / "live" / kind, "llama-2-7b-chat", "live", file, speeds)
-        (claim,) = check(Results(root))
-        assert claim.verdict == "holds" and "None of" not in claim.why, check
-
-
-def test_predicted_speeds_over_num_draft_are_called_so(tmp_path: Path) -> None:
-    rows = [{"dataset": "rag", "num_draft": 16, "predicted_speedup": 1.8}]
-    write_folder(copy_paper(tmp_path) / "num_draft", "vicuna-7b-v1.3", "replay", "table.csv", rows)
-    (claim,) = claims.num_draft(Results(tmp_path))
-    assert "num_draft (predicted from exact accept lengths and a cost curve): rag 16 (1.80x)" in claim.why
-
-
-def test_the_trie_and_rest_are_compared_task_by_task(tmp_path: Path) -> None:
-    """Faster over all tasks together is not faster on every one."""
-    speeds = {"ngram_trie": (2.0, 1.2, 1.8), "rest": (1.1, 1.5, 1.3)}
-    rows = [
-        {"method": method, "dataset": dataset, "speedup": value, "speedup_low": value, "speedup_high": value}
-        | {"protocol": "corrected"}
-        for method, values in speeds.items()
-        for dataset, value in zip(("triviaqa", "hagrid", "all"), values, strict=True)
-    ]
-    write_folder(copy_paper(tmp_path) / "table1", "vicuna-7b-v1.3", "live", "table.csv", rows)
-    (claim,) = claims.over_rest(Results(tmp_path))
-    assert claim.verdict == "in part" and "in 1 of 2 (triviaqa 2.00x against 1.10x, hagrid 1.20x" in claim.why
-
-
-@pytest.mark.parametrize(
-    ("accept_length", "speedup", "verdict"),
-    [(2.13, 1.91, "holds"), (2.13, 1.2, "in part"), (5.0, 1.2, "does not hold")],
-)
-def test_the_ngrammys_numbers_are_compared(tmp_path: Path, accept_length: float, speedup: float, verdict: str) -> None:
-    row = {"model": "mistral-7b-instruct-v0.2", "method": "mixed (10, 10), rows", "accept_length": accept_length}
-    row |= {"speedup": speedup, "speedup_low": speedup - 0.1, "speedup_high": speedup + 0.1}
-    rows = [row | {"dataset": dataset} for dataset in ("mt_bench", "all")]
-    write_folder(copy_paper(tmp_path) / "ngrammys" / "table1", row["model"], "live", "table.csv", rows)
-    (claim,) = claims.ngrammys(Results(tmp_path))
-    assert claim.verdict == verdict and f"mt_bench {accept_length:.2f}, printed 2.13" in claim.why
 
 
 def test_ties_are_allowed_and_counted(tmp_path: Path) -> None:

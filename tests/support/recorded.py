@@ -13,6 +13,9 @@ from ngram_trie.files import PROJECT
 
 SHARED = PROJECT.parent / "shared"
 TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"
+EVEN_TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.even.jsonl"
+#: What the functions of the paper's released code give on 160 of those answers.
+RELEASED_TRIE = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.released_trie.jsonl"
 PLD_RECORDED = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.pld_recorded.jsonl"
 
 

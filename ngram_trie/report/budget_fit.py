@@ -1,0 +1,147 @@
+"""The constants of `budget=auto` (`ngram_trie.budget`), chosen for each method on odd questions by predicted speed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import pandas as pd
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from ngram_trie import config as configuration
+from ngram_trie import cost, metrics
+from ngram_trie.config import ConfigError
+from ngram_trie.cost import CostCurve
+from ngram_trie.engines.prepare import prepare
+from ngram_trie.files import write_atomically
+from ngram_trie.records import PromptRecord, RecordKey, RunManifest
+from ngram_trie.report.run_folder import save_csv
+
+Constants = Mapping[str, float]
+#: Where the search begins for a drafter that says how likely its nodes are, and what is tried of each constant in turn.
+BEGIN: Constants = {"power": 1.0, "discount": 1.0, "caution": 1.25}
+TRIED: Mapping[str, Sequence[float]] = {
+    "power": (0.35, 0.5, 0.7, 1.0, 1.4, 2.0),
+    "discount": (0.6, 0.7, 0.8, 0.9, 1.0),
+    "caution": (1.0, 1.25, 1.5, 2.0),
+}
+#: What is tried for any other.
+NUM_NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+#: Of a cell: speed, tokens per pass and nodes per pass.
+TOLD = ("predicted_speedup", "accept_length", "draft_nodes")
+
+
+def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunManifest]:
+    """Choose the constants of every configured method, on odd questions alone.
+
+    A drafter that says how likely its nodes are has three: one after the other is varied, the others as they are best
+    so far. Any other method has one, its number of nodes. The best is that of the largest predicted speed over all
+    questions: what plain steps cost over what the method's steps cost under `cost`, prefill in both, drafting times in
+    neither, so that the same answers always give the same constants.
+
+    Returns:
+        The constants by method; a row for everything that was tried, in order: method, constants, TOLD; and the
+        manifest of what was run.
+
+    Raises:
+        ConfigError: none of the methods has a size.
+    """
+    config = _on_odd_questions(config)
+    methods = {
+        name: method
+        for name, method in configuration.named(config, "method", "methods").items()
+        if configuration.sizes(method, 1)
+    }
+    if not methods:
+        raise ConfigError("none of the methods has a size that could be chosen")
+    scored = {name: _class(method).scores_nodes for name, method in methods.items()}
+    best: dict[str, Constants] = {name: BEGIN if scored[name] else {} for name in methods}
+    rows: list[dict[str, Any]] = []
+    for constant, values in {"num_nodes": NUM_NODES, **TRIED}.items():
+        cells = [
+            (name, {**best[name], constant: value})
+            for name in methods
+            if scored[name] == (constant in BEGIN)
+            for value in values
+        ]
+        if cells:
+            told, manifest = _replayed(config, methods, cells)
+            rows += told
+        for name in {name for name, _ in cells}:
+            first = max((row for row in rows if row["method"] == name), key=lambda row: row["predicted_speedup"])
+            best[name] = {each: first[each] for each in (BEGIN if scored[name] else ["num_nodes"])}
+    return best, pd.DataFrame(rows), manifest
+
+
+def _class(method: DictConfig) -> Any:
+    return resolve_name(configuration.imported(method._target_))
+
+
+def _on_odd_questions(config: DictConfig) -> DictConfig:
+    config = copy.deepcopy(config)
+    parts = (
+        [config.engine] if "parity" in config.engine else configuration.named(config, "dataset", "datasets").values()
+    )
+    for part in parts:
+        part.parity = "odd"
+    return config
+
+
+def _replayed(
+    config: DictConfig, methods: Mapping[str, DictConfig], cells: Sequence[tuple[str, Constants]]
+) -> tuple[list[dict[str, Any]], RunManifest]:
+    """A row for each cell, a method with constants, and the manifest of the run that they were."""
+    curve: CostCurve = configuration.build(config.cost, "cost")
+    config = copy.deepcopy(config)
+    OmegaConf.set_struct(config, False)
+    config.methods = {}
+    names = [f"{name}[{','.join(f'{k}={v:g}' for k, v in constants.items())}]" for name, constants in cells]
+    for cell, (name, constants) in zip(names, cells, strict=True):
+        config.methods[cell] = OmegaConf.merge(methods[name], {"name": cell})
+        configuration.give_size(config, config.methods[cell], constants, max(NUM_NODES))
+    engine = prepare(config)
+    known: dict[RecordKey, PromptRecord] = {}
+    sums: dict[str, list[Mapping[str, float]]] = {cell: [] for cell in names}
+    for record in tqdm(engine.answers(engine.keys, known), total=len(engine.keys), unit="answer", dynamic_ncols=True):
+        if record.key in known:
+            continue
+        if config.engine.name != "replay":  # a replay needs no earlier answers, and has many
+            known[record.key] = record
+        if record.method in sums and not record.failure:
+            (row,) = cost.predict([record], curve)[cost.COLUMNS].to_dict("records")
+            sums[record.method].append({"num_nodes": sum(record.tree_sizes), **row})
+    rows = []
+    for cell, (name, constants) in zip(names, cells, strict=True):
+        total = pd.DataFrame(sums[cell]).sum()
+        speed = (total.vanilla + total.prefill) / (total.verify + total.prefill)
+        told = speed, metrics.ratio_of(total.num_emitted, total.num_steps), total.num_nodes / total.num_steps
+        rows.append({"method": name, **constants, **dict(zip(TOLD, told, strict=True))})
+    return rows, engine.manifest
+
+
+def write(config: DictConfig, output: Path) -> str:
+    """Fit and write constants.json (which `budget.constants` names), tried.csv and manifest.json to `output`. Constants
+    of other methods that are there stay, if they were chosen under the same costs; returns a table of the chosen.
+
+    Raises:
+        ConfigError: the constants there were chosen under other costs.
+    """
+    path, under = output / "constants.json", configuration.costs(config)
+    kept: dict[str, Any] = (
+        json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"cost": under, "methods": {}}
+    )
+    if kept["cost"] != under:
+        raise ConfigError(f"{path}: chosen under other costs ({kept['cost']}); give another output=FOLDER")
+    best, tried, manifest = fit(config)
+    output.mkdir(parents=True, exist_ok=True)
+    kept["methods"] |= best
+    write_atomically(path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
+    save_csv(tried, output / "tried.csv")
+    manifest.write(output / "manifest.json")
+    chosen = pd.DataFrame([tried[tried.method == name].nlargest(1, "predicted_speedup").iloc[0] for name in best])
+    return chosen.round(3).to_string(index=False)

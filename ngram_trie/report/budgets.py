@@ -1,0 +1,57 @@
+"""The same methods under several budgets, side by side: from the tables of runs that differ in nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ngram_trie.metrics import ALL, group_order
+from ngram_trie.records import RunManifest
+from ngram_trie.report import markup
+from ngram_trie.report.blocks import WORDS, Tables
+from ngram_trie.report.run_folder import RunFolder, save_csv
+from ngram_trie.report.sweeps import grid_blocks
+
+#: Data sets with a block of their own, where there are any; the others are in table.csv.
+SHOWN = ("summarization", "rag", ALL)
+VALUES = ("accept_length", "predicted_speedup", "speedup")
+
+
+def label(budget: Mapping[str, Any]) -> str:
+    """A budget in words: "published", "8 nodes", "auto"."""
+    return f"{budget['num_nodes']} nodes" if budget["rule"] == "equal" else str(budget["rule"])
+
+
+def found(folder: Path) -> dict[str, Path]:
+    """The runs right below `folder` by their budget, in the order published, equal (fewest nodes first), auto; empty
+    unless there are two or more and they differ in their budgets.
+    """
+    runs = {path.parent: RunManifest.read(path).config.get("budget") for path in folder.glob("*/manifest.json")}
+    budgets = {path: budget for path, budget in runs.items() if budget and (path / "table.csv").exists()}
+    rules = ["published", "equal", "auto"]
+    order = sorted(budgets, key=lambda path: (rules.index(budgets[path]["rule"]), budgets[path].get("num_nodes", 0)))
+    by_label = {label(budgets[path]): path for path in order}
+    return by_label if len(by_label) == len(budgets) > 1 else {}
+
+
+def write(folder: Path) -> str:
+    """Lay the tables of `found` runs side by side: table.csv (every row, with its budget) and table.md of `folder`; a
+    block for each of SHOWN, methods down, budgets across. Returns the tables as text.
+    """
+    frame = pd.concat([pd.read_csv(path / "table.csv").assign(budget=name) for name, path in found(folder).items()])
+    frame = frame[frame.protocol == "corrected"] if "protocol" in frame else frame
+    save_csv(frame, folder / "table.csv")
+    value = next(name for name in reversed(VALUES) if name in frame)
+    shown = frame[frame.dataset.isin(SHOWN)]
+    shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
+    groups = shown.drop_duplicates("method").set_index("method").group
+    blocks = [
+        replace(block, lead={"group": [groups[method] for method in block.rows]})
+        for block in grid_blocks(shown, ["method", "budget"], value, notes=[WORDS["notes"]["budgets"]])
+    ]
+    synthetic = any(RunFolder(path).is_synthetic for path in found(folder).values())
+    return markup.write(folder, frame, Tables(blocks), synthetic)

@@ -1,0 +1,115 @@
+"""SAM-Decoding with Token Recycling: which of the two drafts, and that both learn from every step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.fake_target import FakeTarget, jumbled
+from support.tiny import plain_greedy
+
+from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.baselines.sam_token_recycling import SAMTokenRecycling
+from ngram_trie.baselines.token_recycling import TokenRecycling
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+def fake(vocabulary: int = 50, rule: Any = None) -> FakeTarget:
+    rule = rule or jumbled(vocabulary)
+    return FakeTarget(
+        rule, vocabulary, runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float()
+    )
+
+
+def proposed(text: list[int], **settings: Any) -> tuple[DraftTree, DraftTree]:
+    """The draft behind `text`, of which the last token is the first of the answer, and Token Recycling's own."""
+    trees = []
+    for drafter in (SAMTokenRecycling(**settings), TokenRecycling()):
+        target = fake()
+        drafter.bind(target)
+        prompt = Prompt(np.array(text[:-1], np.int64))
+        target.prefill(prompt.ids)
+        drafter.start(prompt)
+        drafter.observe(text[-1:])
+        trees.append(drafter.propose(99))
+    return trees[0], trees[1]
+
+
+def test_a_match_of_five_tokens_is_copied_and_a_shorter_one_left_to_the_tree() -> None:
+    five, _ = proposed([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5])
+    assert five.tokens.tolist() == [5, 6, 7, 1, 2, 3, 4, 5] and five.parents.tolist() == list(range(-1, 7))
+    four, tree = proposed([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5])
+    assert four.tokens.tolist() == tree.tokens.tolist() and four.num_draft == 80
+    assert proposed([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5], min_match=4)[0].tokens.tolist() == [5, 6, 7, 2, 3, 4, 5]
+    assert proposed([1, 2, 3, 4, 5], tree_nodes=8)[0].num_draft == 8
+
+
+def test_the_copy_begins_where_enough_follows() -> None:
+    """Five tokens match, and 39 follow none of their suffixes but "5", which occurred first."""
+    text = [5, *range(10, 49), 1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5]
+    assert proposed(text)[0].tokens.tolist() == [5, *range(10, 49)]
+    assert proposed(text, num_draft=6)[0].tokens.tolist() == [5, 6, 1, 2, 3, 4, 5]
+
+
+def test_another_text_has_to_match_five_tokens_longer(tmp_path: Path) -> None:
+    build_datastore([[20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31]], tmp_path)
+    store: dict[str, Any] = {"datastore": str(tmp_path)}
+    assert proposed(list(range(20, 30)), **store)[0].tokens.tolist() == [29, 30, 31]  # 10 less 5 is 5
+    nine, tree = proposed(list(range(21, 30)), **store)
+    assert nine.tokens.tolist() == tree.tokens.tolist()
+    drafter = SAMTokenRecycling(**store)
+    assert drafter.state == "warm" and list(drafter.parts()) == [tmp_path / "header.json"]
+    assert SAMTokenRecycling(keep_between_prompts=False, **store).state == "preloaded"
+    assert SAMTokenRecycling(keep_between_prompts=False).state == "cold" and not SAMTokenRecycling().parts()
+
+
+def test_the_matrix_learns_from_copies_too() -> None:
+    """After a step that was copied, the rows of its tokens are there."""
+    target, drafter = fake(), SAMTokenRecycling()
+    drafter.bind(target)
+    prompt = Prompt(np.array([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]))
+    target.prefill(prompt.ids)
+    drafter.start(prompt)
+    drafter.observe([6])
+    copy = drafter.propose(99)
+    assert copy.tokens.tolist() == [6, 7, 1, 2, 3, 4, 5, 6]
+    target.verify(copy)
+    target.commit(len(prompt.ids), [0])
+    drafter.observe([3])  # no match of five tokens ends in it, and the copy's fifth node was a 3
+    after = target.rule([*prompt.ids.tolist(), 6, 7, 1, 2, 3])
+    assert drafter.propose(99).tokens[1:3].tolist() == [after, (after + 1) % 50]
+
+
+def test_answers_are_greedy_and_the_matrix_outlives_them() -> None:
+    target = fake(97, lambda text: 5 * text[-1] % 97)  # 96 tokens before one comes again, so nothing to copy
+    decoder, prompt = SpeculativeDecoder(target, SAMTokenRecycling()), Prompt(np.array([1, 2, 3, 4]))
+    first, second = decoder.generate(prompt, Stop(60)), decoder.generate(prompt, Stop(60))
+    assert first.output_ids == second.output_ids == target.greedy([1, 2, 3, 4], 60)
+    assert len(second.accept_lengths) < len(first.accept_lengths)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_is_lossless(target: TargetModel, keep: bool) -> None:
+    decoder = SpeculativeDecoder(target, SAMTokenRecycling(keep_between_prompts=keep, min_match=2, tree_nodes=30))
+    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3), (9,)]:
+        for length in (1, 5, 40):
+            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
+
+
+def test_cannot_be_replayed() -> None:
+    with pytest.raises(ValueError, match="logits"):
+        check_replayable({"sam_token_recycling": SAMTokenRecycling()})
+
+
+@pytest.mark.parametrize(("field", "value"), [("num_draft", 0), ("min_match", 0), ("static_bias", -1), ("k", 9)])
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        SAMTokenRecycling(**{field: value})
