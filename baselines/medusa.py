@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, check_choice, check_int
+from ngram_trie.drafter import Drafter, State, check_choice, check_int
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, FloatArray
 
@@ -122,6 +122,7 @@ class HeadDrafter(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    state: State = "trained"
     reads = "hidden states"
     module: Any  # the heads, once they are bound
     _model: Any = None  # that they were loaded for

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, State, check_int
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -40,6 +40,7 @@ class Space(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
+    state: State = "trained"
     reads = "choices at mask tokens"
 
     def __init__(self, *, model: str, mask_id: int, num_masks: int = NUM_MASKS, revision: str | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import itertools
 import json
 import re
@@ -38,6 +39,19 @@ def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
     for file in sorted(path for folder in folders for path in folder.glob("*/*.yaml")):
         groups.setdefault(file.parent.name, {})[file.stem] = file
     return groups
+
+
+@functools.cache
+def _synthetic_models() -> frozenset[str]:
+    loaded = (OmegaConf.load(file) for file in choices()["model"].values())
+    return frozenset(str(model.name) for model in loaded if OmegaConf.select(model, "synthetic"))
+
+
+def is_synthetic(model: str) -> bool:
+    """Whether a model, by its name in records and titles, is one of those whose configuration says `synthetic: true`:
+    trained on text of the project's own making, and asked about such text. Its tables say so and name no winner.
+    """
+    return re.split("[ ,]", model)[0] in _synthetic_models()
 
 
 def near(name: str, known: Sequence[str]) -> str:

@@ -158,15 +158,33 @@ def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=metrics.KEYS + COLUMNS)
 
 
-def explain(frame: pd.DataFrame) -> dict[str, float]:
+def with_predicted(frame: pd.DataFrame, records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
+    """A frame of `metrics.to_frame` with columns `predicted_vanilla` and `predicted_seconds`: what the answer takes on
+    `curve` token by token and with its drafts, prefill included and drafting not; nan of failures and outside loops.
+    """
+    predicted = predict(records, curve)
+    columns = {
+        "predicted_vanilla": predicted.prefill + predicted.vanilla,
+        "predicted_seconds": predicted.prefill + predicted.verify,
+    }
+    return frame.merge(predicted[metrics.KEYS].assign(**columns), how="left", on=metrics.KEYS)
+
+
+def explain(frame: pd.DataFrame, drafting: bool = True) -> dict[str, float]:
     """The predicted speedup of the answers in a frame of `predict`, and its way there.
 
     accept_length: what the drafts are worth where nothing else costs anything.
     after_verify: with steps that cost what their trees cost, as a speedup of decoding.
     after_drafting: and with the drafter's own time.
     predicted_speedup: and with the prefill, which no draft makes faster.
+
+    Args:
+        drafting: with the drafter's time, which is measured and never the same twice. Without it all follows from
+            answers, trees and curve.
     """
     sums = frame[COLUMNS].sum()
+    if not drafting:
+        sums["drafting"] = 0.0
     return {
         "accept_length": metrics.ratio_of(sums.num_emitted, sums.num_steps),
         "after_verify": metrics.ratio_of(sums.vanilla, sums.verify),

@@ -15,7 +15,7 @@ import numpy as np
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
-State = Literal["cold", "warm", "preloaded"]
+State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
 
 
@@ -69,7 +69,8 @@ class Drafter(ABC):
 
     Attributes:
         root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
-        state: what survives from one prompt to the next: nothing, earlier outputs, or a store that was built before.
+        state: what it has beside the prompt, and what methods are ranked within: nothing ("cold"), earlier outputs
+            ("warm"), a store that was built before ("preloaded"), or weights that were trained for it ("trained").
         context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
         verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
         own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method

@@ -3,28 +3,30 @@
 `to_frame` makes one row per answer; `under_protocol` counts as a protocol does; the other functions take such a frame.
 Failed answers are rows too: they are counted, but are in no average.
 
-A *prompt* is one turn of one question. Its repeats are averaged (or summed) before prompts are compared, so running
-one of them more often moves no average and narrows no interval.
+A *prompt* is one turn of one question. Its repeats and sessions are averaged (or summed) before prompts are compared,
+so running one of them more often moves no average and narrows no interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import bootstrap
 
 from ngram_trie.records import PromptRecord
 
 PROMPT = ["dataset", "question_id", "turn"]
-KEYS = ["method", "model", *PROMPT, "repeat"]
+KEYS = ["method", "model", *PROMPT, "repeat", "session"]
 PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
 ALL = "all"
 CLEAN = "clean"
+#: What methods are ranked within: "baseline" is not ranked, the others are as `Drafter.state`.
+GROUPS = ("baseline", "cold", "warm", "preloaded", "trained")
+NUM_RESAMPLES = 2000
 
 
 class Script(NamedTuple):
@@ -102,6 +104,11 @@ def task_and_context(dataset: str) -> tuple[str, str]:
     return task, context or CLEAN
 
 
+def pooled(context: str) -> str:
+    """The name of all datasets of one context together: "all", or of a noisy context such as "all+paragraph"."""
+    return ALL if context == CLEAN else f"{ALL}+{context}"
+
+
 def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     """The same answers as `protocol` reads them; every metric below applies to the result, those of decoding alone
     excepted.
@@ -157,7 +164,9 @@ def answered(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps_per_prompt(frame: pd.DataFrame) -> pd.DataFrame:
-    """`num_emitted` and `num_steps` of each prompt, averaged over its repeats; an answer without steps has no say."""
+    """`num_emitted` and `num_steps` of each prompt, averaged over its repeats and sessions; an answer without
+    steps has no say.
+    """
     steps = answered(frame).groupby(PROMPT, sort=False)[["num_emitted", "num_steps"]].mean()
     return steps[steps.num_steps > 0]
 
@@ -245,7 +254,7 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
         [
             (r.method, r.model, r.dataset, length)
             for r in records
-            if not r.failure and r.repeat == 0
+            if not r.failure and r.repeat == r.session == 0
             for length in r.accept_lengths
         ],
         columns=["method", "model", "dataset", "accept_length"],
@@ -268,8 +277,23 @@ def num_failures(frame: pd.DataFrame) -> int:
 
 
 def state(frame: pd.DataFrame) -> str:
-    """What the drafter knew before the prompt: "cold", "warm" or "preloaded"; "-" without records."""
+    """What the drafter knew before the prompt: "cold", "warm", "preloaded" or "trained"; "-" without records."""
     return ", ".join(frame.state.unique()) or "-"
+
+
+def group(frame: pd.DataFrame) -> str:
+    """What one method is ranked within, of GROUPS: its state, or "baseline" of a vanilla; "-" without records."""
+    return GROUPS[0] if len(frame) and (frame.method == frame.baseline).all() else state(frame)
+
+
+def group_order(group: str) -> int:
+    """Where a group stands in tables and figures."""
+    return GROUPS.index(group) if group in GROUPS else len(GROUPS)
+
+
+def num_sessions(frame: pd.DataFrame) -> int:
+    """Sessions with an answer."""
+    return int(answered(frame).session.nunique())
 
 
 def baseline(frame: pd.DataFrame) -> str:
@@ -286,44 +310,77 @@ class Speedup(NamedTuple):
 
 
 def speedup(frame: pd.DataFrame, method: str) -> Speedup:
-    """Throughput of `method` over that of its baseline, totals over the prompts and repeats that both have answered.
+    """Throughput of `method` over that of its baseline in the same session, totals over the prompts, repeats and
+    sessions that both have answered.
 
-    The interval is a paired percentile bootstrap over prompts (`scipy.stats.bootstrap`, 2000 samples, fixed seed): a
-    prompt is drawn with both its times, repeats summed. It holds the spread over prompts; with one prompt there is
-    none, hence nan.
+    The interval is a paired percentile bootstrap over questions and sessions, `resampled`: a question is drawn with
+    both methods' times of all its turns and repeats. With one question there is nothing to draw, hence nan. With one
+    session the interval holds the spread over questions alone.
     """
-    unknown = Speedup(np.nan, np.nan, np.nan)
+    pairs = _paired(frame, method)
+    if pairs is None:
+        return Speedup(np.nan, np.nan, np.nan)
+    ratio = float(_throughput_ratio(*pairs[_PAIRED].sum()))
+    question = pairs.groupby(["dataset", "question_id"], sort=False).ngroup().to_numpy()
+    session = pd.factorize(pairs.session)[0]
+    if question.max() == 0:
+        return Speedup(ratio, np.nan, np.nan)
+    weights = resampled(question.max() + 1, session.max() + 1)[:, question, session]
+    ratios = _throughput_ratio(*(weights @ pairs[name].to_numpy(float) for name in _PAIRED))
+    low, high = interval(ratios)
+    return Speedup(ratio, float(low), float(high))
+
+
+def interval(drawn: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(...) the ends of the middle 95% of (..., draws): of the draws themselves, so that the ends of the inverse ratio
+    are the inverse ends. Draws that hold no answer are nan, and left out.
+    """
+    known = np.maximum(np.isfinite(drawn).sum(-1, keepdims=True), 1)
+    places = np.floor(0.025 * (known - 1)).astype(int), np.ceil(0.975 * (known - 1)).astype(int)
+    drawn = np.sort(drawn, -1)  # nan comes last
+    low, high = (np.take_along_axis(drawn, place, -1)[..., 0] for place in places)
+    return low, high
+
+
+def session_speedups(frame: pd.DataFrame, method: str) -> pd.Series:
+    """The speedup of each session, indexed by it; empty where there is nothing to compare."""
+    pairs = _paired(frame, method)
+    if pairs is None:
+        return pd.Series(dtype=float)
+    sums = pairs.groupby("session")[_PAIRED].sum()
+    return _throughput_ratio(*(sums[name] for name in _PAIRED))
+
+
+def resampled(num_questions: int, num_sessions: int) -> np.ndarray:
+    """(NUM_RESAMPLES, questions, sessions) how often each answer is drawn by a pigeonhole bootstrap (Owen, 2007):
+    questions and sessions are drawn with replacement, apart from each other. Always the same draws. A single session is
+    always there.
+    """
+    rng = np.random.default_rng(0)
+    questions, sessions = (
+        rng.multinomial(size, np.full(size, 1 / size), NUM_RESAMPLES).astype(float)
+        for size in (num_questions, num_sessions)
+    )
+    return questions[:, :, None] * sessions[:, None, :]
+
+
+_PAIRED = ["num_tokens", "seconds", "num_tokens_baseline", "seconds_baseline"]
+
+
+def _paired(frame: pd.DataFrame, method: str) -> pd.DataFrame | None:
+    """The answers of a method beside its baseline's; None without any, or where a time is missing."""
     answers = answered(frame)
-    keys = [*PROMPT, "repeat"]
+    keys = [*PROMPT, "repeat", "session"]
     vanilla = baseline(answers[answers.method == method])
     ours, theirs = (answers.loc[answers.method == m, [*keys, "num_tokens", "seconds"]] for m in (method, vanilla))
     pairs = ours.merge(theirs, on=keys, suffixes=("", "_baseline"), validate="one_to_one")
-    if pairs.empty or pairs.isna().any(axis=None):
-        return unknown
-    sums = pairs.groupby(PROMPT, sort=False)[["num_tokens", "seconds", "num_tokens_baseline", "seconds_baseline"]].sum()
-    samples = tuple(sums.to_numpy(dtype=float).T)
-    ratio = float(_throughput_ratio(*samples))
-    if len(sums) < 2:
-        return unknown._replace(ratio=ratio)
-    interval = bootstrap(
-        samples,
-        _throughput_ratio,
-        paired=True,
-        vectorized=True,
-        method="percentile",
-        n_resamples=2000,
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return Speedup(ratio, float(interval.low), float(interval.high))
+    return None if pairs.empty or pairs.isna().any(axis=None) else pairs
 
 
-def _throughput_ratio(
-    tokens: np.ndarray, seconds: np.ndarray, base_tokens: np.ndarray, base_seconds: np.ndarray, axis: int = -1
-) -> np.ndarray:
-    """Speedup of totals along `axis`; the statistic that the bootstrap resamples."""
+def _throughput_ratio(tokens: Any, seconds: Any, base_tokens: Any, base_seconds: Any) -> Any:
+    """Speedup of totals."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        throughput = tokens.sum(axis=axis) / seconds.sum(axis=axis)
-        return throughput / (base_tokens.sum(axis=axis) / base_seconds.sum(axis=axis))
+        return (tokens / seconds) / (base_tokens / base_seconds)
 
 
 @dataclass(frozen=True)
@@ -391,6 +448,6 @@ METRICS: dict[str, Callable[[pd.DataFrame], float | int | str | Agreement]] = {
     function.__name__: function
     for function in (
         accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, num_prompts, num_failures,
-        lossless, state, baseline,
+        lossless, state, group, baseline, draft_nodes, num_sessions,
     )
 }  # fmt: skip

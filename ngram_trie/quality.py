@@ -44,8 +44,8 @@ def score(
     references: Mapping[tuple[str, str, int], Reference],
     decode: Callable[[list[int]], str],
 ) -> pd.DataFrame:
-    """One row for each answer of a first repeat, columns KEYS and MEASURES; failures have none. The same text for the
-    same question is scored once, whichever methods gave it.
+    """One row for each answer of a first repeat of the first session, columns KEYS and MEASURES; failures have none.
+    The same text for the same question is scored once, whichever methods gave it.
 
     Args:
         records: of one run.
@@ -58,7 +58,7 @@ def score(
     known: dict[tuple[str, str, int, str], dict[str, float]] = {}
     rows = []
     for record in records:
-        if record.failure or record.repeat:
+        if record.failure or record.repeat or record.session:
             continue
         question = (record.dataset, record.question_id, record.turn)
         text = decode(record.output_ids)

@@ -11,15 +11,29 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.files import content_hash, drop_torn_line, write_atomically
 from ngram_trie.prompt import Prompt
 
 SCHEMA_VERSION = 2
-#: Which answer it is within a run: method, data set, question id, turn, repeat.
-RecordKey = tuple[str, str, str, int, int]
+
+
+class RecordKey(NamedTuple):
+    """Which answer it is within a run. Attributes as in `PromptRecord`."""
+
+    method: str
+    dataset: str
+    question_id: str
+    turn: int
+    repeat: int = 0
+    session: int = 0
+
+    @property
+    def item(self) -> tuple[str, str, int]:
+        """What is answered: data set, question id, turn."""
+        return self.dataset, self.question_id, self.turn
 
 
 @dataclass(frozen=True)
@@ -53,7 +67,8 @@ class PromptRecord:
     Attributes:
         run: the run's identity (`RunManifest.run`); records of different configs never share a file.
         method, model, dataset: names as in the config.
-        question_id, turn: which question; `repeat` counts from 0.
+        question_id, turn: which question; `repeat` counts from 0, and so does `session`: the whole run is done again in
+            each, at another time (`measure.sessions`).
         prompt_hash: of the prompt's token ids; equal for all methods by construction.
         num_prompt_tokens: length of the prompt, template and BOS included.
         output_ids: the answer's token ids, the stop token included.
@@ -63,7 +78,8 @@ class PromptRecord:
         draft_us: microseconds that the drafter took in each step.
         seconds: wall-clock by phase.
         stop_reason: "eos", "stop_string", "max_new_tokens" or "context_limit".
-        state: "cold", "warm" or "preloaded": what the drafter knew before the prompt.
+        state: "cold", "warm", "preloaded" or "trained", as `Drafter.state`; those of files written before there was
+            "trained" say "cold".
         kind: "drafter" (the project's loop) or "decoder" (a loop of its own).
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
@@ -90,6 +106,7 @@ class PromptRecord:
     lossless: Lossless | None = None
     failure: Failure | None = None
     baseline: str = "vanilla"
+    session: int = 0
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -116,7 +133,7 @@ class PromptRecord:
     @property
     def key(self) -> RecordKey:
         """What makes a record unique within a run."""
-        return (self.method, self.dataset, self.question_id, self.turn, self.repeat)
+        return RecordKey(self.method, self.dataset, self.question_id, self.turn, self.repeat, self.session)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -157,13 +174,14 @@ def read_records(path: Path) -> Iterator[PromptRecord]:
 
 
 class RecordWriter:
-    """Appends the records of one run to a file; what an interrupted session of it wrote there stays, in `records`.
+    """Appends the records of one run to a file; what was written there before an interruption stays, in `records`.
 
     Raises:
         FileExistsError: the file holds records of another run.
     """
 
     def __init__(self, path: Path, run: str) -> None:
+        self.path = path
         self.records: dict[RecordKey, PromptRecord] = {}
         if path.exists():
             self.records = {record.key: record for record in read_records(path)}

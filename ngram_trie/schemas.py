@@ -35,6 +35,7 @@ class Model(_Fields):
     licence: str = ""
     gated: bool = False
     download_gb: NonNegativeFloat = 0.0
+    synthetic: bool = False
 
 
 def _given(traces: object) -> object:
@@ -108,6 +109,8 @@ class Measure(_Fields):
     """`measure=`: how often and how long answers are."""
 
     repeats: PositiveInt
+    sessions: PositiveInt
+    session_pause_s: NonNegativeFloat
     max_new_tokens: PositiveInt
     truncation: Literal["fail", "end", "middle"]
 

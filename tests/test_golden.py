@@ -22,7 +22,7 @@ from ngram_trie.engines.live import split_missing
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import read_traces
 from ngram_trie.files import CONFIGS, PROJECT, content_hash
-from ngram_trie.records import RunManifest, read_records
+from ngram_trie.records import RecordKey, RunManifest, read_records
 from ngram_trie.report import derive, run_folder
 
 RESULTS = PROJECT / "results"
@@ -90,7 +90,7 @@ def test_committed_answers_replay_to_the_live_steps(run: Path) -> None:
         pytest.skip("its methods read more than tokens, or their tables are not built here")
     for name, method in methods.items():
         for trace in traces:
-            record = live.get((name, *trace.key, 0))
+            record = live.get(RecordKey(name, *trace.key))
             if record and not record.failure:
                 result = replay(method, trace, manifest.config["engine"]["max_draft"])
                 assert (name, trace.key, result.accept_lengths) == (name, trace.key, record.accept_lengths)

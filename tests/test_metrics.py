@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -25,6 +26,8 @@ def record(
     *,
     dataset: str = "qa",
     repeat: int = 0,
+    session: int = 0,
+    state: str = "cold",
     kind: str = "drafter",
     lossless: Lossless | None = None,
     failed: bool = False,
@@ -32,7 +35,7 @@ def record(
     answer = {} if failed else {"output_ids": [7] * (sum(accept) + 1), "accept_lengths": list(accept)}
     return PromptRecord(
         run="r", method=method, model="toy", dataset=dataset, question_id=question, turn=0, repeat=repeat,
-        prompt_hash="h", num_prompt_tokens=5, state="cold", kind=kind, lossless=lossless,
+        session=session, prompt_hash="h", num_prompt_tokens=5, state=state, kind=kind, lossless=lossless,
         seconds=None if failed else PhaseSeconds(total=seconds, prefill=prefill),
         failure=Failure("OutOfMemoryError", "no room") if failed else None, **answer,
     )  # fmt: skip
@@ -140,6 +143,52 @@ def test_speedup_interval_is_the_same_every_time() -> None:
     first = metrics.speedup(rows, "fast")
     assert first == metrics.speedup(rows, "fast")
     assert first.low < first.ratio < first.high
+
+
+def test_a_session_is_compared_with_its_own_vanilla_and_widens_the_interval() -> None:
+    rows = frame(
+        *(
+            record(m, str(q), seconds=seconds, session=session)
+            for session, times in enumerate(({"vanilla": 2.0, "fast": 1.0}, {"vanilla": 4.0, "fast": 4.0}))
+            for m, seconds in times.items()
+            for q in range(5)
+        )
+    )
+    result = metrics.speedup(rows, "fast")
+    assert (result.ratio, result.low, result.high) == (pytest.approx(6 / 5), 1, 2)  # a draw may hold one session alone
+    assert metrics.session_speedups(rows, "fast").to_dict() == {0: 2.0, 1: 1.0}
+    first = rows[rows.session == 0]
+    assert metrics.speedup(first, "fast") == (2.0, 2.0, 2.0)
+    unpaired = rows[(rows.method == "vanilla") | (rows.session == 0)]
+    assert metrics.speedup(unpaired, "fast").ratio == 2.0
+    assert metrics.session_speedups(rows, "none").empty
+
+
+def test_turns_of_a_question_are_drawn_together() -> None:
+    turns = [frame(record(m, "1", seconds=s)).assign(turn=t) for m, s in (("vanilla", 2), ("fast", 1)) for t in (0, 1)]
+    assert math.isnan(metrics.speedup(pd.concat(turns), "fast").low)
+
+
+def test_draws_are_of_questions_and_of_sessions() -> None:
+    weights = metrics.resampled(4, 3)
+    assert weights.shape == (metrics.NUM_RESAMPLES, 4, 3) and (weights.sum((1, 2)) == 12).all()
+    one = weights[0]
+    assert np.linalg.matrix_rank(one) == 1  # questions times sessions
+    assert (metrics.resampled(5, 1).sum(1) == 5).all()
+
+
+def test_the_interval_leaves_out_draws_without_an_answer() -> None:
+    drawn = np.arange(1.0, 42.0)
+    assert metrics.interval(drawn) == (2, 40)
+    assert metrics.interval(np.append(drawn, [np.nan] * 9)) == (2, 40)
+    low, high = metrics.interval(np.array([[1.0, 2.0], [np.nan, np.nan]]))
+    assert (low[0], high[0]) == (1, 2) and np.isnan([low[1], high[1]]).all()
+
+
+def test_groups() -> None:
+    assert metrics.group(frame(record())) == "baseline"
+    assert metrics.group(frame(record("m", state="warm"))) == "warm"
+    assert metrics.group(frame()) == "-"
 
 
 def test_released_protocol_on_spec_bench_takes_the_last_question_with_prefill_in_the_clock() -> None:

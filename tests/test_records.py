@@ -7,7 +7,7 @@ import pytest
 
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import content_hash
-from ngram_trie.records import Failure, Lossless, PromptRecord, RecordWriter, read_records
+from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey, RecordWriter, read_records
 
 
 def record(question: str = "q1", **fields: object) -> PromptRecord:
@@ -29,6 +29,14 @@ def test_round_trip() -> None:
     assert PromptRecord.from_json(failed.to_json()) == failed
 
 
+def test_a_line_without_a_session_is_of_the_first() -> None:
+    line = json.loads(record().to_json())
+    del line["session"]  # as all files before sessions
+    assert PromptRecord.from_json(json.dumps(line)) == record(session=0)
+    assert record(session=1).key != record().key == RecordKey("m", "d", "q1", 0, 0, 0)
+    assert record().key.item == ("d", "q1", 0)
+
+
 def test_tokens_that_no_step_emitted_are_refused() -> None:
     with pytest.raises(ValueError, match="3 tokens, but its steps and prefill account for 2"):
         record(accept_lengths=[1])
@@ -43,8 +51,8 @@ def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> Non
         file.write(record("q3").to_json()[:40])  # killed while writing
     assert [r.question_id for r in read_records(path)] == ["q1", "q2"]
     with RecordWriter(path, "r") as writer:
-        assert ("m", "d", "q2", 0, 0) in writer
-        assert ("m", "d", "q3", 0, 0) not in writer
+        assert RecordKey("m", "d", "q2", 0) in writer
+        assert RecordKey("m", "d", "q3", 0) not in writer
         writer.write(record("q3"))
     assert [r.question_id for r in read_records(path)] == ["q1", "q2", "q3"]
 

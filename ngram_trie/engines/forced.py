@@ -130,10 +130,13 @@ class Forced(Interleaved):
         self.target = self.load()
         warm_up(self.methods.values(), self.items.values(), self.target)
 
+    def let_go(self) -> None:
+        vars(self).pop("target", None)
+
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        drafter, trace = self.methods[key[0]], self.items[key[1:4]]
+        drafter, trace = self.methods[key.method], self.items[key.item]
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), state=drafter.state)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        trace = self.items[key[1:4]]
-        self.methods[key[0]].remind(trace.prompt, trace.output_ids)
+        trace = self.items[key.item]
+        self.methods[key.method].remind(trace.prompt, trace.output_ids)

@@ -260,7 +260,7 @@ def stock_vanilla(
     """How much slower vanilla is over the stock backend, the denominator that a user of transformers starts from: over
     as many of the prompts that were answered, in their order, as fit into `seconds`.
     """
-    vanilla = {record.key[1:4]: record for record in records if record.method == "vanilla"}
+    vanilla = {record.key.item: record for record in records if record.method == "vanilla"}
     pairs: list[tuple[float, float]] = []
     started = perf_counter()
     forced.warm_up([NoDraft()], ordered, stock, 32)

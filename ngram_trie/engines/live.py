@@ -153,12 +153,12 @@ class Live(Interleaved):
     def names(self) -> list[str]:
         return list(self._baselines)
 
-    def order(self, place: int, repeat: int) -> list[str]:
+    def order(self, place: int, repeat: int, session: int = 0) -> list[str]:
         """As `Engine.order`, but the references of other answers come first."""
-        return sorted(super().order(place, repeat), key=lambda name: not self._is_reference(name, repeat))
+        return sorted(super().order(place, repeat, session), key=lambda name: not self._is_reference(name, repeat))
 
     def _is_reference(self, method: str, repeat: int) -> bool:
-        """Whether other answers are compared with this one, token by token."""
+        """Whether other answers of its session are compared with this one, token by token."""
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
@@ -175,21 +175,23 @@ class Live(Interleaved):
                 except PromptTooLong as error:
                     print(f"warning: warm-up prompt {prompt.question_id} left out: {error}", file=sys.stderr)
 
+    def let_go(self) -> None:
+        self.decoders = {}
+
     def prompt(self, item: ItemKey, known: Mapping[RecordKey, PromptRecord]) -> Prompt:
-        """The prompt of an item; an empty one if vanilla failed in an earlier turn."""
+        """The prompt of an item, the same in all sessions; an empty one if vanilla failed in an earlier turn."""
         prompt = self.items[item]
         if isinstance(prompt, Prompt):
             return prompt
         if item not in self._later:
-            earlier = [known[BASELINE, *item[:2], turn, 0] for turn in range(prompt.turn)]
+            earlier = [known[RecordKey(BASELINE, *item[:2], turn)] for turn in range(prompt.turn)]
             if any(record.failure for record in earlier):
                 return Prompt(np.empty(0, np.int64), {}, *item)
             self._later[item] = prompt.build([record.output_ids for record in earlier])
         return self._later[item]
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        method, item, repeat = key[0], key[1:4], key[4]
-        decoder, prompt = self.decoders[method], self.prompt(item, known)
+        decoder, prompt = self.decoders[key.method], self.prompt(key.item, known)
         about: dict[str, Any] = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
         if not len(prompt.ids):
             failure = Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn")
@@ -200,15 +202,15 @@ class Live(Interleaved):
             return self.record(key, prompt, Failure("prompt_too_long", str(error)), **about)
         except torch.OutOfMemoryError as error:
             return self.record(key, prompt, Failure("out_of_memory", first_line(error)), **about)
-        reference = known.get((decoder.baseline, *item, 0))
-        if reference and not reference.failure and not self._is_reference(method, repeat):
+        reference = known.get(key._replace(method=decoder.baseline, repeat=0))
+        if reference and not reference.failure and not self._is_reference(key.method, key.repeat):
             about["lossless"] = compare(result, reference.output_ids, prompt, decoder.target)
         return self.record(key, prompt, result, **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        decoder = self.decoders[key[0]]
+        decoder = self.decoders[key.method]
         if isinstance(decoder, SpeculativeDecoder):
-            decoder.drafter.remind(self.prompt(key[1:4], known), known[key].output_ids)
+            decoder.drafter.remind(self.prompt(key.item, known), known[key].output_ids)
 
     def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:
         return None if self.references is None else score(records, self.references, self.decode)
@@ -217,7 +219,7 @@ class Live(Interleaved):
         """Vanilla's first answer to each prompt, as far as the run has come."""
         found = []
         for item in self.items:
-            record = records.get((BASELINE, *item, 0))
+            record = records.get(RecordKey(BASELINE, *item))
             if record and not record.failure:
                 prompt = self.prompt(item, records)
                 room = min(self.stop.max_new_tokens, self.context_limit - len(prompt.ids))

@@ -1,4 +1,5 @@
-"""The one measuring loop: every prompt, every method, every repeat, one record each. An interrupted run is continued.
+"""The one measuring loop: every prompt, every method, every repeat, every session, one record each. An interrupted run
+is continued.
 
 What differs between running a model, replaying recorded answers and forcing them upon a model is in an `Engine`:
 `live.Live`, `replay.Replay` and `forced.Forced`. `prepare.prepare` makes one from a configuration.
@@ -6,9 +7,13 @@ What differs between running a model, replaying recorded answers and forcing the
 
 from __future__ import annotations
 
+import copy
+import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +53,8 @@ class Engine(ABC):
         methods: the methods by name.
         items: what every method answers, in order.
         datasets: their data sets, in the order of tables; one may have no items.
-        repeats: how often each item is answered by each method.
+        repeats: how often each item is answered by each method, one answer soon after the other.
+        sessions: how often all of that is done, one session after the other.
     """
 
     manifest: RunManifest
@@ -57,25 +63,27 @@ class Engine(ABC):
     items: Mapping[ItemKey, Any]
     datasets: Sequence[str]
     repeats: int
+    sessions: int = field(default=1, kw_only=True)
 
     @property
     def names(self) -> list[str]:
         """The methods that records are written for, in the order of tables."""
         return list(self.methods)
 
-    def order(self, place: int, repeat: int) -> list[str]:
+    def order(self, place: int, repeat: int, session: int = 0) -> list[str]:
         """The methods in the order in which they answer an item: rotated, so that none always runs first."""
-        shift = (place + repeat) % len(self.names)
+        shift = (place + repeat + session) % len(self.names)
         return self.names[shift:] + self.names[:shift]
 
     @property
     def keys(self) -> list[RecordKey]:
         """The records of the complete run, in the order in which they are measured."""
         return [
-            (method, *item, repeat)
+            RecordKey(method, *item, repeat, session)
+            for session in range(self.sessions)
             for place, item in enumerate(self.items)
             for repeat in range(self.repeats)
-            for method in self.order(place, repeat)
+            for method in self.order(place, repeat, session)
         ]
 
     @abstractmethod
@@ -95,23 +103,51 @@ class Engine(ABC):
     def record(self, key: RecordKey, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
         """The record of one result; `fields` as in `PromptRecord.of`."""
         fields = {"model": self.model, "kind": "drafter", **fields}
-        return PromptRecord.of(prompt, result, run=self.manifest.run, method=key[0], repeat=key[4], **fields)
+        about = {"method": key.method, "repeat": key.repeat, "session": key.session}
+        return PromptRecord.of(prompt, result, run=self.manifest.run, **about, **fields)
 
 
+@dataclass
 class Interleaved(Engine):
-    """An engine that answers one prompt after the other, all methods in turn."""
+    """An engine that answers one prompt after the other, all methods in turn.
+
+    A session begins as a run in a new process would: drafters that remember know nothing, the target is loaded and
+    warmed up. What differs between sessions is then the machine at another time.
+
+    Attributes:
+        pause: seconds to wait before each session but the first.
+        unload: throws loaded weights away, so that the next session reads them again.
+    """
+
+    pause: float = field(default=0.0, kw_only=True)
+    unload: Callable[[], None] = field(default=lambda: None, kw_only=True)
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
-        self.warm_up()
-        for key in keys:
-            if key not in known:
-                yield self.answer(key, known)
-            elif not known[key].failure:
-                self.remind(key, known)
+        fresh = copy.deepcopy(dict(self.methods)) if self.sessions > 1 else {}
+        for session, group in itertools.groupby(keys, lambda key: key.session):
+            part = list(group)
+            if all(key in known for key in part):
+                continue
+            if session:
+                self.let_go()
+                self.unload()
+                self.methods = copy.deepcopy(fresh)
+                if not any(key in known for key in part):  # an interrupted session has waited already
+                    time.sleep(self.pause)
+            self.warm_up()
+            for key in part:
+                if key not in known:
+                    yield self.answer(key, known)
+                elif not known[key].failure:
+                    self.remind(key, known)
 
     @abstractmethod
     def warm_up(self) -> None:
         """Load the weights, and pay for compilation and caches."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Forget what `warm_up` has loaded: the next session needs its memory."""
 
     @abstractmethod
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
@@ -124,26 +160,39 @@ class Interleaved(Engine):
 
 def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
     """Measure what `writer` has no record of. Where `is_over` says so, stop behind the item that is answered: every
-    method has then answered what any has.
+    method has then answered what any has. Of several sessions the manifest beside the records is told when each began.
     """
     keys = engine.keys
     left = sum(key not in writer for key in keys)
     if not left:
         return
+    begun: set[int] = set()
     with tqdm(total=len(keys), initial=len(keys) - left, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
         progress.set_description("warming up")
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
+                if engine.sessions > 1 and record.session not in begun:
+                    begun.add(record.session)
+                    _note_session(writer.path.with_name("manifest.json"), record.session)
                 writer.write(record)
                 progress.set_description(record.dataset, refresh=False)
                 progress.update()
-                item = record.key[1:4]
-                if is_over() and all(key in writer for key in keys if key[1:4] == item):
+                place = record.key.item, record.session
+                if is_over() and all(key in writer for key in keys if (key.item, key.session) == place):
                     break
 
 
+def _note_session(path: Path, session: int) -> None:
+    """Tell the manifest that a session has given its first answer, or its first one after an interruption."""
+    if path.exists():
+        found = RunManifest.read(path)
+        name, now = f"session {session}", datetime.now(UTC).isoformat(timespec="seconds")
+        times = ", ".join(filter(None, [found.environment.get(name), now]))
+        replace(found, environment={**found.environment, name: times}).write(path)
+
+
 def open_run(folder: Path, engine: Engine, force: bool = False) -> RecordWriter:
-    """The writer of a run's records. It holds those of an earlier session of the same run.
+    """The writer of a run's records. It holds those that the same run wrote before an interruption.
 
     Raises:
         FileExistsError: the folder holds another run, or an incomplete one that was begun by other code or on another

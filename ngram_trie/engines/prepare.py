@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -61,6 +62,14 @@ def cached_model(path: str, revision: str | None, is_random: bool, **options: An
     return random_model(path, **options) if is_random else load_model(path, revision=revision, **options)
 
 
+def unload_models() -> None:
+    """Throw away what `cached_model` holds, so that the next session of a run reads its weights again."""
+    cached_model.cache_clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
 def load_target(
     config: DictConfig, path: str | None = None, revision: str | None = None, verify: Verify | None = None
 ) -> TargetModel:
@@ -110,6 +119,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         items=by_key(((p.dataset, p.question_id, p.turn), p) for p in chain.from_iterable(prompts.values())),
         datasets=list(datasets),
         repeats=config.measure.repeats,
+        **_sessions(config),
         warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
         stop=stop,
         load=functools.partial(load_target, config),
@@ -118,6 +128,15 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         # a sweep shows no quality
         references=None if config.grid else {(q.dataset, q.question_id, q.turn): q for q in questions},
     )
+
+
+def _sessions(config: DictConfig) -> dict[str, Any]:
+    """How often the whole run is done, as fields of `Interleaved`."""
+    return {
+        "sessions": config.measure.sessions,
+        "pause": config.measure.session_pause_s,
+        "unload": unload_models,
+    }
 
 
 def _identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
@@ -171,6 +190,7 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
         items=by_key((trace.key, trace) for trace in traces),
         datasets=list(categories),
         repeats=config.measure.repeats,
+        **_sessions(config),
         load=functools.partial(load_target, config),
     )
 

@@ -158,8 +158,8 @@ class Replay(Engine):
 
         jobs = []
         for name, drafter in self.methods.items():
-            traces = [self.items[key[1:4]] for key in keys if key[0] == name]
-            left = [trace for trace in traces if (name, *trace.key, 0) not in known]
+            traces = [self.items[key.item] for key in keys if key.method == name]
+            left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
             if drafter.state == "warm" and left:
                 left, size = traces, len(traces)
@@ -169,7 +169,7 @@ class Replay(Engine):
         results = Parallel(n_jobs=num_jobs, return_as="generator")(calls)
         for (name, drafter, traces), outcomes in zip(jobs, results, strict=True):
             for trace, outcome in zip(traces, outcomes, strict=True):
-                key = (name, *trace.key, 0)
+                key = RecordKey(name, *trace.key)
                 yield self.record(key, trace.prompt, outcome, state=drafter.state, model=trace.model)
 
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import yaml
 
 from ngram_trie.metrics import Agreement
@@ -23,6 +22,8 @@ PAPER_WARNING = (
     "models, other hardware (one RTX 4090), not comparable line by line."
 )
 JSON = "table.json"
+#: What follows the name of a data set whose text is of the project's own making (`config.is_synthetic`).
+SYNTHETIC = "synthetic"
 #: What tables and figures say.
 WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
 
@@ -30,7 +31,7 @@ WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding
 @dataclass(frozen=True)
 class Cell:
     """A value (mostly a speedup), its 95% interval and the accept length; nan is not printed. A rank is 1 (best), 2
-    (second) or 0. An int, such as a count, is printed without decimals.
+    (second) or 0 (`versus.standings`). An int, such as a count, is printed without decimals.
     """
 
     value: float = math.nan
@@ -48,8 +49,9 @@ class Block:
     Attributes:
         corner: header of the first column: what the rows are.
         unit: follows a value: "x" for a speedup, "%" for a share.
-        best_of: the cells that a marked cell is the best of.
+        best_of: what a marked cell is above every other of.
         decimals: of values.
+        lead: texts that stand between a row's name and its cells: header -> one for each row.
     """
 
     title: str
@@ -58,8 +60,9 @@ class Block:
     notes: list[str] = field(default_factory=list)
     corner: str = "method"
     unit: str = "x"
-    best_of: str = "a column"
+    best_of: str = "method of its group"
     decimals: int = 2
+    lead: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,27 @@ class Tables:
 MEASURED, COMPARED, PUBLISHED = HEADINGS = ("Measured", "Readings side by side", "The paper's own numbers")
 
 
-def ranks(values: pd.Series) -> list[int]:
-    """1 for the best, 2 for the second best, as printed, so that equal numbers rank equal; 0 where nothing differs."""
-    printed = values.round(2)
-    distinct = sorted(printed.dropna().unique(), reverse=True)
-    if len(distinct) < 2:
-        return [0] * len(values)
-    return [{distinct[0]: 1, distinct[1]: 2}.get(value, 0) for value in printed]
+def as_synthetic(tables: Tables, datasets: Iterable[str]) -> Tables:
+    """The same with the measured columns, and the titles that name a data set, called synthetic, and nothing marked as
+    best.
+    """
+    known = set(datasets)
+
+    def name(text: str) -> str:
+        dataset, colon, rest = text.partition(":")
+        return f"{dataset} ({SYNTHETIC}){colon}{rest}" if dataset in known else text
+
+    def renamed(block: Block) -> Block:
+        rows = {
+            name(label): [replace(cell, value_rank=0, accept_rank=0) for cell in row]
+            for label, row in block.rows.items()
+        }
+        title = ", ".join(map(name, block.title.split(", ")))
+        notes = [*block.notes, WORDS["notes"]["synthetic"]]
+        return replace(block, title=title, columns=[*map(name, block.columns)], rows=rows, notes=notes)
+
+    measured, compared = ([renamed(block) for block in part] for part in (tables.measured, tables.compared))
+    return replace(tables, measured=measured, compared=compared)
 
 
 def save(tables: Tables, folder: Path) -> None:

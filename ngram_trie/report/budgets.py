@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from ngram_trie.metrics import ALL
+from ngram_trie.metrics import ALL, group_order
 from ngram_trie.records import RunManifest
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import WORDS, Tables
-from ngram_trie.report.run_folder import save_csv
+from ngram_trie.report.run_folder import RunFolder, save_csv
 from ngram_trie.report.sweeps import grid_blocks
 
 #: Data sets with a block of their own, where there are any; the others are in table.csv.
@@ -46,5 +47,11 @@ def write(folder: Path) -> str:
     save_csv(frame, folder / "table.csv")
     value = next(name for name in reversed(VALUES) if name in frame)
     shown = frame[frame.dataset.isin(SHOWN)]
-    blocks = grid_blocks(shown, ["method", "budget"], value, notes=[WORDS["notes"]["budgets"]])
-    return markup.write(folder, frame, Tables(blocks))
+    shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
+    groups = shown.drop_duplicates("method").set_index("method").group
+    blocks = [
+        replace(block, lead={"group": [groups[method] for method in block.rows]})
+        for block in grid_blocks(shown, ["method", "budget"], value, notes=[WORDS["notes"]["budgets"]])
+    ]
+    synthetic = any(RunFolder(path).is_synthetic for path in found(folder).values())
+    return markup.write(folder, frame, Tables(blocks), synthetic)

@@ -9,11 +9,16 @@ from typing import Any, Literal
 import pandas as pd
 
 from ngram_trie import cost, metrics
+from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
 from ngram_trie.records import PromptRecord
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
-from ngram_trie.report.blocks import WORDS, Block, Tables
+from ngram_trie.report.blocks import SYNTHETIC, WORDS, Block, Tables
 from ngram_trie.report.run_folder import RunFolder, save_csv
+
+VERSUS = "versus.csv"
+#: `versus.standings`.
+Marks = Mapping[tuple[str, str, str], int]
 
 
 def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
@@ -29,18 +34,37 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     """
     run = run if isinstance(run, RunFolder) else RunFolder(run)
     methods, datasets = methods or run.methods(), datasets or run.datasets()
+    marks = _write_versus(run, methods)
     if run.records:
         distribution = metrics.accept_length_distribution(run.records)
         save_csv(distribution, run.path / "accept_lengths.csv")
         tries = distribution[distribution.method == "ngram_trie"]
         if len(tries):
-            figures.save_figure(figures.accept_length_figure(tries), run.path / "accept_lengths.png")
+            figures.save_figure(figures.accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
     if run.config["grid"]:
-        return _write_grid(run, datasets)
-    return (_write_live if run.is_measured else _write_replay)(run, methods, datasets)
+        return _write_grid(run, datasets, marks)
+    return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
 
 
-def _write_live(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
+def _write_versus(run: RunFolder, methods: list[str]) -> Marks:
+    """Every two methods compared, versus.csv; returns which are named best."""
+    measures, frame = [versus_.ACCEPT_LENGTH], run.frame
+    if run.is_measured:
+        measures = [versus_.SPEEDUP, *measures]
+    elif run.curve:
+        measures, frame = [*measures, versus_.PREDICTED], cost.with_predicted(frame, run.records, run.curve)
+    rows = versus_.versus(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
+    if len(rows):
+        save_csv(rows, run.path / VERSUS)
+    return versus_.standings(rows)
+
+
+def _named(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows for a figure, the data sets called synthetic where they are."""
+    return frame.assign(dataset=frame.dataset + f" ({SYNTHETIC})") if run.is_synthetic else frame
+
+
+def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
     """Table 1: speedups under both protocols, quality, where the time goes, and how far the cost model is right."""
     repeats = max(record.repeat for record in run.records) + 1
     frame = pd.concat([
@@ -56,15 +80,16 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
         for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
-    measured = list(table1.measured_blocks(frame, repeats, missing))
+    measured = list(table1.measured_blocks(frame, repeats, missing, marks))
     if run.scores is not None:
         frame = table1.with_quality(frame, run.scores)
         measured += table1.quality_blocks(frame, run.scores)
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
-    text = markup.write(run.path, frame, tables)
+    text = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
-    figures.save_figure(figures.speedup_figure(frame[frame.dataset.isin(first)]), run.path / "figure.png")
+    drawn = _named(run, frame[frame.dataset.isin(first)])
+    figures.save_figure(figures.speedup_figure(drawn), run.path / "figure.png")
     if run.curve:
         predicted = cost.predicted_and_measured(run.records, run.curve)
         save_csv(predicted, run.path / "predicted.csv")
@@ -73,18 +98,20 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
     return text + _write_contexts(run, frame[frame.protocol == "corrected"], "speedup")
 
 
-def _write_replay(run: RunFolder, methods: list[str], datasets: list[str]) -> str:
+def _write_replay(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
     """One row for each method and category; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
     for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
         own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
-        parts.append(cells.replace({"dataset": {table1.ALL: table1.pooled(context)}}))
+        parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
-    blocks = sweeps.grid_blocks(frame, ["method"], "predicted_speedup", notes=_notes(run))
-    return markup.write(run.path, frame, Tables(blocks)) + _write_contexts(run, frame, "predicted_speedup")
+    block = sweeps.methods_block(frame, "predicted_speedup", _notes(run), marks)
+    return markup.write(run.path, frame, Tables([block]), run.is_synthetic) + _write_contexts(
+        run, frame, "predicted_speedup"
+    )
 
 
 def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
@@ -105,10 +132,11 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
     ]
     tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
     if len(tries):
-        figures.save_figure(figures.context_quality_figure(tries), run.path / "table4" / "figure.png")
+        figures.save_figure(figures.context_quality_figure(_named(run, tries)), run.path / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
-    return "\n" + markup.write(run.path / "table4", frame, Tables(measured, published=published))
+    tables = Tables(measured, published=published)
+    return "\n" + markup.write(run.path / "table4", frame, tables, run.is_synthetic)
 
 
 def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[Block]:
@@ -117,12 +145,13 @@ def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence
     return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
 
 
-def _write_grid(run: RunFolder, datasets: list[str]) -> str:
+def _write_grid(run: RunFolder, datasets: list[str], marks: Marks) -> str:
     """A sweep that was measured as one run."""
     name, grid = run.config["method"]["name"], run.config["grid"]
     cells = grid_cells(name, grid)
     frame = sweeps.cell_table(run.records, run.curve, run.is_measured, list(cells), datasets, cells)
-    return _write_sweep(run.path, frame, list(grid), f"{run.model}, {name}", _notes(run), run.config["paper_tables"])
+    title, numbers = f"{run.model}, {name}", run.config["paper_tables"]
+    return _write_sweep(run, run.path, frame, list(grid), title, _notes(run), numbers, marks)
 
 
 def gather(folder: Path) -> str:
@@ -155,12 +184,12 @@ def gather(folder: Path) -> str:
     frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
     title = f"{records[0].model if records else 'no traces'}, {settings[0]['name']}"
     numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
-    return _write_sweep(folder, frame, fields, title, notes, numbers)
+    return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers, {})
 
 
 def _incomplete(runs: Sequence[RunFolder]) -> Iterator[str]:
     """A note on the runs with fewer answers than the others."""
-    counts = {run.path.name: len({record.key[1:4] for record in run.records}) for run in runs}
+    counts = {run.path.name: len({record.key.item for record in run.records}) for run in runs}
     most = max(counts.values())
     if fewer := [f"{name} {count}" for name, count in counts.items() if count < most]:
         yield f"Incomplete and not comparable with the others, which have {most} prompts: {', '.join(fewer)}."
@@ -175,32 +204,39 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _write_sweep(
-    folder: Path, frame: pd.DataFrame, fields: list[str], title: str, notes: list[str], paper_tables: Sequence[int]
+    run: RunFolder,
+    folder: Path,
+    frame: pd.DataFrame,
+    fields: list[str],
+    title: str,
+    notes: list[str],
+    paper_tables: Sequence[int],
+    marks: Marks,
 ) -> str:
     """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value."""
     values = ["accept_length", "speedup" if "speedup" in frame else "predicted_speedup"]
     parts = frame[frame.dataset != table1.ALL]
-    notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]
-    if (
-        "speedup" in frame
-        and fields == ["num_draft"]
-        and (best := sweeps.best_cells(parts, fields, "predicted_speedup"))
-    ):
-        notes.append(f"What the cost curve recommends for this device: {best}")
-    own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes)
-    texts = [markup.write(folder, frame, Tables(own))]
+    if not run.is_synthetic:
+        notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]
+        recommended = sweeps.best_cells(parts, fields, "predicted_speedup")
+        if "speedup" in frame and fields == ["num_draft"] and recommended:
+            notes.append(f"What the cost curve recommends for this device: {recommended}")
+    own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes, marks=marks)
+    texts = [markup.write(folder, frame, Tables(own), run.is_synthetic)]
     for number in paper_tables:
-        if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes)):
+        if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes, marks)):
             tables = Tables(blocks, published=sweeps.paper_blocks(number))
-            texts.append(markup.write(folder / f"table{number}", frame, tables))
+            texts.append(markup.write(folder / f"table{number}", frame, tables, run.is_synthetic))
+    shown = _named(run, parts)
     for value in values + [value for value in ("trie_ms",) if value in frame]:
         label = WORDS["labels"][value]
         if len(fields) == 2 and all(_is_a_size(parts[field]) for field in fields):
-            winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
-            drawn = figures.heatmap_figure(parts, value, label, winner, (fields[0], fields[1]))
+            winner: Literal["lowest", "highest"] | None = "lowest" if value == "trie_ms" else "highest"
+            winner = None if run.is_synthetic else winner
+            drawn = figures.heatmap_figure(shown, value, label, winner, (fields[0], fields[1]))
             figures.save_figure(drawn, folder / f"{value}.png")
         elif len(fields) == 1 and _is_a_size(parts[fields[0]]):
-            figures.save_figure(figures.line_figure(parts, fields[0], value, label), folder / f"{value}.png")
+            figures.save_figure(figures.line_figure(shown, fields[0], value, label), folder / f"{value}.png")
     return "\n".join(texts[1:] or texts)
 
 
@@ -227,6 +263,8 @@ def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> lis
         device = run.curve.name if run.curve else "no device"
         kind = (
             f"Cell: predicted speedup (accept length). Replay of {run.config['engine']['traces']}: accept lengths "
-            f"are exact, speed is predicted for {device}; drafting times measured on {run.manifest.device}."
+            f"are exact, speed is predicted from them, the sizes of trees and the costs of {device}, without the "
+            f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
+            "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
     return [kind, prompts + failed]

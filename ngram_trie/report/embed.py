@@ -1,4 +1,4 @@
-"""Tables of results inside README and docs, filled in from table.json.
+"""Tables of results inside README and docs, filled in from table.json and versus.csv.
 
 A page names the table between two comments; what stands between them is written by `fill`:
 
@@ -8,10 +8,20 @@ A page names the table between two comments; what stands between them is written
 After the path, each optional, separated by ";":
     block: part of the block's title; the first measured block unless given.
     rows, columns: which and in which order, separated by "|"; all unless given. A row is named by its label or by its
-        first word, the method. "name = text" shows it as the text.
+        first word, the method. "name = text" shows it as the text. Of the columns before the cells ("group", "nodes")
+        all are shown where no columns are asked for, else those that are.
     cells: of value, interval, accept_length; all unless given.
     corner: header of the first column.
-    marks: "none" leaves out what marks the best of the whole table.
+    marks: "none" leaves out what marks the best.
+
+Two methods compared:
+
+    <!-- versus: results/embedded/table1/versus.csv; pairs: blend/suffix | blend/pld; datasets: all -->
+    <!-- end -->
+
+    pairs: "a/b", one line each.
+    datasets: separated by "|"; "all" unless given.
+    measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
 """
 
 from __future__ import annotations
@@ -21,13 +31,18 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from ngram_trie import versus
 from ngram_trie.config import near
 from ngram_trie.files import PROJECT
+from ngram_trie.metrics import ALL
 from ngram_trie.report.blocks import read
 from ngram_trie.report.markup import CELLS, markdown_table
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
-_MARKED = re.compile(r"(<!-- table: ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+VERSUS_OPTIONS = ("pairs", "datasets", "measure")
+_MARKED = re.compile(r"(<!-- (table|versus): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, root: Path = PROJECT) -> str:
@@ -37,10 +52,11 @@ def fill(text: str, root: Path = PROJECT) -> str:
         root: what the paths of tables are relative to.
 
     Raises:
-        FileNotFoundError: a table.json is not there.
-        ValueError: an unknown option, block, row, column or part of a cell.
+        FileNotFoundError: a table.json or versus.csv is not there.
+        ValueError: an unknown option, block, row, column, part of a cell, pair or measure.
     """
-    return _MARKED.sub(lambda found: f"{found[1]}{markdown_of(found[2], root)}\n{found[4]}", text)
+    writers = {"table": markdown_of, "versus": versus_of}
+    return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
 
 
 def pages(root: Path = PROJECT) -> list[Path]:
@@ -61,13 +77,7 @@ def fill_pages(root: Path = PROJECT) -> list[Path]:
 
 def markdown_of(marker: str, root: Path = PROJECT) -> str:
     """The table that a marker asks for; see the head of this module."""
-    name, *parts = [part.strip() for part in marker.split(";")]
-    options = {}
-    for part in parts:
-        option, _, value = part.partition(":")
-        if option not in OPTIONS:
-            raise ValueError(f"table {name}: no option {option!r}; {near(option, OPTIONS)}")
-        options[option] = value.strip()
+    name, options = _options("table", marker, OPTIONS)
     tables = read(root / name)
     blocks = [block for _, group in tables.groups() for block in group]
     titles = [block.title for block in blocks]
@@ -78,13 +88,52 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     if unknown := [cell for cell in cells if cell not in CELLS]:
         raise ValueError(f"table {name}: no part {unknown[0]!r} of a cell; {near(unknown[0], CELLS)}")
     rows = _chosen(f"table {name}, rows", options.get("rows"), list(block.rows))
-    columns = _chosen(f"table {name}, columns", options.get("columns"), block.columns)
+    asked = _chosen(f"table {name}, columns", options.get("columns"), [*block.lead, *block.columns])
+    columns = [each for each in asked if each[0] in block.columns]
     places = [block.columns.index(column) for column, _ in columns]
+    lines = [list(block.rows).index(label) for label, _ in rows]
+    lead = {shown: [block.lead[header][line] for line in lines] for header, shown in asked if header in block.lead}
     chosen = {shown: [block.rows[label][place] for place in places] for label, shown in rows}
     if options.get("marks") == "none":
         chosen = {name: [replace(cell, value_rank=0, accept_rank=0) for cell in row] for name, row in chosen.items()}
     corner = options.get("corner", block.corner)
-    return markdown_table(replace(block, columns=[s for _, s in columns], rows=chosen, corner=corner), cells)
+    shown = replace(block, columns=[text for _, text in columns], rows=chosen, corner=corner, lead=lead)
+    return markdown_table(shown, cells)
+
+
+def versus_of(marker: str, root: Path = PROJECT) -> str:
+    """The comparisons that a marker asks for; see the head of this module."""
+    name, options = _options("versus", marker, VERSUS_OPTIONS)
+    rows = pd.read_csv(root / name)
+    measure = options.get("measure", versus.SPEEDUP)
+    if measure not in set(rows.measure):
+        raise ValueError(f"versus {name}: no measure {measure!r}; {near(measure, list(rows.measure.unique()))}")
+    datasets = [each.strip() for each in options.get("datasets", ALL).split("|")]
+    if unknown := [each for each in datasets if each not in set(rows.dataset)]:
+        raise ValueError(f"versus {name}: no data set {unknown[0]!r}; {near(unknown[0], list(rows.dataset.unique()))}")
+    lines = [f"| {measure.replace('_', ' ')} | data set | ratio [95% interval] | p, Holm | |", "|---" * 5 + "|"]
+    for pair in options.get("pairs", "").split("|"):
+        a, _, b = (each.strip() for each in pair.partition("/"))
+        found = versus.between(rows[rows.measure == measure], a, b).set_index("dataset")
+        for dataset in datasets:
+            row = found.loc[dataset]
+            p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
+            verdict = "significant" if row.significant else "not separated"
+            cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _options(kind: str, marker: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The file that a marker names, and its options."""
+    name, *parts = [part.strip() for part in marker.split(";")]
+    options = {}
+    for part in parts:
+        option, _, value = part.partition(":")
+        if option not in known:
+            raise ValueError(f"{kind} {name}: no option {option!r}; {near(option, known)}")
+        options[option] = value.strip()
+    return name, options
 
 
 def _chosen(what: str, asked: str | None, labels: Sequence[str]) -> list[tuple[str, str]]:

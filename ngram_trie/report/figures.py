@@ -21,6 +21,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
 
+from ngram_trie.metrics import group_order
+
 TEXT_WIDTH = 6.9  # inches, both columns of a two-column paper
 STYLE: Any = {  # matplotlib types the keys as one long Literal
     "font.size": 7.5,
@@ -40,16 +42,23 @@ STYLE: Any = {  # matplotlib types the keys as one long Literal
     "svg.hashsalt": "ngram-trie",
 }
 LOOP, OUTSIDE = "#1b4f72", "#b9770e"
+#: Colour and marker of each group of methods, `metrics.GROUPS`; others look like the last.
+_GROUP_LOOKS = {
+    "baseline": ("0.35", "D"), "cold": (LOOP, "o"), "warm": ("#b03a2e", "^"), "preloaded": ("#1e8449", "s"),
+    "trained": ("#6c3483", "P"), "": (OUTSIDE, "X"),
+}  # fmt: skip
 
 
 @matplotlib.rc_context(STYLE)
 def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     """Speedup (top, with 95% intervals) and accept length (bottom) of each method, a panel for each dataset.
 
-    Circles share the project's loop; open squares are outside systems with a loop of their own.
+    Methods stand group by group (`metrics.GROUPS`), which are not ranked against each other: each has a colour and a
+    marker. Open markers are outside systems with a loop of their own.
 
     Args:
-        frame: rows of `tables.table1` for one model, methods and datasets in the order they are to be drawn.
+        frame: rows of `table1.table1` for one model, datasets and the methods of a group in the order they are to be
+            drawn.
         protocol: which of the frame's rows to draw.
 
     Raises:
@@ -58,7 +67,8 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     rows = frame[frame.protocol == protocol]
     if rows.model.nunique() != 1:
         raise ValueError(f"{rows.model.nunique()} models under protocol {protocol!r}; a figure shows one")
-    datasets, methods = rows.dataset.unique(), rows.method.unique()
+    groups = rows.drop_duplicates("method").set_index("method").group.sort_values(key=_group_places, kind="stable")
+    datasets, methods = rows.dataset.unique(), groups.index
     outside = {row.method for row in rows.itertuples() if row.lossless.is_control}
     figure = Figure(figsize=(TEXT_WIDTH, 1.5 + 0.32 * len(methods)), layout="constrained")
     upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.15, 1])[:, 0]  # room for the titles
@@ -66,8 +76,13 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     for dataset, top, bottom in zip(datasets, *panels, strict=True):
         part = rows[rows.dataset == dataset].set_index("method").reindex(methods)
         errors = np.abs(part[["speedup_low", "speedup_high"]].sub(part.speedup, axis=0)).to_numpy().T
-        _dots(top, part.speedup.to_numpy(), errors, outside=part.index.isin(outside))
-        _dots(bottom, part.accept_length.to_numpy(), None, outside=part.index.isin(outside))
+        looks = [_marker(group, method in outside) for method, group in groups.items()]
+        _dots(top, part.speedup.to_numpy(), errors, looks)
+        _dots(bottom, part.accept_length.to_numpy(), None, looks)
+        for axes in (top, bottom):
+            for line in range(1, len(groups)):
+                if groups.iloc[line] != groups.iloc[line - 1]:
+                    axes.axhline(line - 0.5, color="0.7", lw=0.6, zorder=1)
         name = textwrap.fill(dataset.replace("_", " "), 16)
         top.set_title(f"{name}\n({part.num_prompts.max():.0f} prompts)")
     for first, *_ in panels:
@@ -75,22 +90,26 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
         first.set_ylim(len(methods) - 0.5, -0.5)
     upper.supxlabel("speedup over vanilla (ratio of tokens/s), 95% interval", size=STYLE["axes.labelsize"])
     lower.supxlabel("accept length (tokens emitted per verification step)", size=STYLE["axes.labelsize"])
+    handles = [Line2D([], [], label=group, **_marker(group, False)) for group in groups.unique()]
     if outside:
-        handles = [Line2D([], [], label=label, **_marker(own)) for own, label in _KINDS.items()]
-        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+        handles.append(
+            Line2D([], [], label="open: outside system, own loop", **_marker("baseline", True) | {"marker": "o"})
+        )
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
     return figure
 
 
-_KINDS = {False: "in the project's loop", True: "outside system, own loop"}
+def _group_places(groups: pd.Series) -> pd.Series:
+    return groups.map(group_order)
 
 
-def _marker(outside: bool) -> dict[str, Any]:
-    colour = OUTSIDE if outside else LOOP
+def _marker(group: str, outside: bool) -> dict[str, Any]:
+    colour, marker = _GROUP_LOOKS.get(group, _GROUP_LOOKS[""])
     face = "white" if outside else colour
-    return {"marker": "s" if outside else "o", "ms": 3.5, "color": colour, "mfc": face, "mew": 1, "ls": "none"}
+    return {"marker": marker, "ms": 3.5, "color": colour, "mfc": face, "mew": 1, "ls": "none"}
 
 
-def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, outside: np.ndarray) -> None:
+def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, looks: list[dict[str, Any]]) -> None:
     """One dot a method, top to bottom; a value that is nan leaves its line empty."""
     axes.axvline(1, color="0.35", lw=0.8, ls=(0, (4, 2)), zorder=1)
     _plain(axes, "both")
@@ -98,7 +117,7 @@ def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, outside: np
     axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     for line, value in enumerate(values):
         error = None if errors is None or np.isnan(errors[:, line]).any() else errors[:, [line]]
-        axes.errorbar(value, line, xerr=error, elinewidth=1, capsize=2, **_marker(outside[line]))
+        axes.errorbar(value, line, xerr=error, elinewidth=1, capsize=2, **looks[line])
 
 
 AXIS_LABELS = {
@@ -121,7 +140,7 @@ def heatmap_figure(
     frame: pd.DataFrame,
     value: str,
     label: str,
-    best: Literal["highest", "lowest"] = "highest",
+    best: Literal["highest", "lowest"] | None = "highest",
     fields: tuple[str, str] = ("n", "prefix_len"),
 ) -> Figure:
     """A grid of numbers, such as n x L_p, for each dataset, shaded by size; the best cell is bold and framed (all, if
@@ -134,7 +153,7 @@ def heatmap_figure(
             be drawn. A cell that is missing or nan shows a dash.
         value: column to draw.
         label: what the numbers are, with the unit.
-        best: which end of the scale wins; "lowest" for times.
+        best: which end of the scale is framed; "lowest" for times, None to frame none.
         fields: columns of numbers that span the grid: down, and across.
 
     Raises:
@@ -154,14 +173,14 @@ def heatmap_figure(
     for axes in panels[len(datasets) :]:
         axes.remove()
     apart = ", each panel on its own scale" if len(datasets) > 1 else ""
-    header = f"{label}\ndarker is higher{apart}; {best} framed"
+    header = f"{label}\ndarker is higher{apart}" + (f"; {best} framed" if best else "")
     figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
     figure.supxlabel(AXIS_LABELS.get(across, across))
     figure.supylabel(AXIS_LABELS.get(down, down))
     return figure
 
 
-def _cells(axes: Axes, grid: pd.DataFrame, best: str) -> None:
+def _cells(axes: Axes, grid: pd.DataFrame, best: str | None) -> None:
     """The numbers of one grid, rows downwards, each on its shade."""
     values = grid.to_numpy(float)
     scale = Normalize(*_range(values))
@@ -174,7 +193,7 @@ def _cells(axes: Axes, grid: pd.DataFrame, best: str) -> None:
         edgecolors="white",
         linewidth=0.8,
     )
-    winner = _range(values)[best == "highest"]
+    winner = _range(values)[best == "highest"] if best else math.nan
     for (row, column), number in np.ndenumerate(values):
         wins = number == winner
         if np.isnan(number):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 
 from ngram_trie.report import blocks
-from ngram_trie.report.blocks import MEASURED, PUBLISHED, Block, Cell, Tables
+from ngram_trie.report.blocks import MEASURED, PUBLISHED, WORDS, Block, Cell, Tables
 
 
 def _value(cell: Cell, marks: Sequence[str], block: Block, unit: str | None = None) -> str:
@@ -48,14 +48,20 @@ def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
     Args:
         cells: of CELLS, what to print of each.
     """
-    lines = [f"| {block.corner} | {' | '.join(block.columns)} |", "|---" * (len(block.columns) + 1) + "|"]
-    for label, row in block.rows.items():
+    header = [block.corner, *block.lead, *block.columns]
+    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    for (label, row), lead in zip(block.rows.items(), leads(block), strict=True):
         texts = [dict(zip(CELLS, parts(cell, block, _MARKDOWN), strict=True)) for cell in row]
         shown = [_join(*(text[name] for name in cells)) for text in texts]
         if list(cells) == ["accept_length"]:
             shown = [text.strip("()") for text in shown]
-        lines.append(f"| {label} | {' | '.join(shown)} |")
+        lines.append(f"| {' | '.join([label, *lead, *shown])} |")
     return "\n".join(lines)
+
+
+def leads(block: Block) -> list[tuple[str, ...]]:
+    """The texts between name and cells, row by row."""
+    return list(zip(*block.lead.values(), strict=True)) if block.lead else [()] * len(block.rows)
 
 
 def parts(cell: Cell, block: Block, marks: Sequence[str] = _PLAIN) -> tuple[str, str, str]:
@@ -84,8 +90,7 @@ def notes(block: Block, best: str = "**bold**", second: str = "*italic*") -> lis
     cells = [cell for row in block.rows.values() for cell in row]
     if not any(cell.value_rank or cell.accept_rank for cell in cells):
         return block.notes
-    apart = ", value and accept length apart" if any(cell.accept_rank for cell in cells) else ""
-    return [*block.notes, f"Best of {block.best_of} {best}, second best {second}{apart}."]
+    return [*block.notes, WORDS["notes"]["marks"].format(best=best, second=second, other=block.best_of)]
 
 
 _LATEX = str.maketrans({
@@ -101,20 +106,24 @@ def latex(tables: Tables) -> str:
     def render(block: Block, heading: str) -> str:
         lines = []
         unit = block.unit.translate(_LATEX).replace("x", r"$\times$")
-        for label, cells in block.rows.items():
+        for (label, cells), lead in zip(block.rows.items(), leads(block), strict=True):
             shown = [
                 _join(_value(cell, marks, block, unit), rf"{{\scriptsize {_interval(cell)}}}", _accept(cell, marks))
                 for cell in cells
             ]
-            line = " & ".join([label.translate(_LATEX), *shown]).replace(r" {\scriptsize }", "")
+            line = " & ".join([*(text.translate(_LATEX) for text in (label, *lead)), *shown]).replace(
+                r" {\scriptsize }", ""
+            )
             lines.append(rf"    {line} \\")
-        header = " & ".join([block.corner.capitalize(), *block.columns]).replace("&", "\0").translate(_LATEX)
+        header = (
+            " & ".join([block.corner.capitalize(), *block.lead, *block.columns]).replace("&", "\0").translate(_LATEX)
+        )
         caption = f"{heading} {block.title}. {' '.join(notes(block, 'bold', 'underlined'))}".translate(_LATEX)
         return "\n".join([
             r"\begin{table*}[t]",
             r"  \centering",
             r"  \resizebox{\textwidth}{!}{%",
-            rf"  \begin{{tabular}}{{l{'c' * len(block.columns)}}}",
+            rf"  \begin{{tabular}}{{l{'c' * len([*block.lead, *block.columns])}}}",
             r"    \toprule",
             rf"    {header.replace(chr(0), '&')} \\",
             r"    \midrule",
@@ -141,6 +150,7 @@ def plain_text(tables: Tables, width: int = 120) -> str:
 
     def render(block: Block) -> str:
         columns = [[block.corner, *block.rows]]  # printed column by column; a cell may hold several lines
+        columns += [[name, *texts] for name, texts in block.lead.items()]
         for index, name in enumerate(block.columns):
             cells = [row[index] for row in block.rows.values()]
             shown = [
@@ -183,10 +193,15 @@ def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
         yield from _grid([first, *rest[fitting:]], width)
 
 
-def write(folder: Path, frame: pd.DataFrame, tables: Tables) -> str:
+def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False) -> str:
     """Write table.csv (`frame`, measured rows only), table.json (the blocks), and the blocks as table.md, table.tex and
     table.txt; returns the last one's text.
+
+    Args:
+        synthetic: of a model for which `config.is_synthetic`.
     """
+    if synthetic:
+        tables = blocks.as_synthetic(tables, frame.dataset.unique())
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "table.csv", index=False, float_format="%.6g", lineterminator="\n")
     blocks.save(tables, folder)

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ngram_trie.baselines.ngrammys import MixedNgrams
+from ngram_trie.config import is_synthetic
 from ngram_trie.engines.live import BASELINE
 from ngram_trie.engines.replay import replay
 from ngram_trie.engines.traces import Trace
@@ -177,4 +178,5 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
     ]
     measured = list(table1_rows.measured_blocks(frame, repeats, notes))
     lossless = table1_rows.agreements(frame)
-    return markup.write(folder, frame, Tables(measured, (), published, PAPER_WARNING, lossless))
+    tables = Tables(measured, (), published, PAPER_WARNING, lossless)
+    return markup.write(folder, frame, tables, is_synthetic(records[0].model))

@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ngram_trie import cost, metrics
+from ngram_trie.config import is_synthetic
 from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
@@ -66,6 +67,11 @@ class RunFolder:
     @cached_property
     def model(self) -> str:
         return self.records[0].model if self.records else "no traces"
+
+    @property
+    def is_synthetic(self) -> bool:
+        """Whether its answers are about text of the project's own making."""
+        return is_synthetic(self.model)
 
     @cached_property
     def curve(self) -> CostCurve | None:

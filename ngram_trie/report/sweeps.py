@@ -18,13 +18,16 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
 from ngram_trie.records import PromptRecord
-from ngram_trie.report.blocks import WORDS, Block, Cell, ranks
+from ngram_trie.report.blocks import WORDS, Block, Cell
+from ngram_trie.versus import ACCEPT_LENGTH as _ACCEPT
 
 REPLAY_COLUMNS = [
-    "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
+    "method", "group", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
     "propose_us_median", "propose_us_p99", "index_ms_median", "predicted_speedup",
 ]  # fmt: skip
-LIVE_COLUMNS = ["speedup", "speedup_low", "speedup_high", "tokens_per_second", "trie_ms", "inference_ms"]
+LIVE_COLUMNS = [
+    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "tokens_per_second", "trie_ms", "inference_ms",
+]  # fmt: skip
 
 
 def cell_table(
@@ -40,7 +43,8 @@ def cell_table(
 
     Args:
         records: of one run.
-        curve: what steps cost; without one `predicted_speedup` is nan.
+        curve: what steps cost; without one `predicted_speedup` is nan. It follows from answers, trees and the curve
+            alone; the drafter's time, which is measured, stands in columns of its own.
         live: also LIVE_COLUMNS: the measured speedup over vanilla, and milliseconds a step of drafting and laying out
             the tree (trie_ms) and of forward and cache (inference_ms).
         methods, datasets: which, and in which order; those of the records unless given.
@@ -48,19 +52,26 @@ def cell_table(
     """
     frame = metrics.to_frame(records)
     predicted = cost.predict(records, curve) if curve else None
+    groups = {method: metrics.group(part) for method, part in frame.groupby("method", sort=False)}
     rows = []
     for method in methods or list(frame.method.unique()):
         for dataset in [*(datasets or frame.dataset.unique()), ALL]:
             part = frame if dataset == ALL else frame[frame.dataset == dataset]
             ours = part[part.method == method]
-            row = {"method": method, "dataset": dataset, **{n: f(ours) for n, f in _CELL_METRICS.items()}}
+            row = {
+                "method": method,
+                "group": groups.get(method, "-"),
+                "dataset": dataset,
+                **{n: f(ours) for n, f in _CELL_METRICS.items()},
+            }
             if predicted is not None:
                 chosen = predicted[predicted.method == method]
                 chosen = chosen if dataset == ALL else chosen[chosen.dataset == dataset]
-                row |= {"predicted_speedup": cost.explain(chosen)["predicted_speedup"]}
+                row |= {"predicted_speedup": cost.explain(chosen, drafting=False)["predicted_speedup"]}
             if live:
                 ratio, low, high = metrics.speedup(part, method)
                 row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
+                row |= {"speedup_session_sd": metrics.session_speedups(part, method).std()}
                 row |= {name: function(ours) for name, function in _LIVE_METRICS.items()}
             rows.append(row | dict((cells or {}).get(method, {})))
     axes = list(next(iter(cells.values()))) if cells else []
@@ -123,7 +134,13 @@ _CORNERS: dict[tuple[str, ...], str] = {("n", "prefix_len"): "n \\ L_p"}
 
 
 def grid_blocks(
-    frame: pd.DataFrame, fields: Sequence[str], value: str, unit: str = "x", title: str = "", notes: Iterable[str] = ()
+    frame: pd.DataFrame,
+    fields: Sequence[str],
+    value: str,
+    unit: str = "x",
+    title: str = "",
+    notes: Iterable[str] = (),
+    marks: Mapping[tuple[str, str, str], int] | None = None,
 ) -> list[Block]:
     """Blocks of the column `value`, with its interval and the accept length where `frame` has them.
 
@@ -131,29 +148,52 @@ def grid_blocks(
     down, the data sets across. More fields: all but the last one down.
 
     Args:
-        frame: rows with `dataset`, the fields and `value`.
+        frame: rows with `dataset`, the fields and `value`, and `method` where there are marks.
+        marks: `versus.standings`: what is named best.
     """
     two = len(fields) > 1
     down, across = (list(fields[:-1]), fields[-1]) if two else (list(fields), "dataset")
     corner = _CORNERS.get(tuple(fields), " \\ ".join([", ".join(down), across]) if two else ", ".join(down))
     blocks = []
     for dataset, part in frame.groupby("dataset", sort=False) if two else [("", frame)]:
-        # The best cell of the whole block is what a sweep over two fields is read for; of a time it is the smallest.
-        marks = ranks(-part[value] if value.endswith("_ms") else part[value]) if two else [0] * len(part)
         cells: dict[tuple[str, str], Cell] = {}
-        for row, mark in zip(part.to_dict("records"), marks, strict=True):
+        for row in part.to_dict("records"):
             name = ", ".join(str(row[field]) for field in down)
             accept = row.get("accept_length", math.nan) if value != "accept_length" else math.nan
             low, high = row.get(f"{value}_low", math.nan), row.get(f"{value}_high", math.nan)
-            cells[name, str(row[across])] = Cell(row[value], low, high, accept, mark)
+            ranks = ((marks or {}).get((row["dataset"], each, row.get("method", "")), 0) for each in (value, _ACCEPT))
+            cells[name, str(row[across])] = Cell(row[value], low, high, accept, *ranks)
         columns = list(dict.fromkeys(column for _, column in cells))
         rows = {name: [cells.get((name, column), Cell()) for column in columns] for name, _ in cells}
         heading = ", ".join(filter(None, [title, str(dataset), WORDS["titles"].get(value, value)]))
-        blocks.append(Block(heading, columns, rows, list(notes), corner, unit, best_of="the table"))
+        best_of = "method of its group" if fields == ["method"] else "cell"
+        blocks.append(Block(heading, columns, rows, list(notes), corner, unit, best_of))
     return blocks
 
 
-def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterable[str] = ()) -> list[Block]:
+def methods_block(
+    frame: pd.DataFrame, value: str, notes: Iterable[str], marks: Mapping[tuple[str, str, str], int]
+) -> Block:
+    """The rows of `cell_table` as a block of methods, group by group, with what they draft and what that takes them."""
+    order = frame.group.map(metrics.group_order)
+    frame = frame.assign(order=order).sort_values("order", kind="stable")
+    (block,) = grid_blocks(frame, ["method"], value, notes=notes, marks=marks)
+    # any data set's pooled row tells of all
+    rows = frame[frame.dataset.str.startswith(ALL)].drop_duplicates("method").set_index("method").loc[list(block.rows)]
+    nodes, times = (
+        [f"{number:.1f}" if math.isfinite(number) else "-" for number in rows[name]]
+        for name in ("draft_nodes", "propose_us_median")
+    )
+    return replace(block, lead={"group": list(rows.group), "nodes": nodes, "drafting (µs)": times})
+
+
+def measured_blocks(
+    number: int,
+    frame: pd.DataFrame,
+    title: str,
+    notes: Iterable[str] = (),
+    marks: Mapping[tuple[str, str, str], int] | None = None,
+) -> list[Block]:
     """The counterpart of the paper's Table `number` from rows of `cell_table`; empty where the sweep is another one."""
     table = PAPER_TABLES[number]
     if not set(table.fields) <= set(frame.columns):
@@ -165,7 +205,9 @@ def measured_blocks(number: int, frame: pd.DataFrame, title: str, notes: Iterabl
     blocks = []
     for value in values if table.every else values[:1]:
         shown = rows.drop(columns="accept_length") if table.every else rows
-        blocks += grid_blocks(shown, table.fields, value, table.measured[value], f"{title}, Table {number}", notes)
+        blocks += grid_blocks(
+            shown, table.fields, value, table.measured[value], f"{title}, Table {number}", notes, marks
+        )
     return blocks
 
 

@@ -4,7 +4,7 @@ quality that the answers keep; published, released and corrected numbers side by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,12 +12,17 @@ import pandas as pd
 from ngram_trie import metrics, quality
 from ngram_trie.files import PAPER
 from ngram_trie.metrics import ALL
-from ngram_trie.report.blocks import WORDS, Block, Cell, ranks
+from ngram_trie.report.blocks import WORDS, Block, Cell
+from ngram_trie.versus import ACCEPT_LENGTH, SPEEDUP
 
-NUMBERS = ["speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro", "tokens_per_second"]
+NUMBERS = [
+    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "accept_length", "accept_length_macro",
+    "draft_nodes", "tokens_per_second",
+]  # fmt: skip
 COLUMNS = [
-    "model", "method", "dataset", *NUMBERS, "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol",
-    "device", *quality.MEASURES,
+    "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
+    "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second", "num_prompts", "num_sessions",
+    "num_failures", "lossless", "state", "baseline", "protocol", "device", *quality.MEASURES,
 ]  # fmt: skip
 
 
@@ -27,11 +32,6 @@ def contexts(datasets: Iterable[str]) -> dict[str, list[str]]:
     for dataset in datasets:
         parts.setdefault(metrics.task_and_context(dataset)[1], []).append(dataset)
     return {context: names for context, names in parts.items() if names}
-
-
-def pooled(context: str) -> str:
-    """The name of all datasets of one context together: "all", or of a noisy context such as "all+paragraph"."""
-    return ALL if context == metrics.CLEAN else f"{ALL}+{context}"
 
 
 def is_pooled(datasets: pd.Series) -> pd.Series:
@@ -48,9 +48,9 @@ def table1(
     datasets: Sequence[str] | None = None,
 ) -> pd.DataFrame:
     """One row for each method and dataset, and one with dataset "all": every prompt of every dataset, pooled. Datasets
-    with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `pooled`. Under
-    the released protocol its numbers are nan: each data set's come about in a way of their own, and the authors print
-    none over all. Quality is not in the records: its columns are nan until `with_quality` fills them.
+    with noisy contexts hold the prompts of others again, so each context has an "all" of its own, see `metrics.pooled`.
+    Under the released protocol its numbers are nan: each data set's come about in a way of their own, and the authors
+    print none over all. Quality is not in the records: its columns are nan until `with_quality` fills them.
 
     Args:
         frame: answers of one run or more, see `metrics.to_frame`; those of other models are left out.
@@ -66,9 +66,9 @@ def table1(
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)
-    own = frame.dataset.map(lambda dataset: pooled(metrics.task_and_context(dataset)[1]))
+    own = frame.dataset.map(lambda dataset: metrics.pooled(metrics.task_and_context(dataset)[1]))
     parts = contexts(datasets or frame.dataset.unique())
-    columns = [name for context, names in parts.items() for name in [*names, pooled(context)]]
+    columns = [name for context, names in parts.items() for name in [*names, metrics.pooled(context)]]
     rows = []
     for method in methods or list(frame.method.unique()):
         for dataset in columns:
@@ -77,6 +77,7 @@ def table1(
             row: dict[str, object] = {"model": model, "method": method, "dataset": dataset}
             row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
+            row |= {"speedup_session_sd": metrics.session_speedups(part, method).std()}
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
@@ -86,26 +87,48 @@ def table1(
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-def block(frame: pd.DataFrame, title: str, labels: dict[str, str], notes: list[str]) -> Block:
-    """Lay out rows with `method`, `dataset`, `speedup`, `accept_length`, and with intervals if there are any."""
+def block(
+    frame: pd.DataFrame,
+    title: str,
+    labels: Mapping[str, str],
+    notes: list[str],
+    marks: Mapping[tuple[str, str, str], int] | None = None,
+    lead: Mapping[str, list[str]] | None = None,
+) -> Block:
+    """Lay out rows with `method`, `dataset`, `speedup`, `accept_length`, and with intervals if there are any.
+
+    Args:
+        labels: method -> how its row is named, in the order of rows.
+        marks: `versus.standings`: what is named best.
+        lead: as in `Block`.
+    """
     frame = frame.reindex(columns=["method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length"])
     columns = list(frame.dataset.unique())
     rows: dict[str, list[Cell]] = {label: [] for label in labels.values()}
     for dataset in columns:
         part = frame[frame.dataset == dataset].set_index("method").reindex(list(labels))
-        marks = zip(ranks(part.speedup), ranks(part.accept_length), strict=True)
-        for label, row, mark in zip(rows, part.itertuples(), marks, strict=True):
-            rows[label].append(Cell(row.speedup, row.speedup_low, row.speedup_high, row.accept_length, *mark))
-    return Block(title, columns, rows, notes)
+        for label, row in zip(rows, part.itertuples(), strict=True):
+            ranks = ((marks or {}).get((dataset, measure, row.Index), 0) for measure in (SPEEDUP, ACCEPT_LENGTH))
+            rows[label].append(Cell(row.speedup, row.speedup_low, row.speedup_high, row.accept_length, *ranks))
+    return Block(title, columns, rows, notes, lead=dict(lead or {}))
 
 
-def measured_blocks(frame: pd.DataFrame, num_repeats: int, notes: Sequence[str] = ()) -> Iterator[Block]:
-    """A block for each model, protocol and context of a frame of `table1` rows, with `notes` below the usual ones."""
+def measured_blocks(
+    frame: pd.DataFrame,
+    num_repeats: int,
+    notes: Sequence[str] = (),
+    marks: Mapping[tuple[str, str, str], int] | None = None,
+) -> Iterator[Block]:
+    """A block for each model, protocol and context of a frame of `table1` rows, with `notes` below the usual ones.
+    `marks` are of the corrected protocol.
+    """
     context = frame.dataset.map(lambda dataset: metrics.task_and_context(dataset)[1]).rename("context")
     for (protocol, model, name), part in frame.groupby(["protocol", "model", context], sort=False):
         title = ", ".join([str(model), f"{protocol} protocol", *([] if name == metrics.CLEAN else [str(name)])])
-        shown = part[~is_pooled(part.dataset)] if protocol == "released" else part
-        yield block(shown, title, _labels(part), [*_notes(part, protocol, num_repeats), *notes])
+        own = protocol == "corrected"
+        shown = part if own else part[~is_pooled(part.dataset)]
+        below = [*_notes(part, protocol, num_repeats), *notes]
+        yield block(shown, title, _labels(part), below, marks if own else None, _lead(part, nodes=own))
 
 
 def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
@@ -115,12 +138,21 @@ def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
 
 
 def _labels(part: pd.DataFrame) -> dict[str, str]:
-    """How each method of `table1` rows is named: with its state unless that is cold, and † for an outside system."""
-    labels = {}
-    for row in part[is_pooled(part.dataset)].itertuples():
-        named_state = f" ({row.state})" if row.state not in ("-", "cold") else ""
-        labels[row.method] = f"{row.method}{named_state}{'†' if row.lossless.is_control else ''}"
-    return labels
+    """How each method of `table1` rows is named, group by group: † stands behind an outside system."""
+    rows = sorted(part[is_pooled(part.dataset)].itertuples(), key=lambda row: metrics.group_order(row.group))
+    return {row.method: f"{row.method}{'†' if row.lossless.is_control else ''}" for row in rows}
+
+
+def _lead(part: pd.DataFrame, nodes: bool = False) -> dict[str, list[str]]:
+    """The group of each method of `_labels`, and the mean number of nodes that it drafts in a step."""
+    rows = part[is_pooled(part.dataset)].drop_duplicates("method").set_index("method").loc[list(_labels(part))]
+    lead = {"group": list(rows.group)}
+    return lead | ({"nodes": number_texts(rows.draft_nodes)} if nodes else {})
+
+
+def number_texts(values: Iterable[float]) -> list[str]:
+    """Numbers to one decimal; what is not known is "-"."""
+    return [f"{value:.1f}" if np.isfinite(value) else "-" for value in values]
 
 
 def _outside_note(labels: dict[str, str]) -> list[str]:
@@ -141,6 +173,14 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
         f"Prompts: {', '.join(f'{dataset} {count}' for dataset, count in counts.items())}. "
         f"Repeats of each: {num_repeats}."
     )
+    if protocol == "corrected" and everything.speedup_session_sd.notna().any():
+        others = everything[everything.method != everything.baseline]
+        largest = others.loc[others.speedup_session_sd.idxmax()]
+        notes.append(
+            f"Sessions: {everything.num_sessions.max()}. Standard deviation of the speedup over all tasks between "
+            f"sessions: {others.speedup_session_sd.median():.3f} in the median of methods, "
+            f"{largest.speedup_session_sd:.3f} at most ({largest.method})."
+        )
     failed = part[(part.num_failures > 0) & ~is_pooled(part.dataset)]
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
@@ -173,7 +213,7 @@ def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     the released code measures none.
     """
     measures = list(quality.MEASURES)
-    together = scores.dataset.map(lambda dataset: pooled(metrics.task_and_context(dataset)[1]))
+    together = scores.dataset.map(lambda dataset: metrics.pooled(metrics.task_and_context(dataset)[1]))
     means = pd.concat([scores, scores.assign(dataset=together)]).groupby(["method", "dataset"])[measures].mean()
     means = frame[["method", "dataset"]].merge(means.reset_index(), how="left", on=["method", "dataset"])
     corrected = (frame.protocol == "corrected").to_numpy()
@@ -203,10 +243,11 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
     ]
     if not columns:
         return None
-    labels = _labels(frame[frame.protocol == "corrected"])
+    corrected = frame[frame.protocol == "corrected"]
+    labels = _labels(corrected)
     cells = {
-        labels[method]: [Cell(100 * rows.loc[(method, dataset), measure]) for dataset, measure in columns]
-        for method in sorted(labels, key=lambda method: method != "vanilla")
+        label: [Cell(100 * rows.loc[(method, dataset), measure]) for dataset, measure in columns]
+        for method, label in labels.items()
     }
     baselines = frame.drop_duplicates("method").set_index("method").baseline.to_dict()
     explained = [WORDS["notes"][name] for name in quality.MEASURES if name in {measure for _, measure in columns}]
@@ -217,7 +258,7 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
     ]
     titles = [f"{dataset}: {WORDS['measures'][measure]}" for dataset, measure in columns]
     title = ", ".join([frame.model.iloc[0], "quality kept", *([] if context == metrics.CLEAN else [context])])
-    return Block(title, titles, cells, notes, unit="%")
+    return Block(title, titles, cells, notes, unit="%", lead=_lead(corrected))
 
 
 def _quality_change(
@@ -294,7 +335,8 @@ def readings_block(frame: pd.DataFrame) -> Block:
     else:
         notes.append(f"The paper's Table 1 has no cell of {frame.model.iloc[0]} on these datasets.")
     title = " / ".join(name for name in READINGS if name in set(rows.reading))
-    return block(rows, f"{frame.model.iloc[0]}, {title}", labels, notes)
+    lead = _lead(frame[frame.protocol == "corrected"])
+    return block(rows, f"{frame.model.iloc[0]}, {title}", labels, notes, lead=lead)
 
 
 def by_context(frame: pd.DataFrame) -> pd.DataFrame:

@@ -14,8 +14,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from ngram_trie.config import is_synthetic
 from ngram_trie.report import markup
-from ngram_trie.report.blocks import JSON, PUBLISHED, Block, Cell, Tables, read
+from ngram_trie.report.blocks import JSON, PUBLISHED, SYNTHETIC, Block, Cell, Tables, read
 
 #: Longer data files are named, not shown: they are one row a question or a bin of a figure.
 MOST_ROWS = 130
@@ -72,8 +73,13 @@ def block_table(block: Block, file: str, group: str = "", warning: str = "") -> 
         value, interval, accept = (part.strip("()") for part in markup.parts(cell, block))
         return Entry(value, interval, accept, cell.value_rank, cell.accept_rank, cell.value)
 
-    rows = [[_row_name(label), *map(entry, row)] for label, row in block.rows.items()]
-    return Table(block.title, [block.corner, *block.columns], rows, file, markup.notes(block), group, warning)
+    rows = [
+        [_row_name(label), *map(_row_name, lead), *map(entry, row)]
+        for (label, row), lead in zip(block.rows.items(), markup.leads(block), strict=True)
+    ]
+    return Table(
+        block.title, [block.corner, *block.lead, *block.columns], rows, file, markup.notes(block), group, warning
+    )
 
 
 def _row_name(text: str) -> Entry:
@@ -217,6 +223,8 @@ class Folder:
                 continue
             frame = self.csv(path.name)
             if frame is not None:
+                if is_synthetic(self.model) and "dataset" in frame:
+                    frame = frame.assign(dataset=frame.dataset.astype(str) + f" ({SYNTHETIC})")
                 yield path.name, frame
         if (path := self.path / "quality.json").is_file():
             scores = pd.DataFrame.from_dict(json.loads(path.read_text(encoding="utf-8")), orient="index")

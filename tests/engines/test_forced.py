@@ -24,6 +24,7 @@ from ngram_trie.config import ConfigError, build, check_values
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.engines import prepare
 from ngram_trie.engines.forced import Forced
 from ngram_trie.engines.measure import measure
 from ngram_trie.engines.replay import replay
@@ -104,6 +105,32 @@ def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Pat
         with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
             measure(engine(methods, traces(), target), writer, deadline)
             assert len(writer.records) == expected
+
+
+def test_sessions_of_a_configuration_read_the_weights_again(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    drawn = prepare.random_model
+    monkeypatch.setattr(prepare, "random_model", lambda *args, **options: asked.append("x") or drawn(*args, **options))
+    prepare.cached_model.cache_clear()
+    overrides = [
+        "engine=forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
+        "model.name=tiny", "model.device=cpu", "measure.repeats=1", "measure.sessions=2", "engine.max_draft=16",
+        "method=suffix", "method.remember_outputs=true", "method.num_draft=8",
+    ]  # fmt: skip
+    folder = run.measure(composed(*overrides, f"output={tmp_path / 'run'}"))
+    assert asked == ["x", "x"]
+    records = list(read_records(folder / "records.jsonl"))
+    assert [r.session for r in records] == [0] * 6 + [1] * 6
+    steps = {r.key: r.accept_lengths for r in records}
+    for key, lengths in steps.items():  # what is remembered is of the session alone
+        assert lengths == steps[key._replace(session=0)]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {"session 0", "session 1"} <= set(manifest["environment"])
+    for wrong in ("measure.sessions=0", "measure.session_pause_s=-1"):
+        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
+            check_values(composed(*overrides, wrong))
 
 
 class Remembers(NoDraft):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -17,11 +18,12 @@ from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines import live
+from ngram_trie.engines import measure as loop
 from ngram_trie.engines.measure import by_key, measure, open_run
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
-from ngram_trie.records import RecordWriter, RunManifest, read_records
+from ngram_trie.records import RecordKey, RecordWriter, RunManifest, read_records
 from ngram_trie.targets.model import TargetModel
 
 METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
@@ -35,12 +37,14 @@ def load_tiny(path: str | None, revision: str | None) -> TargetModel:
     return tiny_target(path or "llama")
 
 
-def make_run(methods: Mapping[str, object] = METHODS, repeats: int = 2, prompts: Sequence | None = None) -> live.Live:
+def make_run(
+    methods: Mapping[str, object] = METHODS, repeats: int = 2, prompts: Sequence | None = None, **fields: Any
+) -> live.Live:
     prompts = prompts or [prompt(f"q{i}", 20 + i) for i in range(3)]
     return live.Live(
         MANIFEST, "tiny", methods, by_key(((p.dataset, p.question_id, p.turn), p) for p in prompts), ["toy"], repeats,
-        warmup=[prompt("warmup"), prompt("long warmup", 400)], stop=Stop(16), load=load_tiny, context_limit=160,
-        decode=str,
+        warmup=[prompt("warmup"), prompt("long warmup", 400)], stop=Stop(16), context_limit=160, decode=str,
+        **{"load": load_tiny, **fields},
     )  # fmt: skip
 
 
@@ -285,3 +289,117 @@ def test_a_turn_after_a_failed_one_is_a_failure(tmp_path: Path) -> None:
     kinds = {(r.turn, r.failure.kind) for r in records if r.failure}
     assert kinds == {(0, "prompt_too_long"), (1, "earlier_turn_failed")}
     assert len(records) == 2 * 2 * len(METHODS)
+
+
+# ---- sessions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_the_whole_run_once_more(tmp_path: Path) -> None:
+    loaded: list[str] = []
+
+    def load(path: str | None, revision: str | None) -> TargetModel:
+        loaded.append("load")
+        return load_tiny(path, revision)
+
+    run = make_run(sessions=3, load=load, unload=lambda: loaded.append("unload"))
+    MANIFEST.write(tmp_path / "manifest.json")
+    records = measured(run, tmp_path)
+    assert [r.session for r in records] == sorted(r.session for r in records)
+    assert len(records) == len({r.key for r in records}) == 3 * 3 * 2 * 3
+    once = {replace_session(r.key) for r in measured_once(tmp_path / "once")}
+    for session in range(3):
+        assert {replace_session(r.key) for r in records if r.session == session} == once
+    assert loaded == ["load", "unload", "load", "unload", "load"]
+    firsts = {next(r.method for r in records if r.session == s and r.method != "vanilla") for s in range(3)}
+    assert len(firsts) > 1  # none always runs first
+    # vanilla's own first answer of every session is what the others of that session are compared with
+    for session in range(3):
+        own = [r for r in records if r.session == session]
+        assert len([r for r in own if r.lossless is None]) == 3
+        assert all(r.lossless.verdict == "identical" for r in own if r.lossless)
+    assert set(RunManifest.read(tmp_path / "manifest.json").environment) == {"session 0", "session 1", "session 2"}
+
+
+def replace_session(key: RecordKey) -> RecordKey:
+    return key._replace(session=0)
+
+
+def measured_once(folder: Path) -> list:
+    folder.mkdir()
+    return measured(make_run(), folder)
+
+
+class Remembering(NoDraft):
+    """Writes down, for all its copies, what it knew when a prompt began."""
+
+    state = "warm"
+    told: ClassVar[list[tuple[str, list[str]]]] = []
+
+    def __init__(self) -> None:
+        self.known: list[str] = []
+
+    def start(self, prompt: Prompt) -> None:
+        self.told.append((prompt.question_id, list(self.known)))
+        self.known.append(prompt.question_id)
+        super().start(prompt)
+
+
+def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_cut(tmp_path: Path) -> None:
+    methods = {"vanilla": NoDraft(), "warm": Remembering()}
+    slept: list[float] = []
+    run = make_run(methods, repeats=1, sessions=2, pause=7.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.time, "sleep", slept.append)
+        records = measured(run, tmp_path)
+        expected = ["warmup", "q0", "q1", "q2"]
+        assert [question for question, _ in Remembering.told] == 2 * expected
+        assert [known for _, known in Remembering.told] == 2 * [expected[:n] for n in range(4)]
+        assert slept == [7.0]
+        path = tmp_path / "records.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[:9]))  # the second session has answered q0, and vanilla q1
+        Remembering.told.clear()
+        methods = {"vanilla": NoDraft(), "warm": Remembering()}
+        resumed = measured(make_run(methods, repeats=1, sessions=2, pause=7.0), tmp_path)
+        assert slept == [7.0]  # it is in its session already
+    assert [r.key for r in resumed] == [r.key for r in records]
+    assert Remembering.told == [
+        ("warmup", []), ("q0", ["warmup"]), ("q1", ["warmup", "q0"]), ("q2", ["warmup", "q0", "q1"]),
+    ]  # fmt: skip
+    # a session that was not begun is waited for
+    path.write_text("".join(lines[:6]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop.time, "sleep", slept.append)
+        measured(make_run({"vanilla": NoDraft(), "warm": Remembering()}, repeats=1, sessions=2, pause=7.0), tmp_path)
+    assert slept == [7.0, 7.0]
+
+
+def test_answers_are_compared_with_vanillas_of_their_session(tmp_path: Path) -> None:
+    """A model that changes between sessions, which none does, would be seen as no method's fault."""
+    count = iter(range(10))
+
+    def load(path: str | None, revision: str | None) -> TargetModel:
+        return tiny_target(("llama", "qwen2")[next(count)])
+
+    methods = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8)}
+    records = measured(make_run(methods, repeats=1, sessions=2, load=load), tmp_path)
+    outputs = {(r.session, r.method): r.output_ids for r in records if r.question_id == "q0"}
+    assert outputs[0, "vanilla"] == outputs[0, "ngram_trie"] != outputs[1, "vanilla"] == outputs[1, "ngram_trie"]
+    assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
+
+
+def test_later_turns_are_the_same_in_all_sessions(tmp_path: Path) -> None:
+    def build(answers: list[list[int]]) -> Prompt:
+        ids = np.concatenate([np.resize(np.arange(3, 9), 20), *answers]).astype(np.int64)
+        return Prompt(ids, {}, "toy", "q", len(answers))
+
+    later = LaterTurn("toy", "q", 1, ["asked", "asked again"], build)
+    records = measured(make_run(repeats=1, sessions=2, prompts=[build([]), later]), tmp_path)
+    assert {r.session for r in records if r.turn == 1} == {0, 1}
+    assert len({r.prompt_hash for r in records if r.turn == 1}) == 1
+
+
+def test_a_deadline_ends_behind_an_item_of_its_session(tmp_path: Path) -> None:
+    with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+        measure(make_run(repeats=1, sessions=2), writer, lambda: True)
+        assert {(key.question_id, key.session) for key in writer.records} == {("q0", 0)} and len(writer.records) == 3

@@ -31,7 +31,7 @@ from ngram_trie.engines.measure import measure
 from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import Prompt
-from ngram_trie.records import PromptRecord, RecordWriter, RunManifest, read_records
+from ngram_trie.records import PromptRecord, RecordKey, RecordWriter, RunManifest, read_records
 from ngram_trie.report import derive, sweeps
 from ngram_trie.tree import DraftTree
 from scripts import run
@@ -198,13 +198,13 @@ def test_records_hold_what_a_replay_gives(tmp_path: Path) -> None:
     by_key = {r.key: r for r in records}
     for name, drafter in METHODS.items():
         for trace in (trace for part in groups.values() for trace in part):
-            record, result = by_key[name, *trace.key, 0], replay.replay(drafter, trace)
+            record, result = by_key[RecordKey(name, *trace.key)], replay.replay(drafter, trace)
             assert record.accept_lengths == result.accept_lengths and record.tree_sizes == result.tree_sizes
             assert record.output_ids == trace.output_ids
             assert len(record.draft_us) == len(record.tree_sizes) and min(record.draft_us, default=1) >= 0
             assert record.num_prompt_tokens == 40 and record.seconds is not None
             assert (record.model, record.kind, record.state, record.failure) == ("toy", "drafter", "cold", None)
-    assert max(by_key["ngram_trie", *groups["qa"][0].key, 0].accept_lengths) > 3
+    assert max(by_key[RecordKey("ngram_trie", *groups["qa"][0].key)].accept_lengths) > 3
 
 
 def test_an_interrupted_replay_goes_on_without_losing_or_repeating(tmp_path: Path) -> None:
@@ -332,7 +332,7 @@ def test_a_live_run_writes_a_trace_of_each_prompt(live: Path) -> None:
     traces = read_traces(live / "traces.jsonl")
     assert len(traces) == len(TASKS)
     for trace, record in zip(traces, records, strict=True):
-        assert trace.key == record.key[1:4]
+        assert trace.key == record.key.item
         assert (trace.model, trace.output_ids) == ("embedded", record.output_ids)
         assert (trace.stop_reason, trace.max_output_tokens) == (record.stop_reason, 60)
         assert content_hash(trace.prompt.ids.tolist()) == record.prompt_hash

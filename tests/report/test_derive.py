@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -66,10 +67,62 @@ def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")
     page = (folder / "table.md").read_text(encoding="utf-8")
     # F1 of "paris it is" with "paris": precision 1/3, recall 1, so 1/2; with "rome" 0
-    assert "| ngram_trie | 0.00% | 25.00% | 50.00% |" in page
+    assert "| ngram_trie | cold | 0.00% | 25.00% | 50.00% |" in page
     table = pd.read_csv(folder / "table.csv")
     assert table[(table.protocol == "corrected") & (table.dataset == "rag")].f1.tolist() == [0.25, 0.25]
     assert text.startswith((folder / "table.txt").read_text(encoding="utf-8"))
+
+
+def make_compared(folder: Path, model: str) -> Path:
+    """Twelve questions: `quick` and `quicker` are cold, `knows` is warm."""
+    rng = np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    config = {"engine": {"name": "live"}, "grid": {}, "paper_tables": [], "methods": {}}
+    RunManifest("run", config, "model", "prompts", None, None, "a toy", 1, {}, "now").write(folder / "manifest.json")
+    with RecordWriter(folder / "records.jsonl", "run") as writer:
+        for question in range(12):
+            for method, accept, seconds in (
+                ("vanilla", [1] * 12, 12.0),
+                ("quick", [2] * 6, 6.0),
+                ("quicker", [2] * 6, 5.0),
+                ("knows", [3] * 4, 2.0),
+            ):
+                writer.write(
+                    PromptRecord(
+                        run="run", method=method, model=model, dataset="rag", question_id=str(question), turn=0,
+                        repeat=0, prompt_hash="h", num_prompt_tokens=5, output_ids=[1] * 13, accept_lengths=accept,
+                        state="warm" if method == "knows" else "cold", kind="drafter", tree_sizes=accept,
+                        draft_us=[5.0] * len(accept), seconds=PhaseSeconds(seconds + rng.uniform(0, 0.2), 0.1),
+                    )
+                )  # fmt: skip
+    return folder
+
+
+def test_every_two_methods_are_compared_and_the_best_of_a_group_is_marked(tmp_path: Path) -> None:
+    folder = make_compared(tmp_path / "run", "toy")
+    derive.write(folder)
+    rows = pd.read_csv(folder / "versus.csv").set_index(["dataset", "measure", "a", "b"])
+    assert len(rows) == 2 * 2 * 6
+    row = rows.loc[("rag", "speedup", "quick", "quicker")]
+    assert row.same_group and row.significant and row.p < row.p_holm < 0.05
+    assert row.ratio == pytest.approx(5.1 / 6.1, rel=0.02) and row.low < row.ratio < row.high < 1
+    assert not rows.loc[("rag", "accept_length", "quick", "quicker")].significant
+    page = (folder / "table.md").read_text(encoding="utf-8")
+    lines = {line.split("|")[1].strip(): line for line in page.split("released")[0].splitlines() if line[:2] == "| "}
+    assert [name for name in lines if name != "method"] == ["vanilla", "quick", "quicker", "knows"]
+    assert "**" in lines["quicker"] and "(2.00)" in lines["quicker"]  # its accept length is no other's better
+    assert "**" not in lines["quick"] + lines["vanilla"] and "*" not in lines["knows"]  # alone in its group
+
+
+def test_a_synthetic_run_says_so_and_names_no_best(tmp_path: Path) -> None:
+    for model in ("embedded", "embedded_general (random weights), tokens forced from toy.jsonl"):
+        folder = make_compared(tmp_path / model[:12], model)
+        derive.write(folder)
+        page = (folder / "table.md").read_text(encoding="utf-8")
+        assert "| rag (synthetic) | all (synthetic) |" in page and "Synthetic: " in page
+        assert "*" not in page and "| rag |" not in page
+        assert (folder / "versus.csv").exists()  # the numbers are there for those who ask
+        assert set(pd.read_csv(folder / "table.csv").dataset) == {"rag", "all"}
 
 
 def test_readings_come_with_table_1(tmp_path: Path) -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
+from ngram_trie.cli.app import invoke
 from ngram_trie.files import PROJECT
 from ngram_trie.report.blocks import Block, Cell, Tables, read, save
-from ngram_trie.report.embed import fill, markdown_of, pages
+from ngram_trie.report.embed import fill, markdown_of, pages, versus_of
 from ngram_trie.report.markup import markdown
+from ngram_trie.versus import between
+from scripts.versus import main
 
 ROWS = {"vanilla": [Cell(1.0), Cell(1)], "trie (warm)†": [Cell(1.5, 1.25, 1.75, 2.5, 1), Cell()]}
 TABLES = Tables([Block("tiny, corrected", ["rag", "all"], ROWS, ["a note"])], published=[Block("theirs", ["rag"], {})])
@@ -48,6 +54,65 @@ def test_a_page_is_filled_between_its_markers(root: Path) -> None:
 def test_marks_are_left_out_and_accept_lengths_alone_have_no_brackets(root: Path) -> None:
     assert "| 1.50x (2.50) |" in markdown_of("table.json; marks: none; cells: value accept_length", root)
     assert "| 2.50 |" in markdown_of("table.json; cells: accept_length", root)
+
+
+def test_columns_before_the_cells_follow_their_rows(tmp_path: Path) -> None:
+    block = Block("t", ["rag (synthetic)"], ROWS | {"vanilla": [Cell(1.0)], "trie (warm)†": [Cell(1.5)]})
+    lead = {"group": ["baseline", "warm"], "nodes": ["0.0", "7.5"]}
+    save(Tables([replace(block, lead=lead)]), tmp_path)
+    assert markdown(read(tmp_path / "table.json")).count("| warm | 7.5 | 1.50x |") == 1
+    every = markdown_of("table.json; rows: trie | vanilla", tmp_path)
+    assert every.splitlines()[0] == "| method | group | nodes | rag (synthetic) |"
+    assert every.splitlines()[2:] == ["| trie (warm)† | warm | 7.5 | 1.50x |", "| vanilla | baseline | 0.0 | 1.00x |"]
+    some = markdown_of("table.json; rows: trie; columns: rag = RAG | nodes = nodes a step", tmp_path)
+    assert some.splitlines()[::2] == ["| method | nodes a step | RAG |", "| trie (warm)† | 7.5 | 1.50x |"]
+
+
+VERSUS = pd.DataFrame(
+    [
+        ("all", "speedup", "pld", "trie", "cold", "warm", 0.8, 0.5, 1.25, 0.01, 0.02, False, 0.8, 1.0),
+        ("rag", "speedup", "pld", "trie", "cold", "warm", 0.5, 0.4, 0.625, 1e-7, 1e-6, True, 0.5, 0.5),
+        ("rag", "accept_length", "pld", "trie", "cold", "warm", 2.0, 1.0, 4.0, 1.0, 1.0, False, 2.0, 2.0),
+    ],
+    columns=[
+        "dataset", "measure", "a", "b", "group_a", "group_b", "ratio", "low", "high", "p", "p_holm", "significant",
+        "session_min", "session_max",
+    ],
+)  # fmt: skip
+
+
+def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
+    VERSUS.to_csv(tmp_path / "versus.csv", index=False)
+    found = versus_of("versus.csv; pairs: pld/trie | trie / pld; datasets: all | rag", tmp_path).splitlines()
+    assert found[0] == "| speedup | data set | ratio [95% interval] | p, Holm | |"
+    assert found[2:] == [
+        "| `pld` / `trie` | all | 0.800 [0.500, 1.250] | 0.0200 | not separated |",
+        "| `pld` / `trie` | rag | 0.500 [0.400, 0.625] | below 0.0001 | significant |",
+        "| `trie` / `pld` | all | 1.250 [0.800, 2.000] | 0.0200 | not separated |",
+        "| `trie` / `pld` | rag | 2.000 [1.600, 2.500] | below 0.0001 | significant |",
+    ]
+    turned = between(VERSUS, "trie", "pld").iloc[0]
+    assert (turned.group_a, turned.session_min, turned.session_max) == ("warm", 1.0, 1.25)
+    page = "<!-- versus: versus.csv; pairs: pld/trie -->\n<!-- end -->\n"
+    assert fill(page, tmp_path).splitlines()[3] == found[2]
+    assert fill(fill(page, tmp_path), tmp_path) == fill(page, tmp_path)
+    for marker, message in (
+        ("pairs: pld/tri", "pld and tri are not compared; the methods are pld, trie"),
+        ("pair: pld/trie", "no option 'pair'; did you mean pairs?"),
+        ("pairs: pld/trie; measure: speed", "no measure 'speed'; did you mean speedup?"),
+        ("pairs: pld/trie; datasets: ra", "no data set 'ra'; did you mean rag?"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            versus_of(f"versus.csv; {marker}", tmp_path)
+
+
+def test_the_command_prints_the_rows_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    VERSUS.assign(num_questions=9, num_sessions=3).to_csv(tmp_path / "versus.csv", index=False)
+    invoke(main, [str(tmp_path), "trie", "pld"])
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 4 and said[-1].split()[:5] == ["speedup", "rag", "2", "1.6", "2.5"]
+    with pytest.raises(SystemExit, match="make derive"):
+        invoke(main, [str(tmp_path / "none"), "trie", "pld"])
 
 
 @pytest.mark.parametrize(

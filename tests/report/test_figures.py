@@ -30,18 +30,26 @@ from ngram_trie.report.figures import (
 )
 
 VALUES = {"vanilla": (1.0, 1.0), "fast": (2.0, 2.5), "hf_prompt_lookup": (1.5, 1.8), "failed": (math.nan, math.nan)}
+GROUPS = {"vanilla": "baseline", "fast": "warm", "hf_prompt_lookup": "cold", "failed": "warm"}
 
 
 def rows(model: str = "toy", datasets: tuple[str, ...] = ("qa", "spec_bench_summarization", "all")) -> pd.DataFrame:
     made = [
         {
-            "model": model, "method": method, "dataset": dataset, "speedup": speed, "speedup_low": speed * 0.9,
+            "model": model, "method": method, "group": GROUPS[method], "dataset": dataset, "speedup": speed,
+            "speedup_low": speed * 0.9,
             "speedup_high": speed * 1.1, "accept_length": accept, "num_prompts": 8, "protocol": protocol,
             "lossless": Agreement(8, is_control=method.startswith("hf")),
         }
         for protocol, (method, (speed, accept)), dataset in product(table1.metrics.PROTOCOLS, VALUES.items(), datasets)
     ]  # fmt: skip
     return pd.DataFrame(made, columns=table1.COLUMNS)
+
+
+def test_a_heatmap_may_name_no_best() -> None:
+    figure = heatmap_figure(grid_rows(), "accept_length", "accept length", best=None)
+    assert not any(isinstance(patch, Rectangle) for axes in figure.axes for patch in axes.patches)
+    assert "framed" not in figure.get_suptitle()
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -63,15 +71,25 @@ def test_a_panel_for_each_dataset_and_units_on_the_axes() -> None:
     ]
     labels = [half.get_supxlabel() for half in figure.subfigs]
     assert "tokens/s" in labels[0] and "tokens emitted per verification step" in labels[1]
-    assert [tick.get_text() for tick in figure.axes[0].get_yticklabels()] == list(VALUES)
+    # group by group, each in the order of the rows
+    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
+    assert names == ["vanilla", "hf_prompt_lookup", "fast", "failed"]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend == ["baseline", "cold", "warm", "open: outside system, own loop"]
 
 
-def test_dots_stand_at_the_values_and_outside_loops_have_another_marker() -> None:
+def test_dots_stand_at_the_values_and_groups_and_outside_loops_look_apart() -> None:
     top = speedup_figure(rows()).axes[0]
     dots = [container.lines[0] for container in top.containers]
-    assert [dot.get_xdata()[0] for dot in dots[:3]] == [1.0, 2.0, 1.5]
-    assert [dot.get_marker() for dot in dots] == ["o", "o", "s", "o"]
-    low, high = top.containers[1].lines[2][0].get_segments()[0][:, 0]
+    assert [dot.get_xdata()[0] for dot in dots[:3]] == [1.0, 1.5, 2.0]
+    assert [dot.get_marker() for dot in dots] == ["D", "o", "^", "^"]
+    assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, True, False, False]
+    assert len({dot.get_color() for dot in dots}) == 3
+    between = [
+        line.get_ydata()[0] for line in top.lines if len(set(line.get_ydata())) == 1 and len(line.get_xdata()) == 2
+    ]
+    assert between == [0.5, 1.5]  # a line where a group ends
+    low, high = top.containers[2].lines[2][0].get_segments()[0][:, 0]
     assert (low, high) == pytest.approx((1.8, 2.2))
 
 

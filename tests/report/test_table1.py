@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -14,11 +15,12 @@ from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.metrics import Agreement, to_frame
 from ngram_trie.records import Failure, Lossless, PromptRecord
 from ngram_trie.report import markup, table1
-from ngram_trie.report.blocks import COMPARED, PUBLISHED, Tables, ranks
+from ngram_trie.report.blocks import COMPARED, PUBLISHED, Block, Cell, Tables, as_synthetic
 
 METHODS = ["vanilla", "slow", "fast", "outside_loop"]
 SECONDS = {"vanilla": 4.0, "slow": 8.0, "fast": 2.0, "outside_loop": 3.2}
 ACCEPT = {"vanilla": [1, 1, 1, 1], "slow": [1, 1, 2], "fast": [4], "outside_loop": [2, 2]}
+MEASURES, RANKS = ("speedup", "accept_length"), {"fast": 1, "outside_loop": 2}
 
 
 def records(model: str = "toy", repeats: int = 1, datasets: tuple[str, ...] = ("qa", "rag")) -> list[PromptRecord]:
@@ -43,6 +45,7 @@ def records(model: str = "toy", repeats: int = 1, datasets: tuple[str, ...] = ("
                             **common,
                             output_ids=[1] * 5,
                             accept_lengths=ACCEPT[method],
+                            tree_sizes=[6] * len(ACCEPT[method]),
                             seconds=PhaseSeconds(total=SECONDS[method] * question, prefill=1.0),
                             lossless=None if method == "vanilla" else Lossless(verdict),
                         )
@@ -58,15 +61,18 @@ def both(**kwargs: object) -> pd.DataFrame:
 
 
 def rendered(render: Callable[..., str], frame: pd.DataFrame, num_repeats: int = 1) -> str:
-    measured, published = list(table1.measured_blocks(frame, num_repeats)), list(table1.paper_blocks())
+    marks = {(d, m, method): rank for d in ("qa", "all") for m in MEASURES for method, rank in RANKS.items()}
+    measured = list(table1.measured_blocks(frame, num_repeats, marks=marks))
+    published = list(table1.paper_blocks())
     return render(Tables(measured, published=published))
 
 
 def test_columns_and_order_of_rows() -> None:
     frame = table1.table1(to_frame(records()), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
     assert list(frame.columns) == [
-        "model", "method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length", "accept_length_macro",
-        "tokens_per_second", "num_prompts", "num_failures", "lossless", "state", "baseline", "protocol", "device",
+        "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
+        "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second", "num_prompts", "num_sessions",
+        "num_failures", "lossless", "state", "baseline", "protocol", "device",
         "exact_match", "f1", "contains", "rouge_l",
     ]  # fmt: skip
     assert frame.rouge_l.isna().all()
@@ -103,14 +109,21 @@ def test_a_method_without_records_gets_an_empty_row() -> None:
     frame = table1.table1(to_frame(records()), "corrected", "toy", "cpu", ["vanilla", "missing"])
     row = frame[frame.method == "missing"].iloc[-1]
     assert pd.isna(row.speedup) and row.num_prompts == 0
-    assert "| missing | - |" in rendered(markup.markdown, frame)
+    assert "| missing | - | - | - |" in rendered(markup.markdown, frame)
 
 
 def test_markdown_cells_marks_and_notes() -> None:
     text = rendered(markup.markdown, both(repeats=3), num_repeats=3)
-    assert "| fast | **2.00x** [2.00, 2.00] (**4.00**) | **2.00x** (**4.00**) |" in text  # one prompt: no interval
-    assert "| outside_loop† | *1.25x* [1.25, 1.25] (*2.00*) |" in text
-    assert "| slow (preloaded) | 0.50x [0.50, 0.50] (1.33) |" in text
+    assert "| method | group | nodes | qa | rag | all |" in text
+    # what is marked was told; rag was not; one prompt has no interval
+    assert "| fast | cold | 6.0 | **2.00x** [2.00, 2.00] (**4.00**) | 2.00x (4.00) |" in text
+    assert "| outside_loop† | cold | 6.0 | *1.25x* [1.25, 1.25] (*2.00*) |" in text
+    assert "| slow | preloaded | 6.0 | 0.50x [0.50, 0.50] (1.33) |" in text
+    corrected, released = text.split("released protocol")[:2]
+    order = [line.split("|")[1].strip() for line in corrected.splitlines() if line.startswith("| ")][1:]
+    assert order == ["vanilla", "fast", "outside_loop†", "slow"]  # group by group
+    assert "**2" not in released.split("##")[0] and "| nodes |" not in released
+    assert "**bold**: significantly above every other method of its group" in corrected
     assert "Device: toy_cpu, 2 cores. Prompts: qa 2, rag 2, all 4. Repeats of each: 3." in text
     assert "excluded from the averages: fast on rag: 1." in text
     assert "fast 3/3; outside_loop control: 4/4" in text
@@ -141,10 +154,10 @@ def test_latex_is_booktabs_and_escaped() -> None:
     assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 5
     assert text.count(r"\toprule") == text.count(r"\bottomrule") == 5
     assert r"\textbf{2.00$\times$} {\scriptsize [2.00, 2.00]} (\textbf{4.00})" in text
-    assert r"outside\_loop$^\dagger$ & \underline{1.25$\times$}" in text
+    assert r"outside\_loop$^\dagger$ & cold & 6.0 & \underline{1.25$\times$}" in text
     assert "95\\% interval" in text and "†" not in text
     rows = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {row.count("&") for row in rows} == {2, 3, 5}  # the released protocol has no column for all
+    assert {row.count("&") for row in rows} == {3, 5}  # the released protocol has no column for all
 
 
 @pytest.mark.slow
@@ -156,9 +169,34 @@ def test_text_fits_the_terminal_and_keeps_every_column(datasets: tuple[str, ...]
     assert measured.count("0.50x") == len(datasets) + 1
 
 
-def test_equal_numbers_rank_equal_and_a_lone_number_is_not_best() -> None:
-    assert ranks(pd.Series([1.001, 2.0, 2.001, float("nan"), 0.5])) == [2, 1, 1, 0, 0]
-    assert ranks(pd.Series([1.0, 1.0])) == [0, 0]
+def test_sessions_are_told_with_the_spread_between_them() -> None:
+    made = [replace(r, session=s, seconds=r.seconds and replace(r.seconds, total=r.seconds.total * slow))
+            for s in range(2) for r in records() for slow in [1 + s * (r.method == "slow")]]  # fmt: skip
+    frame = table1.table1(to_frame(made), "corrected", "toy", "cpu", METHODS)
+    row = frame[(frame.method == "slow") & (frame.dataset == "all")].iloc[0]
+    assert row.num_sessions == 2 and row.speedup_session_sd == pytest.approx(np.std([0.5, 0.25], ddof=1))
+    assert (row.speedup, row.num_prompts) == (pytest.approx(1 / 3), 4)
+    [block] = table1.measured_blocks(frame, 1)
+    assert any(
+        note.startswith("Sessions: 2.") and note.endswith("0.000 in the median of methods, 0.177 at most (slow).")
+        for note in block.notes
+    )
+    once = table1.table1(to_frame(records()), "corrected", "toy", "cpu", METHODS)
+    assert once.speedup_session_sd.isna().all()
+    assert not any("Sessions" in note for block in table1.measured_blocks(once, 1) for note in block.notes)
+
+
+def test_synthetic_columns_are_called_so_and_nothing_is_named_best() -> None:
+    rows = {"rag": [Cell(2.0, value_rank=1, accept_rank=2)], "m": [Cell(1.0)]}
+    own = Block("toy, rag, speedup", ["rag: F1"], rows)
+    published = Block("theirs, rag", ["rag"], rows)
+    tables = as_synthetic(Tables([own], [own], [published]), ["rag", "all"])
+    for block in (*tables.measured, *tables.compared):
+        assert (block.title, block.columns) == ("toy, rag (synthetic), speedup", ["rag (synthetic): F1"])
+        assert list(block.rows) == ["rag (synthetic)", "m"]
+        assert not any(cell.value_rank or cell.accept_rank for row in block.rows.values() for cell in row)
+        assert block.notes[-1].startswith("Synthetic: ")
+    assert tables.published == [published]
 
 
 # ---- quality ---------------------------------------------------------------------------------------------------------
@@ -195,11 +233,11 @@ def test_the_quality_block_has_the_measures_there_are_and_vanilla_first() -> Non
     frame = pd.concat([table1.table1(to_frame(made), p, "toy", "cpu") for p in ("corrected", "released")])
     [block] = table1.quality_blocks(table1.with_quality(frame, scores()), scores())
     assert block.columns == ["qa: contains", "rag: ROUGE-L"]
-    assert list(block.rows) == ["vanilla", "outside_loop†", "fast", "slow (preloaded)"]
+    assert list(block.rows) == ["vanilla", "outside_loop†", "fast", "slow"]
     text = markup.markdown(Tables([block]))
-    assert "| vanilla | 50.00% | 62.50% |" in text
+    assert "| vanilla | baseline | 50.00% | 62.50% |" in text
     # fast failed on the first prompt of rag: its mean is another, on the prompt that both answered it is not
-    assert "| fast | 50.00% | 75.00% |" in text
+    assert "| fast | cold | 50.00% | 75.00% |" in text
     assert "is measured here: outside_loop, fast, slow." in text and "differ" not in text
     assert "Exact match" not in text and "ROUGE-L: F-measure" in text
     assert r"50.00\%" in markup.latex(Tables([block]))
@@ -268,8 +306,8 @@ def test_readings_stand_side_by_side_under_a_heading_of_their_own() -> None:
     before, after = text.split(f"## {COMPARED}")
     assert "3.48x" not in before
     inside, below = after.split(f"## {PUBLISHED}")
-    assert "| slow (preloaded) | - | 0.50x" in inside  # the paper has no such method
-    assert "| ngram_trie | **3.48x** (**5.19**) | **2.00x** (**1.67**) | **2.00x** [2.00, 2.00] (**4.00**) |" in inside
+    assert "| slow | preloaded | - | 0.50x" in inside  # the paper has no such method
+    assert "| ngram_trie | cold | 3.48x (5.19) | 2.00x (1.67) | 2.00x [2.00, 2.00] (4.00) |" in inside
     assert "RTX 4090" in inside and "not measured here" in inside
     assert "qa: released" not in before + below
     for render in (markup.latex, markup.plain_text):

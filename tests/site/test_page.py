@@ -268,13 +268,17 @@ def test_no_results_folder(tmp_path: Path) -> None:
 
 def test_cells_are_the_blocks() -> None:
     cells = [Cell(1.614, 1.47, 1.75, 7.05, 0, 1), Cell(97.784, value_rank=2), Cell()]
-    table = block_table(Block("t", ["a", "b", "c"], {"8": cells}, ["first"], "n"), "f", "Measured")
-    assert (table.columns, table.group, table.rows[0][0].key) == (["n", "a", "b", "c"], "Measured", 8.0)
-    assert table.rows[0][1:3] == [
+    block = Block("t", ["a", "b", "c"], {"8": cells}, ["first"], "n", lead={"group": ["cold"], "nodes": ["3.5"]})
+    table = block_table(block, "f", "Measured")
+    assert table.columns == ["n", "group", "nodes", "a", "b", "c"]
+    assert (table.group, table.rows[0][0].key) == ("Measured", 8.0)
+    assert table.rows[0][1:3] == [Entry("cold"), Entry("3.5", key=3.5)]
+    assert table.rows[0][3:5] == [
         Entry("1.61x", "[1.47, 1.75]", "7.05", 0, 1, 1.614), Entry("97.78x", rank=2, key=97.784),
     ]  # fmt: skip
-    assert table.rows[0][3].text == "-" and not table.rows[0][3].is_number
-    assert table.notes == ["first", "Best of a column **bold**, second best *italic*, value and accept length apart."]
+    assert table.rows[0][5].text == "-" and not table.rows[0][5].is_number
+    assert table.notes[0] == "first"
+    assert table.notes[1].startswith("**bold**: significantly above every other method of its group (Holm")
 
 
 def test_notes_are_escaped() -> None:
