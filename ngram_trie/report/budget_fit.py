@@ -26,8 +26,8 @@ Constants = Mapping[str, float]
 #: Where the search begins for a drafter that says how likely its nodes are, and what is tried of each constant in turn.
 BEGIN: Constants = {"power": 1.0, "discount": 1.0, "caution": 1.25}
 TRIED: Mapping[str, Sequence[float]] = {
-    "power": (0.35, 0.5, 0.7, 1.0, 1.4, 2.0),
-    "discount": (0.6, 0.7, 0.8, 0.9, 1.0),
+    "power": (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0),
+    "discount": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     "caution": (1.0, 1.25, 1.5, 2.0),
 }
 #: What is tried for any other.
