@@ -30,6 +30,9 @@ TRIED: Mapping[str, Sequence[float]] = {
     "discount": (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
     "caution": (1.0, 1.25, 1.5, 2.0),
 }
+#: Of constants whose speeds differ by no larger share, the one nearest to where the search stands is taken; of numbers
+#: of nodes the smallest.
+NO_DIFFERENCE = 0.001
 #: What is tried for any other.
 NUM_NODES = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
 #: Of a cell: speed, tokens per pass and nodes per pass.
@@ -40,9 +43,9 @@ def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunMani
     """Choose the constants of every configured method, on odd questions alone.
 
     A drafter that says how likely its nodes are has three: one after the other is varied, the others as they are best
-    so far. Any other method has one, its number of nodes. The best is that of the largest predicted speed over all
-    questions: what plain steps cost over what the method's steps cost under `cost`, prefill in both, drafting times in
-    neither, so that the same answers always give the same constants.
+    so far. Any other method has one, its number of nodes. The best is that of the largest predicted speed
+    (NO_DIFFERENCE) over all questions: what plain steps cost over what the method's steps cost under `cost`, prefill in
+    both, drafting times in neither, so that the same answers always give the same constants.
 
     Returns:
         The constants by method; a row for everything that was tried, in order: method, constants, TOLD; and the
@@ -69,12 +72,17 @@ def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunMani
             if scored[name] == (constant in BEGIN)
             for value in values
         ]
-        if cells:
-            told, manifest = _replayed(config, methods, cells)
-            rows += told
+        if not cells:
+            continue
+        told, manifest = _replayed(config, methods, cells)
+        rows += told
         for name in {name for name, _ in cells}:
-            first = max((row for row in rows if row["method"] == name), key=lambda row: row["predicted_speedup"])
-            best[name] = {each: first[each] for each in (BEGIN if scored[name] else ["num_nodes"])}
+            own = [row for row in told if row["method"] == name]
+            enough = max(row["predicted_speedup"] for row in own) * (1 - NO_DIFFERENCE)
+            as_good = [row for row in own if row["predicted_speedup"] >= enough]
+            begin = best[name].get(constant, 0)
+            chosen = min(as_good, key=lambda row: abs(row[constant] - begin))
+            best[name] = {each: chosen[each] for each in (BEGIN if scored[name] else ["num_nodes"])}
     return best, pd.DataFrame(rows), manifest
 
 
@@ -143,5 +151,8 @@ def write(config: DictConfig, output: Path) -> str:
     write_atomically(path, json.dumps(kept, indent=1, sort_keys=True) + "\n")
     save_csv(tried, output / "tried.csv")
     manifest.write(output / "manifest.json")
-    chosen = pd.DataFrame([tried[tried.method == name].nlargest(1, "predicted_speedup").iloc[0] for name in best])
-    return chosen.round(3).to_string(index=False)
+    rows = []
+    for name, constants in best.items():
+        same = (tried[list(constants)] == pd.Series(constants)).all(axis=1)
+        rows.append(tried[(tried.method == name) & same].iloc[0])
+    return pd.DataFrame(rows).round(3).to_string(index=False)

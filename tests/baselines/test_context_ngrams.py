@@ -19,7 +19,7 @@ texts = st.lists(st.integers(0, 2), min_size=1, max_size=60)
 
 
 def ranked(text: list[int], q: int, w: int, k: int) -> list[tuple[list[int], int]]:
-    rows, counts = context_ngrams(np.array(text, np.int64), q, w, k)
+    rows, counts, _ = context_ngrams(np.array(text, np.int64), q, w, k)
     return list(zip(rows.tolist(), counts.tolist(), strict=True))
 
 

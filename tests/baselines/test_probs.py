@@ -141,7 +141,7 @@ def test_of_a_store_by_hand(stored: dict[str, str]) -> None:
 def test_of_a_models_tables_by_hand(stored: dict[str, str]) -> None:
     """The model gives each token's first successor 1/2 and the second 1/4."""
     tables = stored["tables"]
-    assert scores(drafted(ModelUnigram(tables=tables, k=3), [0], [1])) == pytest.approx(
+    assert scores(drafted(ModelUnigram(tables=tables, k=3, ranking="text"), [0], [1])) == pytest.approx(
         {(2,): 1 / 2, (0,): 1 / 3, (3,): 1 / 4}
     )
     bigram = scores(drafted(ModelBigram(tables=tables, k=2, w=3), [0], [1]))
