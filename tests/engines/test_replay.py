@@ -363,7 +363,7 @@ def test_replay_gives_the_live_steps_of_every_method(live: Path, tmp_path: Path)
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 REPLAY_COLUMNS = [
-    "method", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
+    "method", "group", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
     "propose_us_median", "propose_us_p99", "index_ms_median", "predicted_speedup",
 ]  # fmt: skip
 

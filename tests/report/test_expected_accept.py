@@ -116,7 +116,7 @@ def test_the_tables_are_as_large_as_their_slots() -> None:
     assert drafter.num_bytes == 0
     drafter.start(Prompt(np.arange(512), {}, "d", "1"))
     # Room for 512 + 512 tokens, twice as many slots, three lengths of context, six columns of 8 bytes.
-    assert drafter.num_bytes == 2048 * 3 * 6 * 8
+    assert drafter.num_bytes == 2048 * 3 * 7 * 8
 
 
 def test_the_script_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +133,7 @@ def test_the_script_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     assert (output / "acceptance.png").stat().st_size > 5000 and len(pd.read_csv(output / "positions.csv")) == 12
     answers = pd.read_csv(output / "answers.csv")
     assert answers.alpha.round(3).tolist()[:1] == [0.667] and np.isnan(answers.alpha[1])
-    assert answers.num_tokens.tolist() == [12, 3] and (answers.num_bytes == 2048 * 3 * 6 * 8).all()
+    assert answers.num_tokens.tolist() == [12, 3] and (answers.num_bytes == 2048 * 3 * 7 * 8).all()
     assert not (output / "costs.csv").exists(), "recorded answers say nothing of time"
     manifest = json.loads((output / "manifest.json").read_text())
     assert manifest["config"]["method"]["num_draft"] == 4 and manifest["config"]["traces"] == "traces.jsonl"
