@@ -17,7 +17,7 @@ from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.budget import Budgeted
-from ngram_trie.files import CONFIGS, PROJECT, place, relative
+from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
@@ -292,7 +292,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
             resolved.pop(single, None)
     if "traces" in resolved["engine"]:  # what they are is said by their hash, not by where they lie
         resolved["engine"]["traces"] = Path(resolved["engine"]["traces"]).name
-    return relative(resolved)
+    return placeless(relative(resolved))
 
 
 def default_folder(config: DictConfig, run_id: str) -> Path:

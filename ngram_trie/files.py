@@ -36,6 +36,17 @@ def relative(value: Any) -> Any:
     return value
 
 
+def placeless(value: Any) -> Any:
+    """The same configuration without the folders of files outside the project: a manifest says what was read, never
+    where a machine has it. What a file holds is said by its hash.
+    """
+    if isinstance(value, dict):
+        return {key: placeless(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [placeless(part) for part in value]
+    return Path(value).name if isinstance(value, str) and value.startswith("/") else value
+
+
 def content_hash(value: Any) -> str:
     """Hex digest of any JSON-like value: the identity of a config or of a prompt."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from ngram_trie import config as configuration
+from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder
 from ngram_trie.drafter import Drafter
 
@@ -78,3 +80,11 @@ def test_experiments_open_with_their_launch_command() -> None:
 def test_configs_name_no_machine() -> None:
     for path in Path(configuration.CONFIGS).rglob("*.yaml"):
         assert "/home" not in path.read_text() and "/work" not in path.read_text()
+
+
+def test_a_run_never_says_where_a_machine_has_its_files(tmp_path: Path) -> None:
+    config = composed(
+        ["method=blend_bigram", f"method.answers={tmp_path}/answers.jsonl", "engine=replay", "engine.traces=FILE"]
+    )
+    resolved = configuration.resolve(config)
+    assert resolved["method"]["answers"] == "answers.jsonl" and str(tmp_path) not in json.dumps(resolved)
