@@ -10,7 +10,6 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from ngram_trie import config as configuration
-from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder
 from ngram_trie.drafter import Drafter
 
@@ -83,8 +82,6 @@ def test_configs_name_no_machine() -> None:
 
 
 def test_a_run_never_says_where_a_machine_has_its_files(tmp_path: Path) -> None:
-    config = composed(
-        ["method=blend_bigram", f"method.answers={tmp_path}/answers.jsonl", "engine=replay", "engine.traces=FILE"]
-    )
-    resolved = configuration.resolve(config)
+    answers = f"method.answers={tmp_path}/answers.jsonl"
+    resolved = configuration.resolve(composed("method=blend_bigram", answers, "engine=replay", "engine.traces=FILE"))
     assert resolved["method"]["answers"] == "answers.jsonl" and str(tmp_path) not in json.dumps(resolved)
