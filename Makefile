@@ -15,8 +15,7 @@ LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
 engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
 # a GPU's budgets
-GPU_DRAFTS = 'engine.categories=$(CATEGORIES)' \
-	methods.ngram_trie.num_draft=32 methods.ngram_trie_released.num_draft=64 methods.pld.num_draft=32 methods.suffix.num_draft=32
+GPU_DRAFTS = 'engine.categories=$(CATEGORIES)' budget.num_nodes=32
 RUN    := $(VENV)/bin/python
 # What methods need of the embedded model beside weights: REST's datastore, N-Grammys' tables.
 PARTS   = results/local/datastore/header.json results/local/ngram_tables/embedded/header.json
