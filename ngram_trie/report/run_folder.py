@@ -15,8 +15,8 @@ from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
 from ngram_trie.records import PromptRecord, RunManifest, read_records
 
-#: Folders with curves: what was measured on this machine, then what the project ships. Before both comes a folder
-#: beside the run's, so that committed runs are derived with the committed curve everywhere.
+#: Folders with curves: what was measured on this machine, then what the project ships. Before both come the folders
+#: calibration* beside the run's, one for each machine, so that committed runs are derived with committed curves.
 CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
 
 
@@ -82,7 +82,7 @@ class RunFolder:
             # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
             given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}
             return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
-        folders = (self.path.absolute().parent / "calibration", *CALIBRATIONS)
+        folders = (*sorted(self.path.absolute().parent.glob("calibration*")), *CALIBRATIONS)
         return next((CostCurve.read(folder) for folder in folders if cost.holds_for(folder, self.manifest)), None)
 
     @cached_property
