@@ -163,7 +163,8 @@ def case_study(page: str) -> Markup:
     return Markup(re.sub(r"<h1>(.*?)</h1>", r'<p class="case-title">\1</p>', body, flags=re.DOTALL))
 
 
-PUBLISHED = {"rule": "published"}
+#: The budget under which the released code's one size stands.
+OWN_SIZE = {"rule": "published"}
 
 
 def recorded_readings(results: Results) -> Table | None:
@@ -175,8 +176,8 @@ def recorded_readings(results: Results) -> Table | None:
         frame = folder.csv("table.csv")
         if cells is None or last is None or frame is None or not {OURS, RELEASED} <= set(frame.method):
             continue
-        if "budget" in frame or folder.config.get("budget", PUBLISHED) != PUBLISHED:
-            continue  # the released code has one size
+        if "budget" in frame or folder.config.get("budget", OWN_SIZE) != OWN_SIZE:
+            continue
         for row in last[last.model == folder.model].itertuples():
             cell = cells[(cells.model == folder.model) & (cells.method == OURS) & (cells.dataset == row.dataset)]
             ours = frame[frame.dataset == TASKS[row.dataset]].set_index("method")

@@ -65,7 +65,8 @@ def test_one_cell_writes_everything(finished: Path) -> None:
     table = pd.read_csv(finished / "table.csv")
     assert list(table.columns) == table1.COLUMNS
     assert set(table.protocol) == {"corrected", "released"}
-    assert table[table.method == "vanilla"].speedup.eq(1).all()
+    vanilla = table[table.method == "vanilla"]
+    assert vanilla[(vanilla.protocol == "corrected") | (vanilla.dataset != "all")].speedup.eq(1).all()
 
 
 @pytest.mark.slow
