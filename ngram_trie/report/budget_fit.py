@@ -96,7 +96,7 @@ def _on_odd_questions(config: DictConfig) -> DictConfig:
         [config.engine] if "parity" in config.engine else configuration.named(config, "dataset", "datasets").values()
     )
     for part in parts:
-        part.parity = "odd"
+        OmegaConf.update(part, "parity", "odd", force_add=True)
     return config
 
 

@@ -129,6 +129,17 @@ def test_budgets_stand_side_by_side(traces: Path, tmp_path: Path) -> None:
     assert budgets.found(tmp_path / "runs") == {}  # which of the two is meant cannot be known
 
 
+@pytest.mark.slow
+def test_methods_that_need_the_model_are_fitted_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget_fit, "TRIED", {"power": (1.0, 4.0), "discount": (1.0,), "caution": (1.25,)})
+    monkeypatch.setattr(budget_fit, "NUM_NODES", (2, 8))
+    methods = ["+method@methods.token_recycling=token_recycling", "+method@methods.medusa=medusa"]
+    short = ["dataset=rag", "+dataset.limit=1", "measure.repeats=1", "measure.max_new_tokens=24", "cost=measured"]
+    best, tried, manifest = budget_fit.fit(composed([*methods, *short]))
+    assert set(best["token_recycling"]) == {"power", "discount", "caution"} and set(best["medusa"]) == {"num_nodes"}
+    assert tried.predicted_speedup.notna().all() and manifest.config["dataset"]["parity"] == "odd"
+
+
 def test_methods_without_a_size_are_refused(traces: Path) -> None:
     config = composed(["method=vanilla", "engine=replay", f"engine.traces={traces}"])
     with pytest.raises(ConfigError, match="none of the methods has a size"):
