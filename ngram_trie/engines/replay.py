@@ -15,10 +15,9 @@ import numpy as np
 from numba import njit
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
-from ngram_trie.prompt import Prompt
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -88,26 +87,16 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTa
     return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
 
 
-class Watched(Drafter):
+class Watched(WrappedDrafter):
     """A drafter whose drafts are kept as proposed."""
 
     def __init__(self, drafter: Drafter) -> None:
-        self._drafter = drafter
+        super().__init__(drafter)
         self.proposed: list[DraftTree] = []
 
-    def bind(self, target: Any) -> None:
-        self._drafter.bind(target)
-
-    def start(self, prompt: Prompt) -> None:
-        self._drafter.start(prompt)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._drafter.observe(new_ids)
-
     def propose(self, budget: int) -> DraftTree:
-        tree = self._drafter.propose(budget)
-        self.proposed.append(tree)
-        return tree
+        self.proposed.append(self.drafter.propose(budget))
+        return self.proposed[-1]
 
 
 def answer(drafter: Drafter, trace: Trace, target: TraceTarget) -> GenerationResult | Failure:
@@ -178,7 +167,8 @@ _COMPILED: set[str] = set()
 
 def _replay_job(drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[GenerationResult | Failure]:
     """What one process does."""
-    if drafter.state != "warm" and type(drafter).__name__ not in _COMPILED and traces and traces[0].output_ids:
+    kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
+    if drafter.state != "warm" and kind not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
-        _COMPILED.add(type(drafter).__name__)
+        _COMPILED.add(kind)
     return [answer(drafter, trace, TraceTarget(trace, max_draft)) for trace in traces]

@@ -13,7 +13,7 @@ from ngram_trie.metrics import ALL, group_order
 from ngram_trie.records import RunManifest
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import WORDS, Tables
-from ngram_trie.report.run_folder import RunFolder, save_csv
+from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.report.sweeps import grid_blocks
 
 #: Data sets with a block of their own, where there are any; the others are in table.csv.
@@ -44,7 +44,6 @@ def write(folder: Path) -> str:
     """
     frame = pd.concat([pd.read_csv(path / "table.csv").assign(budget=name) for name, path in found(folder).items()])
     frame = frame[frame.protocol == "corrected"] if "protocol" in frame else frame
-    save_csv(frame, folder / "table.csv")
     value = next(name for name in reversed(VALUES) if name in frame)
     shown = frame[frame.dataset.isin(SHOWN)]
     shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
