@@ -53,13 +53,13 @@ class Live(_Fields):
     name: Literal["live"]
     max_draft: PositiveInt
     verify: Literal["tree", "rows"]
-    backend: Literal["auto", "stock", "static"]
+    backend: Literal["auto", "stock", "static", "packed"]
     num_threads: PositiveInt | None
 
     @model_validator(mode="after")
     def rows_are_stock(self) -> Self:
-        if self.verify == "rows" and self.backend == "static":
-            raise ValueError("backend=static verifies trees; verify=rows needs backend=stock or auto")
+        if self.verify == "rows" and self.backend in ("static", "packed"):
+            raise ValueError(f"backend={self.backend} verifies trees; verify=rows needs backend=stock or auto")
         return self
 
 

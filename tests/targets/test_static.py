@@ -20,6 +20,7 @@ from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.compact import refusal
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.packed import PackedTarget
 from ngram_trie.targets.static import ATTENTION, StaticTarget, Step, attend_tree, attended
 from ngram_trie.tree import DraftTree
 
@@ -57,6 +58,18 @@ def static(family: str, attention: str = "whole") -> StaticTarget:
     return StaticTarget(stock(family).model, max_draft=40, attention=attention, sizes=(1, 4, 8), chunk=16)
 
 
+@functools.cache
+def packed(family: str) -> PackedTarget:
+    return PackedTarget(stock(family).model, max_draft=40)
+
+
+def fast(family: str, kind: str) -> StaticTarget | PackedTarget:
+    return packed(family) if kind == "packed" else static(family, kind)
+
+
+KINDS = (*ATTENTION, "packed")
+
+
 @st.composite
 def trees(draw: st.DrawFn) -> DraftTree:
     size = draw(st.integers(1, 14))
@@ -84,15 +97,15 @@ def test_few_lengths_and_little_in_vain() -> None:
 @settings(max_examples=60)
 @given(
     family=st.sampled_from(list(CONFIGS)),
-    attention=st.sampled_from(ATTENTION),
+    kind=st.sampled_from(KINDS),
     steps=st.lists(trees(), min_size=1, max_size=6),
     data=st.data(),
 )
 def test_it_chooses_and_caches_what_the_stock_model_does(
-    family: str, attention: str, steps: list[DraftTree], data: st.DataObject
+    family: str, kind: str, steps: list[DraftTree], data: st.DataObject
 ) -> None:
     """Any path may be committed, so that later steps see what the cache holds, and no padding in it."""
-    ours, theirs = static(family, attention), stock(family)
+    ours, theirs = fast(family, kind), stock(family)
     prompt = np.array(data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30)), np.int64)
     close = functools.partial(torch.testing.assert_close, atol=2e-4, rtol=2e-4)
     assert ours.prefill(prompt) == theirs.prefill(prompt)
@@ -114,8 +127,8 @@ def test_it_chooses_and_caches_what_the_stock_model_does(
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("attention", ATTENTION)
-def test_the_answer_is_plain_greedy(family: str, attention: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_is_plain_greedy(family: str, kind: str) -> None:
     ids = [5, 9, 5, 9, 7, 5, 9, 7, 11]
     expected = greedy(stock(family).model, ids, 40)
     assert len(set(expected)) > 10  # varied tokens
@@ -125,11 +138,11 @@ def test_the_answer_is_plain_greedy(family: str, attention: str) -> None:
         return DraftTree.from_paths(text[-1], [[1, 2], [*rest[:1], 3], rest[:4], [4]])
 
     drafts = Scripted([true_path_and_decoys] * 12)
-    result = SpeculativeDecoder(static(family, attention), drafts).generate(Prompt(np.array(ids)), STOP)
+    result = SpeculativeDecoder(fast(family, kind), drafts).generate(Prompt(np.array(ids)), STOP)
     assert result.output_ids == expected
     assert max(result.accept_lengths) == 5
     for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=12)):
-        answered = SpeculativeDecoder(static(family, attention), drafter).generate(Prompt(np.array(ids)), STOP)
+        answered = SpeculativeDecoder(fast(family, kind), drafter).generate(Prompt(np.array(ids)), STOP)
         assert answered.output_ids == expected
 
 
@@ -144,7 +157,7 @@ def test_the_stock_model_shares_its_weights_and_goes_on_to_work() -> None:
     attention = model.model.layers[1].self_attn
     for part in (attention.q_proj, attention.k_proj, attention.v_proj):
         for network in (first, second):  # joined once
-            weight, bias = network.blocks[1].qkv
+            weight, bias = network.blocks[1].qkv.weight, network.blocks[1].qkv.bias
             assert part.weight.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr()
             assert bias is not None and part.bias.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
     total = sum(weight.numel() for weight in model.parameters()) - model.get_input_embeddings().weight.numel()
