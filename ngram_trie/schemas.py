@@ -112,6 +112,7 @@ class Measure(_Fields):
     sessions: PositiveInt
     session_pause_s: NonNegativeFloat
     max_new_tokens: PositiveInt
+    share_prefill: bool
     truncation: Literal["fail", "end", "middle"]
 
 

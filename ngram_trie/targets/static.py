@@ -182,7 +182,7 @@ class StaticTarget(TargetModel):
         """
         if self.device.type != "cuda":
             return 0
-        self.cache.truncate(0)
+        self.forget()
         for size in sizes or self.sizes:
             self._stages[size].fill(DraftTree.root_only(0), 0)
             lengths = range(size, (longest or self.context_limit) + size + 1)
@@ -307,7 +307,7 @@ class StaticTarget(TargetModel):
 def attend_tree(
     queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None, chunk: int
 ) -> torch.Tensor:
-    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k), or None for none.
+    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k), if any.
 
     The queries of the heads that share keys stand below each other, so that no key is repeated. With several chunks
     each is attended to by itself, as one of a batch, and what they say is weighted by the sum of its exponentials.

@@ -15,12 +15,14 @@ from support.tiny import SHAPE, VOCABULARY, Scripted
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
+from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.compact import refusal
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.packed import PackedTarget
+from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.targets.static import ATTENTION, StaticTarget, Step, attend_tree, attended
 from ngram_trie.tree import DraftTree
 
@@ -297,3 +299,33 @@ def test_a_model_wider_than_its_window_may_be_given_less_context() -> None:
     target = StaticTarget(model, max_draft=8, context_limit=100)
     answered = SpeculativeDecoder(target, NoDraft()).generate(Prompt(np.array(ids)), Stop(20))
     assert answered.output_ids == greedy(model, ids, 20)
+
+
+@pytest.mark.parametrize("kind", ["stock", "rows", *KINDS])
+def test_a_kept_prompt_is_read_once_and_charged_each_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that take turns on a prompt: the same answers as if each had read it, and no less time on record."""
+    model = stock("llama").model
+    fresh = {"stock": TargetModel, "rows": RowsTarget, "packed": PackedTarget}
+    target = fresh[kind](model, 40) if kind in fresh else StaticTarget(model, 40, attention=kind)
+    read = []
+    forward = type(target)._forward
+    monkeypatch.setattr(
+        type(target),
+        "_forward",
+        lambda self, ids, **kwargs: (read.append("logits_to_keep" in kwargs), forward(self, ids, **kwargs))[1],
+    )
+    target.keeps_prompt = True
+    prompts = [Prompt(np.array([5, 9, 5, 9, 7, 5, 9, 7, 11])), Prompt(np.array([5, 9, 5, 9, 7, 5, 9, 7, 12]))]
+    for prompt in prompts:
+        expected = greedy(model, prompt.ids.tolist(), 40)
+        read.clear()
+        seconds = []
+        for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=12), TokenRecycling()):
+            result = SpeculativeDecoder(target, drafter).generate(prompt, STOP)
+            assert result.output_ids == expected
+            seconds.append(result.seconds.prefill)
+            assert result.seconds.total >= result.seconds.prefill + result.seconds.verify
+        assert read.count(True) == 1
+        assert min(seconds) >= max(target.saved_seconds, 1e-9) > 0
+    target.near_tie([1, 2, 3], [4, 5])  # overwrites the cache
+    assert SpeculativeDecoder(target, NoDraft()).generate(prompts[1], STOP).output_ids == expected
