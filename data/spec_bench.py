@@ -28,7 +28,7 @@ class SpecBench(Published):
         url, checksum: the published file, and what it must be.
         category: one, a list of several, or None for all of them.
         path: instead of the download a file of the same layout.
-        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`; parity goes by question ids.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
         FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
@@ -55,7 +55,7 @@ class SpecBench(Published):
             raise ValueError(f"dataset.category={unknown}: {near(unknown, list(turns))}")
         asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
         others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
-        self.questions = choose(asked, [int(question.question_id) for question in asked], self._limit, self._parity)
+        self.questions = choose(asked, self._limit, self._parity)
         length = median(len(question.message) for question in asked)
         near_in_length = sorted((q for q in others if not q.turn), key=lambda q: abs(len(q.message) - length))
         self.warmup = near_in_length[: self._num_warmup]
