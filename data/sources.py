@@ -7,6 +7,7 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import re
@@ -127,6 +128,33 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
         else:
             reason = first_line(error)
         raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
+
+
+def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:
+    """A local copy of the file at `url`, in place of `fetch_url`.
+
+    Args:
+        checksum: as in `fetch_url`; None takes any file.
+        name: the data set that it is for.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another file; the message says what takes it as it is.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"path={path}: no such file; a copy of {url}")
+    if checksum:
+        algorithm, _, digest = checksum.rpartition(":")
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
+        if found != digest:
+            raise ValueError(
+                f"path={path}: not the published file, damaged or changed: its checksum is {found}, not {checksum}: "
+                f"copy {url}; or, to ask what it holds, dataset.checksum=null, in an experiment "
+                f"datasets.{name}.checksum=null"
+            )
+    return file
 
 
 def kept_file(url: str, checksum: str, folder: Path | None = None) -> Path:
