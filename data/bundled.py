@@ -7,10 +7,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from ngram_trie.data.prompts import Question
+from ngram_trie.prompt import question_number
 
 FOLDER = Path(__file__).parent / "embedded" / "prompts"
 MODEL = FOLDER.with_name("model")
@@ -35,8 +36,7 @@ class BundledDataset:
         questions = [read_question(name, line) for line in path.read_text(encoding="utf-8").splitlines()]
         self.warmup = [question for question in questions if "warmup" in question.question_id]
         asked = [question for question in questions if question not in self.warmup]
-        numbers = [int(question.question_id.rpartition("-")[2]) for question in asked]
-        self.questions = choose(asked, numbers, limit, parity)
+        self.questions = choose(asked, limit, parity)
 
 
 def check_choice(limit: object, parity: object) -> None:
@@ -49,12 +49,14 @@ def check_choice(limit: object, parity: object) -> None:
         raise ValueError(f"dataset.parity={parity}: must be odd or even, or null for all")
 
 
-def choose(
-    questions: Sequence[Question], numbers: Iterable[int], limit: int | None, parity: str | None
-) -> list[Question]:
-    """The turns of the first `limit` questions of those whose number is odd or even, as `parity` says."""
-    wanted = {"odd": (1,), "even": (0,), None: (0, 1)}[parity]
-    kept = [question for question, number in zip(questions, numbers, strict=False) if number % 2 in wanted]
+def choose(questions: Sequence[Question], limit: int | None, parity: str | None) -> list[Question]:
+    """The turns of the first `limit` questions of those whose number, the last one in the id, is odd or even, as
+    `parity` says.
+
+    Raises:
+        ValueError: a parity is asked for, and an id has no number.
+    """
+    kept = [q for q in questions if parity is None or question_number(q.question_id) % 2 == (parity == "odd")]
     first = list(dict.fromkeys(question.question_id for question in kept))[:limit]
     return [question for question in kept if question.question_id in first]
 

@@ -1,4 +1,5 @@
-"""Published data sets of single questions: from the hub through the `datasets` library, or from a copy of their files.
+"""Published data sets of single questions: from an installed package, from the hub through the `datasets` library, or
+from a copy of their files.
 
 Which field holds what is said in the YAML (configs/dataset), so that another set of questions needs no code. Only first
 turns are asked: a later one would have to follow the model's own answer to the first.
@@ -6,11 +7,13 @@ turns are asked: a later one would have to follow the model's own answer to the 
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_hub, read_local
+from ngram_trie.data.sources import Published, Row, check_fields, read_hub, read_local, remedy
+from ngram_trie.files import NotInstalled, package_file
+from ngram_trie.targets.hub_errors import PAGES
 
 
 class HubDataset(Published):
@@ -27,8 +30,9 @@ class HubDataset(Published):
         id: field that names a question; None to number them from 1.
         reference: field with an answer to compare with; None if there is none.
         before, after: what is said around every question.
-        path: instead of the hub a file of the same layout (.jsonl, .json, .parquet), or a folder of such; of a folder
-            with several files those are read whose path names the split.
+        path: instead of the hub a file of the same layout (.jsonl, .json, also .gz, or .parquet), or a folder of such;
+            of a folder with several files those are read whose path names the split. "package:PACKAGE/FILE" is a file
+            of an installed package; the hub is asked where the package is not there.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
@@ -52,7 +56,7 @@ class HubDataset(Published):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        rows = read_local(Path(path), split) if path else read_hub(name, hub, subset, split, revision)
+        rows = read_either(path, split, hub, subset, revision, remedy(name, f"{PAGES['dataset']}/{hub}"))
         self._before, self._after = before, after
         self._fields = {"prompt": prompt, "id": id, "reference": reference}
         self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])
@@ -70,6 +74,18 @@ class HubDataset(Published):
         text = text if before else text.lstrip()
         text = text if after else text.rstrip()
         return Question(self.name, str(row[own]) if own else f"{self.name}-{number}", before, text, after, answer)
+
+
+def read_either(
+    path: str | None, split: str, hub: str, subset: str | None, revision: str | None, otherwise: str
+) -> Iterable[Row]:
+    """The rows of `path`; without one, or where that names a package that is not installed, the hub's."""
+    if path:
+        try:
+            return read_local(package_file(path), split)
+        except NotInstalled as missing:
+            otherwise = f"{missing}; {otherwise}"
+    return read_hub(hub, subset, split, revision, otherwise)
 
 
 def first_of(value: Any) -> str:

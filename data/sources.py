@@ -6,6 +6,8 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import json
 import os
 import re
@@ -21,6 +23,7 @@ from ngram_trie.files import first_line
 from ngram_trie.targets.hub_errors import PAGES, disk_full, from_hub
 
 Row = Mapping[str, Any]
+#: Of files that hold rows; those of JSON may be compressed, ".jsonl.gz".
 KINDS = (".jsonl", ".json", ".parquet")
 
 
@@ -30,16 +33,18 @@ def remedy(name: str, page: str = "") -> str:
     return f"or give a copy{source}: dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
 
 
-def read_hub(name: str, hub: str, subset: str | None, split: str, revision: str | None) -> Iterable[Row]:
+def read_hub(hub: str, subset: str | None, split: str, revision: str | None, otherwise: str) -> Iterable[Row]:
     """The rows of a set on the hub, through the `datasets` library.
 
     The repository is fetched whole first. `datasets` would fetch the split alone, but without a network it then takes
     whatever revision it loaded last, and says nothing.
 
+    Args:
+        otherwise: what helps whoever cannot fetch it.
+
     Raises:
         FileNotFoundError: it cannot be had.
     """
-    otherwise = remedy(name, f"{PAGES['dataset']}/{hub}")
     try:
         import datasets
     except ImportError:
@@ -125,6 +130,33 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
         raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
 
 
+def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:
+    """A local copy of the file at `url`, in place of `fetch_url`.
+
+    Args:
+        checksum: as in `fetch_url`; None takes any file.
+        name: the data set that it is for.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: another file; the message says what takes it as it is.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise FileNotFoundError(f"path={path}: no such file; a copy of {url}")
+    if checksum:
+        algorithm, _, digest = checksum.rpartition(":")
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
+        if found != digest:
+            raise ValueError(
+                f"path={path}: not the published file, damaged or changed: its checksum is {found}, not {checksum}: "
+                f"copy {url}; or, to ask what it holds, dataset.checksum=null, in an experiment "
+                f"datasets.{name}.checksum=null"
+            )
+    return file
+
+
 def kept_file(url: str, checksum: str, folder: Path | None = None) -> Path:
     """Where `fetch_url` keeps a file: by its checksum, so that sets of one file share it, and another version of it is
     another file.
@@ -146,30 +178,36 @@ def read_local(path: Path, split: str = "") -> Iterable[Row]:
         FileNotFoundError: no such file, or none of a known kind.
         ValueError: a file that holds no rows.
     """
-    files = sorted(f for f in path.rglob("*") if f.suffix in KINDS) if path.is_dir() else [path]
+    files = sorted(f for f in path.rglob("*") if kind(f) in KINDS) if path.is_dir() else [path]
     if len(files) > 1:
         files = [file for file in files if split in str(file.relative_to(path))]
     if not files or not all(file.is_file() for file in files):
         raise FileNotFoundError(f"path={path}: no such file, or no {', '.join(KINDS)} file of split {split!r} in it")
-    if len({file.suffix for file in files}) > 1 or files[0].suffix not in KINDS:
+    if len({*map(kind, files)}) > 1 or kind(files[0]) not in KINDS:
         raise FileNotFoundError(f"path={path}: give files of one kind of {', '.join(KINDS)}")
     return [row for file in files for row in read_file(file)]
+
+
+def kind(file: Path) -> str:
+    """What a file holds, of KINDS or another ending: ".jsonl" of "a.jsonl" and of "a.jsonl.gz"."""
+    return Path(file.name.removesuffix(".gz")).suffix
 
 
 def read_file(file: Path) -> Iterator[Row]:
     """The rows of one file: JSON lines, one JSON list, or Parquet."""
     try:
-        if file.suffix == ".parquet":
+        if kind(file) == ".parquet":
             from pyarrow import parquet
 
             rows = parquet.read_table(file).to_pylist()
         else:
-            text = file.read_text(encoding="utf-8")
+            content = file.read_bytes()
+            text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
             is_list = text.lstrip().startswith("[")
             # Not splitlines: texts may hold other line ends than the file's own.
             rows = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line.strip()]
     except Exception as error:  # of json, pyarrow and the codec
-        raise ValueError(f"{file}: not readable as {file.suffix[1:]} ({first_line(error)})") from error
+        raise ValueError(f"{file}: not readable as {kind(file)[1:]} ({first_line(error)})") from error
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
             raise ValueError(f"{file}: row {number} is no object with named fields")
@@ -191,8 +229,8 @@ class Published:
     Args:
         name: the dataset's name in records.
         warmup: so many questions are for warming up and never measured: the last ones, unless the set says otherwise.
-        limit, parity: as in `data.bundled.BundledDataset`; parity goes by a question's place in the set, from 1, unless
-            the set says otherwise.
+        limit, parity: as in `data.bundled.BundledDataset`; parity goes by the last number in a question's id, as in
+            recorded answers. A set without ids is numbered from 1.
 
     Raises:
         ValueError: a value that is not allowed; before anything is fetched.
@@ -211,10 +249,10 @@ class Published:
         """Divide the set's questions into those to ask and those to warm up on.
 
         Raises:
-            ValueError: no question to ask is left.
+            ValueError: no question to ask is left, or a parity is asked for and an id has no number.
         """
         if len(questions) <= self._num_warmup:
             raise ValueError(f"{len(questions)} questions, of which {self._num_warmup} are for warming up")
         asked = questions[: len(questions) - self._num_warmup]
-        self.questions = choose(asked, range(1, len(asked) + 1), self._limit, self._parity)
+        self.questions = choose(asked, self._limit, self._parity)
         self.warmup = list(questions[len(asked) :])

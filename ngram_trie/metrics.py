@@ -9,7 +9,7 @@ so running one of them more often moves no average and narrows no interval.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -27,6 +27,9 @@ CLEAN = "clean"
 #: What methods are ranked within: "baseline" is not ranked, the others are as `Drafter.state`.
 GROUPS = ("baseline", "cold", "warm", "preloaded", "trained")
 NUM_RESAMPLES = 2000
+#: An answer loops if its last LOOP_TOKENS tokens hold at most LOOP_NGRAMS different n-grams of LOOP_N tokens; text that
+#: does not repeat itself holds 61.
+LOOP_TOKENS, LOOP_N, LOOP_NGRAMS = 64, 4, 32
 
 
 class Script(NamedTuple):
@@ -53,7 +56,7 @@ SCRIPTS = {"triviaqa": MEANS, "hagrid": MEANS, "open_qa": MEANS, "attributed_qa"
 COLUMNS = [
     *KEYS, "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
-    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure",
+    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops",
 ]  # fmt: skip
 
 
@@ -72,6 +75,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
             `PhaseSeconds`; nan for a loop that is not ours.
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
+        loops: whether the answer `loops`.
     """
     return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
 
@@ -95,7 +99,34 @@ def _row(record: PromptRecord) -> dict[str, object]:
         },
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
+        "loops": loops(record.output_ids),
     }
+
+
+def loops(output_ids: Sequence[int]) -> bool:
+    """Whether an answer ends in text that repeats itself: its last 64 tokens, the stop token included, hold at most 32
+    different 4-grams of the 61 that begin there. One of fewer than 64 tokens does not.
+    """
+    tail = output_ids[-LOOP_TOKENS:]
+    ngrams = {tuple(tail[start : start + LOOP_N]) for start in range(len(tail) - LOOP_N + 1)}
+    return len(tail) == LOOP_TOKENS and len(ngrams) <= LOOP_NGRAMS
+
+
+def looping(frame: pd.DataFrame) -> pd.Series:
+    """Whether the target's answer to each prompt loops, by PROMPT: the answer of a vanilla, of any method where none
+    was recorded (a replay); of several repeats or sessions, any. So it is the same for all methods.
+    """
+    answers = answered(frame)
+    every = answers.groupby(PROMPT, sort=False).loops.any()
+    vanilla = answers[answers.method == answers.baseline].groupby(PROMPT, sort=False).loops.any()
+    return vanilla.reindex(every.index).fillna(every).astype(bool)
+
+
+def loop_shares(frame: pd.DataFrame) -> pd.DataFrame:
+    """How many answers of the target loop: one row a data set, `dataset, num_prompts, num_looping, share`."""
+    counts = looping(frame).groupby("dataset", sort=False).agg(["size", "sum"]).astype(int)
+    counts = counts.set_axis(["num_prompts", "num_looping"], axis=1).reset_index()
+    return counts.assign(share=counts.num_looping / counts.num_prompts)
 
 
 def task_and_context(dataset: str) -> tuple[str, str]:

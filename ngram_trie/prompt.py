@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from ngram_trie.tree import IntArray
+
+
+def question_number(question_id: str) -> int:
+    """The last number in a question's id, by which it is odd or even: 560 of "560", 7 of "summarization-007".
+
+    Raises:
+        ValueError: it holds none.
+    """
+    numbers = re.findall(r"\d+", question_id)
+    if not numbers:
+        raise ValueError(f"question id {question_id!r} holds no number that could be odd or even")
+    return int(numbers[-1])
 
 
 @dataclass(frozen=True)

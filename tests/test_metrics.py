@@ -54,6 +54,40 @@ def test_one_row_an_answer() -> None:
     assert list(rows.failure.fillna("")) == ["", "OutOfMemoryError"]
 
 
+def test_an_answer_loops_if_its_last_64_tokens_hold_at_most_32_different_4_grams() -> None:
+    def period(length: int, size: int = 64) -> list[int]:
+        return [place % length for place in range(size)]
+
+    # a text of period k holds k different 4-grams
+    assert metrics.loops(period(32)) and not metrics.loops(period(33))
+    assert metrics.loops([5] * 64) and not metrics.loops([5] * 63) and not metrics.loops([])
+    assert metrics.loops([*range(900, 1000), *period(2)]), "what stands before the last 64 tokens has no say"
+    assert not metrics.loops([*period(2), *range(100, 164)])
+    assert not metrics.loops(list(range(64)))
+
+
+def test_a_prompt_loops_if_vanillas_answer_does() -> None:
+    loop, short = (1,) * 70, (1,) * 20
+    rows = frame(
+        record("vanilla", "1", loop), record("quick", "1", loop),
+        record("vanilla", "2", short), record("quick", "2", loop),  # as an outside loop may
+        record("quick", "3", loop),  # vanilla has failed
+        record("vanilla", "3", failed=True),
+        record("vanilla", "1", short, dataset="rag"), record("quick", "1", short, dataset="rag"),
+    )  # fmt: skip
+    assert metrics.looping(rows).to_dict() == {
+        ("qa", "1", 0): True, ("qa", "2", 0): False, ("qa", "3", 0): True, ("rag", "1", 0): False,
+    }  # fmt: skip
+    shares = metrics.loop_shares(rows)
+    assert shares.to_dict("records") == [
+        {"dataset": "qa", "num_prompts": 3, "num_looping": 2, "share": pytest.approx(2 / 3)},
+        {"dataset": "rag", "num_prompts": 1, "num_looping": 0, "share": 0.0},
+    ]
+    replayed = frame(record("quick", "1", loop), record("slow", "1", loop), record("quick", "2", short))
+    assert metrics.looping(replayed).tolist() == [True, False]
+    assert metrics.looping(frame()).empty and metrics.loop_shares(frame()).empty
+
+
 def test_accept_length_pools_steps_or_averages_prompts() -> None:
     rows = frame(record(question="1", accept=(4,)), record(question="2", accept=(1, 1, 1)))
     assert metrics.accept_length(rows) == 7 / 4

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.files import write_atomically
-from ngram_trie.prompt import Prompt
+from ngram_trie.prompt import Prompt, question_number
 
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
@@ -186,25 +185,13 @@ def select(
         ValueError: a parity is asked for, and an id has no number.
     """
     if parity:
-        traces = [trace for trace in traces if question_number(trace) % 2 == (parity == "odd")]
+        traces = [trace for trace in traces if question_number(trace.prompt.question_id) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
     groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
         if categories is None or trace.prompt.dataset in groups:
             groups.setdefault(trace.prompt.dataset, []).append(trace)
     return groups
-
-
-def question_number(trace: Trace) -> int:
-    """The last number in a question's id: 560 of "560", 7 of "summarization-007".
-
-    Raises:
-        ValueError: it holds none.
-    """
-    numbers = re.findall(r"\d+", trace.prompt.question_id)
-    if not numbers:
-        raise ValueError(f"question id {trace.prompt.question_id!r} holds no number that could be odd or even")
-    return int(numbers[-1])
 
 
 def answers(path: Path) -> list[Trace]:

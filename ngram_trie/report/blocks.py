@@ -21,7 +21,9 @@ PAPER_WARNING = (
     "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
     "models, other hardware (one RTX 4090), not comparable line by line."
 )
-JSON = "table.json"
+#: Of the files that a table is written to, and of one over the answers that do not loop (`metrics.loops`).
+TABLE, WITHOUT_LOOPS = "table", "table_without_loops"
+JSON = f"{TABLE}.json"
 #: What follows the name of a data set whose text is of the project's own making (`config.is_synthetic`).
 SYNTHETIC = "synthetic"
 #: What tables and figures say.
@@ -115,18 +117,18 @@ def as_synthetic(tables: Tables, datasets: Iterable[str]) -> Tables:
     return replace(tables, measured=measured, compared=compared)
 
 
-def save(tables: Tables, folder: Path) -> None:
-    """Write table.json: numbers to ten significant digits, what is not known left out, one line a row."""
+def save(tables: Tables, folder: Path, name: str = TABLE) -> None:
+    """Write NAME.json: numbers to ten significant digits, what is not known left out, one line a row."""
     parts = []
-    for name in ("measured", "compared", "published"):
-        blocks = ",\n".join(_block_json(block) for block in getattr(tables, name))
-        parts.append(f'"{name}": [\n{blocks}]')
+    for group in ("measured", "compared", "published"):
+        blocks = ",\n".join(_block_json(block) for block in getattr(tables, group))
+        parts.append(f'"{group}": [\n{blocks}]')
     parts.append(f'"warning": {json.dumps(tables.warning)}')
     agreements = ",\n".join(
         f"{json.dumps(method)}: {json.dumps(vars(each))}" for method, each in tables.lossless.items()
     )
     parts.append(f'"lossless": {{{agreements}}}')
-    (folder / JSON).write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
+    (folder / f"{name}.json").write_text("{" + ",\n".join(parts) + "}\n", encoding="utf-8")
 
 
 def _block_json(block: Block) -> str:

@@ -12,7 +12,7 @@ import pandas as pd
 from ngram_trie.metrics import ALL, group_order
 from ngram_trie.records import RunManifest
 from ngram_trie.report import markup
-from ngram_trie.report.blocks import WORDS, Tables
+from ngram_trie.report.blocks import TABLE, WITHOUT_LOOPS, WORDS, Tables
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.report.sweeps import grid_blocks
 
@@ -40,17 +40,26 @@ def found(folder: Path) -> dict[str, Path]:
 
 def write(folder: Path) -> str:
     """Lay the tables of `found` runs side by side: table.csv (every row, with its budget) and table.md of `folder`; a
-    block for each of SHOWN, methods down, budgets across. Returns the tables as text.
+    block for each of SHOWN, methods down, budgets across; and those without loops, where all runs have one. Returns the
+    tables over all answers as text.
     """
-    frame = pd.concat([pd.read_csv(path / "table.csv").assign(budget=name) for name, path in found(folder).items()])
+    runs = found(folder)
+    if all((path / f"{WITHOUT_LOOPS}.csv").exists() for path in runs.values()):
+        _write(folder, runs, WITHOUT_LOOPS)
+    return _write(folder, runs, TABLE)
+
+
+def _write(folder: Path, runs: Mapping[str, Path], table: str) -> str:
+    frame = pd.concat([pd.read_csv(path / f"{table}.csv").assign(budget=name) for name, path in runs.items()])
     frame = frame[frame.protocol == "corrected"] if "protocol" in frame else frame
     value = next(name for name in reversed(VALUES) if name in frame)
     shown = frame[frame.dataset.isin(SHOWN)]
     shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
     groups = shown.drop_duplicates("method").set_index("method").group
+    suffix = ", without loops" if table == WITHOUT_LOOPS else ""
     blocks = [
-        replace(block, lead={"group": [groups[method] for method in block.rows]})
+        replace(block, title=block.title + suffix, lead={"group": [groups[method] for method in block.rows]})
         for block in grid_blocks(shown, ["method", "budget"], value, notes=[WORDS["notes"]["budgets"]])
     ]
-    synthetic = any(RunFolder(path).is_synthetic for path in found(folder).values())
-    return markup.write(folder, frame, Tables(blocks), synthetic)
+    synthetic = any(RunFolder(path).is_synthetic for path in runs.values())
+    return markup.write(folder, frame, Tables(blocks), synthetic, table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,10 +14,10 @@ from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
 from ngram_trie.records import PromptRecord
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
-from ngram_trie.report.blocks import SYNTHETIC, WORDS, Block, Tables
+from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
-VERSUS = "versus.csv"
+VERSUS, VERSUS_WITHOUT_LOOPS, LOOPS = "versus.csv", "versus_without_loops.csv", "loops.csv"
 #: `versus.standings`.
 Marks = Mapping[tuple[str, str, str], int]
 
@@ -35,6 +36,9 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     run = run if isinstance(run, RunFolder) else RunFolder(run)
     methods, datasets = methods or run.methods(), datasets or run.datasets()
     marks = _write_versus(run, methods)
+    save_csv(metrics.loop_shares(run.frame), run.path / LOOPS)
+    if rest := run.without_loops:
+        _write_without_loops(run, rest, methods, datasets)
     if run.records:
         distribution = metrics.accept_length_distribution(run.records)
         save_csv(distribution, run.path / "accept_lengths.csv")
@@ -46,7 +50,40 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
 
 
-def _write_versus(run: RunFolder, methods: list[str]) -> Marks:
+def _write_without_loops(run: RunFolder, rest: RunFolder, methods: list[str], datasets: list[str]) -> None:
+    """The run's own table again, from the `rest` of its records, without the prompts whose answer loops."""
+    marks = _write_versus(rest, methods, VERSUS_WITHOUT_LOOPS)
+    note = _loops_note(run, "loops_out")
+    if run.config["grid"]:
+        frame, fields = _cells(rest, datasets), list(run.config["grid"])
+        title, notes = _sweep_title(run), [*_notes(rest), *note]
+        blocks = sweeps.grid_blocks(frame, fields, _speed_of(frame), title=title, notes=notes, marks=marks)
+    elif run.is_measured:
+        frame, blocks = _live_table(rest, methods, datasets, marks, note, ["corrected"])
+    else:
+        frame, blocks = _replay_table(rest, methods, datasets, marks, note)
+    blocks = [replace(block, title=f"{block.title}, without loops") for block in blocks]
+    markup.write(run.path, frame, Tables(blocks), run.is_synthetic, WITHOUT_LOOPS)
+
+
+def _loops_note(run: RunFolder, where: str = "loops_in") -> list[str]:
+    """In words, which share of the answers loops, if any does.
+
+    Args:
+        where: of WORDS, what is said of the table without them, if there is one.
+    """
+    shares = metrics.loop_shares(run.frame)
+    shares = shares[shares.num_looping > 0]
+    if shares.empty:
+        return []
+    listed = ", ".join(
+        f"{row.dataset} {row.num_looping} of {row.num_prompts} ({row.share:.1%})" for row in shares.itertuples()
+    )
+    note = WORDS["notes"]["loops"].format(shares=listed)
+    return [f"{note} {WORDS['notes'][where]}" if run.without_loops else note]
+
+
+def _write_versus(run: RunFolder, methods: list[str], name: str = VERSUS) -> Marks:
     """Every two methods compared, versus.csv; returns which are named best."""
     measures, frame = [versus_.ACCEPT_LENGTH], run.frame
     if run.is_measured:
@@ -55,7 +92,7 @@ def _write_versus(run: RunFolder, methods: list[str]) -> Marks:
         measures, frame = [*measures, versus_.PREDICTED], cost.with_predicted(frame, run.records, run.curve)
     rows = versus_.versus(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
     if len(rows):
-        save_csv(rows, run.path / VERSUS)
+        save_csv(rows, run.path / name)
     return versus_.standings(rows)
 
 
@@ -66,24 +103,14 @@ def _named(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
 
 def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
     """Table 1: speedups under both protocols, quality, where the time goes, and how far the cost model is right."""
-    repeats = max(record.repeat for record in run.records) + 1
-    frame = pd.concat([
-        table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets)
-        for protocol in metrics.PROTOCOLS
-    ])  # fmt: skip
+    frame, measured = _live_table(run, methods, datasets, marks, _loops_note(run))
     published, compared = [], []
     if 1 in run.config["paper_tables"]:
         published, compared = list(table1.paper_blocks()), [table1.readings_block(frame)]
         save_csv(table1.readings(frame), run.path / "readings.csv")
-    missing = [
-        f"{name.capitalize()}: {why}"
-        for name, why in run.manifest.environment.items()
-        if name.startswith(("not run", "cut"))
-    ]
-    measured = list(table1.measured_blocks(frame, repeats, missing, marks))
     if run.scores is not None:
         frame = table1.with_quality(frame, run.scores)
-        measured += table1.quality_blocks(frame, run.scores)
+        measured = [*measured, *table1.quality_blocks(frame, run.scores)]
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
     text = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
@@ -98,8 +125,39 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     return text + _write_contexts(run, frame[frame.protocol == "corrected"], "speedup")
 
 
+def _live_table(
+    run: RunFolder,
+    methods: list[str],
+    datasets: list[str],
+    marks: Marks,
+    notes: Sequence[str],
+    protocols: Sequence[str] = metrics.PROTOCOLS,
+) -> tuple[pd.DataFrame, list[Block]]:
+    """Speedups: rows of `table1.table1`, and the blocks to print, with `notes` below the usual ones."""
+    repeats = max(record.repeat for record in run.records) + 1
+    frame = pd.concat([
+        table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets) for protocol in protocols
+    ])  # fmt: skip
+    missing = [
+        f"{name.capitalize()}: {why}"
+        for name, why in run.manifest.environment.items()
+        if name.startswith(("not run", "cut"))
+    ]
+    return frame, list(table1.measured_blocks(frame, repeats, [*notes, *missing], marks))
+
+
 def _write_replay(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
-    """One row for each method and category; categories with noise have an "all" of their own, as in `table1.table1`."""
+    """One row for each method and category."""
+    frame, blocks = _replay_table(run, methods, datasets, marks, _loops_note(run))
+    return markup.write(run.path, frame, Tables(blocks), run.is_synthetic) + _write_contexts(
+        run, frame, "predicted_speedup"
+    )
+
+
+def _replay_table(
+    run: RunFolder, methods: list[str], datasets: list[str], marks: Marks, notes: Sequence[str]
+) -> tuple[pd.DataFrame, list[Block]]:
+    """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
     for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
         own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
@@ -108,10 +166,7 @@ def _write_replay(run: RunFolder, methods: list[str], datasets: list[str], marks
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
-    block = sweeps.methods_block(frame, "predicted_speedup", _notes(run), marks)
-    return markup.write(run.path, frame, Tables([block]), run.is_synthetic) + _write_contexts(
-        run, frame, "predicted_speedup"
-    )
+    return frame, [sweeps.methods_block(frame, "predicted_speedup", [*_notes(run), *notes], marks)]
 
 
 def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
@@ -147,11 +202,25 @@ def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence
 
 def _write_grid(run: RunFolder, datasets: list[str], marks: Marks) -> str:
     """A sweep that was measured as one run."""
-    name, grid = run.config["method"]["name"], run.config["grid"]
-    cells = grid_cells(name, grid)
-    frame = sweeps.cell_table(run.records, run.curve, run.is_measured, list(cells), datasets, cells)
-    title, numbers = f"{run.model}, {name}", run.config["paper_tables"]
-    return _write_sweep(run, run.path, frame, list(grid), title, _notes(run), numbers, marks)
+    frame = _cells(run, datasets)
+    fields, numbers = list(run.config["grid"]), run.config["paper_tables"]
+    notes = [*_notes(run), *_loops_note(run)]
+    return _write_sweep(run, run.path, frame, fields, _sweep_title(run), notes, numbers, marks)
+
+
+def _sweep_title(run: RunFolder) -> str:
+    return f"{run.model}, {run.config['method']['name']}"
+
+
+def _speed_of(frame: pd.DataFrame) -> str:
+    """The column of `sweeps.cell_table` that says how fast a cell is."""
+    return "speedup" if "speedup" in frame else "predicted_speedup"
+
+
+def _cells(run: RunFolder, datasets: list[str]) -> pd.DataFrame:
+    """The rows of a sweep that was measured as one run."""
+    cells = grid_cells(run.config["method"]["name"], run.config["grid"])
+    return sweeps.cell_table(run.records, run.curve, run.is_measured, list(cells), datasets, cells)
 
 
 def gather(folder: Path) -> str:
@@ -214,7 +283,7 @@ def _write_sweep(
     marks: Marks,
 ) -> str:
     """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value."""
-    values = ["accept_length", "speedup" if "speedup" in frame else "predicted_speedup"]
+    values = ["accept_length", _speed_of(frame)]
     parts = frame[frame.dataset != table1.ALL]
     if not run.is_synthetic:
         notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]

@@ -193,20 +193,21 @@ def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
         yield from _grid([first, *rest[fitting:]], width)
 
 
-def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False) -> str:
+def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False, name: str = blocks.TABLE) -> str:
     """Write table.csv (`frame`, measured rows only), table.json (the blocks), and the blocks as table.md, table.tex and
     table.txt; returns the last one's text.
 
     Args:
         synthetic: of a model for which `config.is_synthetic`.
+        name: of the files, in place of "table".
     """
     if synthetic:
         tables = blocks.as_synthetic(tables, frame.dataset.unique())
     folder.mkdir(parents=True, exist_ok=True)
-    frame.to_csv(folder / "table.csv", index=False, float_format="%.6g", lineterminator="\n")
-    blocks.save(tables, folder)
+    frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
+    blocks.save(tables, folder, name)
     writers: dict[str, Callable[[Tables], str]] = {"md": markdown, "tex": latex, "txt": plain_text}
     texts = {suffix: writer(tables) for suffix, writer in writers.items()}
     for suffix, text in texts.items():
-        (folder / f"table.{suffix}").write_text(text, encoding="utf-8")
+        (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
     return texts["txt"]

@@ -59,6 +59,16 @@ class RunFolder:
         """The records, one row an answer; see `metrics.to_frame`."""
         return metrics.to_frame(self.records)
 
+    @cached_property
+    def without_loops(self) -> RunFolder | None:
+        """The same run with the records of those prompts alone whose answer does not loop (`metrics.looping`); None
+        where none does, or all do.
+        """
+        looping = metrics.looping(self.frame)
+        left_out = set(looping.index[looping])
+        kept = [record for record in self.records if record.key.item not in left_out]
+        return RunFolder(self.path, kept) if left_out and len(left_out) < len(looping) else None
+
     @property
     def is_measured(self) -> bool:
         """Whether the run's seconds are a model's; those of a replay are predicted."""

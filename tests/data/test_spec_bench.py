@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 
@@ -45,8 +46,9 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def configured(name: str, path: Path, **fields: object) -> SpecBench:
-    fields["path"] = str(path)
+def configured(name: str, path: Path | None, **fields: object) -> SpecBench:
+    """The set over a file of any content, unless a checksum is given."""
+    fields = {"path": str(path) if path else None, "checksum": None} | fields
     return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
 
 
@@ -107,10 +109,40 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
         configured("spec_bench", path, category="summary")
     other = tmp_path / "other.jsonl"
     other.write_text('{"prompt": "What?"}\n')
+    with pytest.raises(ConfigError, match=r"^dataset spec_bench: dataset.checksum=null: https://.*dataset.path=FILE$"):
+        configured("spec_bench", None)
     with pytest.raises(
         ConfigError, match=r"^dataset spec_bench: question 1 has no field 'question_id'; it has prompt: "
     ):
         configured("spec_bench", other)
+
+
+def test_a_local_file_must_be_the_published_one(path: Path, tmp_path: Path) -> None:
+    checksum = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
+    rag = configured("spec_bench_rag", path, checksum=checksum)
+    assert rag.questions == configured("spec_bench_rag", path).questions
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ConfigError) as raised:
+        configured("spec_bench_rag", path, checksum=checksum)
+    found, url = hashlib.sha256(path.read_bytes()).hexdigest(), "https://raw.githubusercontent.com/hemingkx/Spec-Bench"
+    assert str(raised.value) == (
+        f"dataset spec_bench_rag: path={path}: not the published file, damaged or changed: its checksum is {found}, "
+        f"not {checksum}: copy {url}/main/data/spec_bench/question.jsonl; or, to ask what it holds, dataset."
+        "checksum=null, in an experiment datasets.spec_bench_rag.checksum=null"
+    )
+    with pytest.raises(ConfigError, match=r"^dataset spec_bench_rag: path=.*none\.jsonl: no such file; a copy"):
+        configured("spec_bench_rag", tmp_path / "none.jsonl", checksum=checksum)
+
+
+@pytest.mark.skipif(not PUBLISHED.exists(), reason="needs ../shared/spec_bench/question.jsonl")
+def test_of_the_published_file_the_even_questions_are_every_other_one() -> None:
+    for name, first in (("spec_bench_summarization", 241), ("spec_bench_rag", 481)):
+        checksum = OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml").checksum
+        even, odd = (
+            configured(name, PUBLISHED, checksum=checksum, parity=parity).questions for parity in ("even", "odd")
+        )
+        assert [int(q.question_id) for q in even] == list(range(first + 1, first + 80, 2))
+        assert [int(q.question_id) for q in odd] == list(range(first, first + 80, 2))
 
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="needs ../shared/spec_bench/question.jsonl")
@@ -134,8 +166,6 @@ def test_the_published_file_word_for_word() -> None:
 
 @pytest.mark.skipif(not PUBLISHED.exists(), reason="needs ../shared/spec_bench/question.jsonl")
 def test_the_checksum_is_of_the_published_file() -> None:
-    import hashlib
-
     checksum = hashlib.sha256(PUBLISHED.read_bytes()).hexdigest()
     for name in ("spec_bench", "spec_bench_rag", "spec_bench_summarization"):
         assert OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml").checksum == f"sha256:{checksum}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from ngram_trie import quality
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
 from ngram_trie.report import derive, figures
+from ngram_trie.report.blocks import read
 from ngram_trie.report.run_folder import RunFolder
 
 #: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
@@ -191,3 +192,92 @@ def test_a_bar_for_each_task_and_context() -> None:
     assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
     with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
         figures.context_quality_figure(pd.concat([frame, frame]))
+
+
+def make_looping(folder: Path, engine: str, loops: dict[str, tuple[str, ...]], grid: dict | None = None) -> Path:
+    """Four questions a data set, 80 tokens each; those that `loops` names repeat one token, and are drafted twice as
+    well.
+    """
+    folder = make_folder(folder, engine, [], [])
+    manifest = RunManifest.read(folder / "manifest.json")
+    methods = METHODS
+    if grid:
+        config = {**manifest.config, "grid": grid, "method": {"name": "ngram_trie"}, "methods": {}}
+        replace(manifest, config=config).write(folder / "manifest.json")
+        methods = ("vanilla", *(f"ngram_trie[num_draft={size}]" for size in grid["num_draft"]))
+    with RecordWriter(folder / "records.jsonl", "run") as writer:
+        for dataset, looping in loops.items():
+            for question in ("1", "2", "3", "4"):
+                for method in methods[engine == "replay" :]:
+                    size = 1 if method == "vanilla" else 10 if question in looping else 5
+                    accept = [size] * (80 // size)
+                    writer.write(
+                        PromptRecord(
+                            run="run", method=method, model="toy", dataset=dataset, question_id=question, turn=0,
+                            repeat=0, prompt_hash="h", num_prompt_tokens=5, state="cold", kind="drafter",
+                            output_ids=[7] * 81 if question in looping else list(range(81)), accept_lengths=accept,
+                            tree_sizes=[size - 1] * len(accept), draft_us=[5.0] * len(accept),
+                            seconds=PhaseSeconds(len(accept) + 1.0, 1.0),
+                        )
+                    )  # fmt: skip
+    return folder
+
+
+LOOPS_NOTE = "at most 32 different 4-grams): rag 2 of 4 (50.0%), qa 1 of 4 (25.0%)."
+
+
+@pytest.mark.parametrize("engine", ["live", "replay", "forced"])
+def test_a_table_stands_beside_without_the_answers_that_loop(engine: str, tmp_path: Path) -> None:
+    folder = make_looping(tmp_path / "run", engine, {"rag": ("2", "4"), "qa": ("3",), "chat": ()})
+    derive.write(folder)
+    shares = pd.read_csv(folder / "loops.csv").set_index("dataset")
+    assert shares.num_looping.to_dict() == {"rag": 2, "qa": 1, "chat": 0} and shares.share.rag == 0.5
+    everything, rest = (
+        pd.read_csv(folder / f"{name}.csv").set_index(["method", "dataset"])
+        for name in ("table", "table_without_loops")
+    )
+    if "protocol" in everything:
+        assert set(rest.protocol) == {"corrected"}  # what the released code prints, it prints of all answers
+        everything = everything[everything.protocol == "corrected"]
+    ours = ("ngram_trie", "rag")
+    assert everything.accept_length[ours] == pytest.approx(160 * 2 / (16 * 2 + 8 * 2), rel=1e-4)
+    assert rest.accept_length[ours] == 5
+    for method, part in rest.groupby("method"):  # the same prompts of every method
+        assert part.droplevel("method").num_prompts.to_dict() == {"rag": 2, "qa": 3, "chat": 4, "all": 9}, method
+    page, left = ((folder / f"{name}.md").read_text() for name in ("table", "table_without_loops"))
+    assert f"{LOOPS_NOTE} table_without_loops.md has the same table without them" in page
+    assert f"{LOOPS_NOTE} They are left out here" in left and "without loops" in left
+    assert len(read(folder / "table_without_loops.json").measured) == 1
+    assert (folder / "versus_without_loops.csv").exists() == (folder / "versus.csv").exists()
+
+
+def test_a_sweep_has_a_table_without_loops_too(tmp_path: Path) -> None:
+    folder = make_looping(tmp_path / "run", "live", {"rag": ("2", "4"), "qa": ("3",)}, {"num_draft": [4, 8]})
+    derive.write(folder)
+    rest = pd.read_csv(folder / "table_without_loops.csv")
+    assert list(rest.columns) == list(pd.read_csv(folder / "table.csv").columns)
+    assert rest[rest.dataset == "rag"].accept_length.tolist() == [5, 5]
+    assert LOOPS_NOTE in (folder / "table.md").read_text()
+
+
+def test_no_such_table_where_no_answer_loops_or_all_do(tmp_path: Path) -> None:
+    none = make_looping(tmp_path / "none", "live", {"rag": ()})
+    every = make_looping(tmp_path / "every", "live", {"rag": ("1", "2", "3", "4")})
+    for folder, said in ((none, False), (every, True)):
+        derive.write(folder)
+        assert not (folder / "table_without_loops.md").exists()
+        page = (folder / "table.md").read_text()
+        assert ("rag 4 of 4 (100.0%)" in page) == said and "table_without_loops" not in page
+    assert pd.read_csv(none / "loops.csv").num_looping.tolist() == [0]
+
+
+def test_budgets_side_by_side_have_one_without_loops(tmp_path: Path) -> None:
+    for name, budget in (("published", {"rule": "published"}), ("equal8", {"rule": "equal", "num_nodes": 8})):
+        folder = make_looping(tmp_path / name, "replay", {"rag": ("2", "4"), "qa": ("3",)})
+        manifest = RunManifest.read(folder / "manifest.json")
+        replace(manifest, config={**manifest.config, "budget": budget}).write(folder / "manifest.json")
+        derive.write(folder)
+    derive.gather(tmp_path)
+    rest = pd.read_csv(tmp_path / "table_without_loops.csv")
+    assert set(rest.budget) == {"published", "8 nodes"} and set(rest[rest.dataset == "rag"].accept_length) == {5}
+    assert "without loops" in (tmp_path / "table_without_loops.md").read_text()

@@ -65,6 +65,7 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         *("model.revision=null", "model.dtype=float32", "model.device=cpu"),
         *("model.chat_template=null", "model.tokenizer={}"),
         *(f"datasets.spec_bench_{task}.path={spec_bench}" for task in ("summarization", "rag")),
+        *(f"datasets.spec_bench_{task}.checksum=null" for task in ("summarization", "rag")),
         *(f"datasets.spec_bench_{task}.limit=1" for task in ("summarization", "rag")),
         f"datasets.triviaqa.path={contexts}",
         f"datasets.hagrid.path={hagrid}",

