@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from omegaconf import DictConfig
-from transformers import AutoConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
 from ngram_trie.drafter import Verify
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.check import check
 from ngram_trie.targets.compact import refusal
-from ngram_trie.targets.load import context_limit
+from ngram_trie.targets.gguf import gguf_file
+from ngram_trie.targets.load import load_config, longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.targets.static import StaticTarget
@@ -26,8 +27,10 @@ def name(model: DictConfig) -> str:
 
 
 def identity(model: DictConfig) -> str:
-    """What its weights add to a run's identity."""
-    return ("random weights, " if model.weights == "random" else "") + fingerprint(*source(model))
+    """What its weights add to a run's identity; of a GGUF file the file itself, wherever it and its conversion lie."""
+    path, revision = source(model)
+    own = fingerprint(str(gguf_file(path) or path), revision)
+    return f"random weights, {own}" if model.weights == "random" else own
 
 
 def settled(config: DictConfig) -> str:
@@ -37,9 +40,8 @@ def settled(config: DictConfig) -> str:
         return str(engine.backend)
     if engine.verify == "rows" or not model.device.startswith("cuda"):
         return "stock"
-    limit = context_limit(*source(model), model.context_limit)
-    path, revision = source(model)
-    return "stock" if refusal(AutoConfig.from_pretrained(path, revision=revision), limit) else "static"
+    own = load_config(*source(model))
+    return "stock" if refusal(own, longest_text(own, model.context_limit)) else "static"
 
 
 def make_target(
