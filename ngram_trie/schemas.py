@@ -16,11 +16,17 @@ class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+def _named(path: object) -> object:
+    if path is None:
+        raise ValueError("give a GGUF file, a folder with a model, or a hub id")
+    return path
+
+
 class Model(_Fields):
     """`model=`: a target, in configs/model."""
 
     name: str
-    path: str
+    path: Annotated[str, BeforeValidator(_named)]
     revision: str | None
     dtype: Literal["float32", "bfloat16", "float16"]
     device: str

@@ -11,7 +11,8 @@ from typer import Argument, Option
 
 from ngram_trie.cli.app import name_in, run
 from ngram_trie.data.prompts import model_tokenizer
-from ngram_trie.files import CONFIGS, PROJECT, fingerprint
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.targets.choose import identity
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos
 
@@ -41,7 +42,7 @@ def main(
     first = leading_bos(model_tokenizer(about)) if bos else None
     loaded = load_model(**settings)
     started = time.perf_counter()
-    tables = build_tables(loaded, fingerprint(about.path, about.revision), k, w, first, rows)
+    tables = build_tables(loaded, identity(about), k, w, first, rows)
     tables.write(folder)
     size = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{len(tables.bigram)} tokens, {k} rows of {w}, {'with' if tables.bos else 'without'} BOS")

@@ -10,7 +10,8 @@ from ngram_trie.drafter import Verify
 from ngram_trie.files import fingerprint
 from ngram_trie.targets import compact, packed
 from ngram_trie.targets.check import check
-from ngram_trie.targets.load import context_limit, load_config, longest_text
+from ngram_trie.targets.gguf import gguf_file
+from ngram_trie.targets.load import load_config, longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.packed import PackedTarget
 from ngram_trie.targets.rows import RowsTarget
@@ -28,8 +29,10 @@ def name(model: DictConfig) -> str:
 
 
 def identity(model: DictConfig) -> str:
-    """What its weights add to a run's identity."""
-    return ("random weights, " if model.weights == "random" else "") + fingerprint(*source(model))
+    """What its weights add to a run's identity; of a GGUF file the file itself, wherever it and its conversion lie."""
+    path, revision = source(model)
+    own = fingerprint(str(gguf_file(path) or path), revision)
+    return f"random weights, {own}" if model.weights == "random" else own
 
 
 def settled(config: DictConfig) -> str:
@@ -42,7 +45,8 @@ def settled(config: DictConfig) -> str:
     device = torch.device(model.device)
     if engine.verify == "rows" or device.type not in ("cpu", "cuda"):
         return "stock"
-    network, limit = load_config(*source(model)), context_limit(*source(model), model.context_limit)
+    network = load_config(*source(model))
+    limit = longest_text(network, model.context_limit)
     if device.type == "cuda":
         return "stock" if compact.refusal(network, limit) else "static"
     refused = packed.refusal(network, getattr(torch, model.dtype), device, limit)

