@@ -21,6 +21,7 @@ from ngram_trie.engines.live import Live, eos_ids
 from ngram_trie.engines.prepare import prepare
 from ngram_trie.engines.recording import record
 from ngram_trie.engines.traces import read_traces
+from ngram_trie.records import drop_torn_line
 
 
 def main(config: DictConfig) -> Path:
@@ -34,7 +35,10 @@ def main(config: DictConfig) -> Path:
     if not isinstance(drafter, Drafter) or drafter.own_model:
         raise ConfigError(f"method={config.method.name}: give a drafter for the run's own model, such as method=blend")
     path = Path(config.output)
-    known = read_traces(path) if path.exists() else []
+    known = []
+    if path.exists():
+        drop_torn_line(path)
+        known = read_traces(path)
     with tqdm(total=len(engine.items), initial=len(known), unit="answer") as bar:
         target = engine.load(None, None)
         engine.stop = engine.stop.also(eos_ids(target.model))

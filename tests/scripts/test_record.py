@@ -1,0 +1,67 @@
+"""Recording answers: they are vanilla's, and an interrupted recording goes on where it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from omegaconf import DictConfig
+from support.plain import greedy
+
+from ngram_trie.cli import overrides as command_line
+from ngram_trie.config import ConfigError
+from ngram_trie.engines.prepare import load_target
+from ngram_trie.engines.traces import read_traces
+from scripts.record import main
+
+ASKED = ("dataset=rag", "dataset.limit=2", "method=blend", "measure.max_new_tokens=20", "model.device=cpu")
+
+
+def composed(*given: str) -> DictConfig:
+    return command_line.composed(list(given))
+
+
+def test_answers_are_the_models_own_and_a_cut_recording_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "answers.jsonl"
+    config = composed(*ASKED, f"output={path}")
+    main(config)
+    whole = path.read_bytes()
+    traces = read_traces(path)
+    model = load_target(config).model
+    assert len(traces) == 2
+    for trace in traces:
+        assert trace.output_ids == greedy(model, trace.prompt.ids.tolist(), 20)
+        assert trace.max_output_tokens == 20 and trace.stop_reason == "max_new_tokens"
+    path.write_bytes(whole[: len(whole) - 30])  # killed in the middle of a line
+    main(config)
+    assert path.read_bytes() == whole
+    main(config)
+    assert path.read_bytes() == whole
+
+
+def test_two_turns_follow_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "answers.jsonl"
+    main(composed("dataset=chat", "dataset.limit=1", *ASKED[2:], "model=embedded_general", f"output={path}"))
+    first, second = read_traces(path)
+    answer = [*first.prompt.ids, *first.output_ids]
+    assert (first.prompt.turn, second.prompt.turn) == (0, 1)
+    assert second.prompt.ids[: len(first.prompt.ids)].tolist() == answer[: len(first.prompt.ids)]
+    assert len(second.prompt.ids) > len(first.prompt.ids)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ((), "output: give the file"),
+        (("output=FILE", "method=hf_generate"), "method=hf_generate: give a drafter"),
+        (("output=FILE", "method=space"), "method=space: give a drafter for the run's own model"),
+        (("output=FILE", "dataset.limit=1", "model=embedded_general"), "answers of another model"),
+    ],
+)
+def test_what_it_cannot_record_is_one_line(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
+    path = tmp_path / "answers.jsonl"
+    given = [part.replace("FILE", str(path)) for part in overrides]
+    if "another model" in message:
+        main(composed(*ASKED, f"output={path}"))
+    with pytest.raises((ConfigError, ValueError), match=message):
+        main(composed(*ASKED, *given))
