@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngram_trie.generate import Answer, Speculator, custom_generate, speculative_generate
+    from ngram_trie.targets.load import load_pretrained
 
-__all__ = ["Answer", "Speculator", "custom_generate", "speculative_generate"]
+__all__ = ["Answer", "Speculator", "custom_generate", "load_pretrained", "speculative_generate"]
 
 
 def __getattr__(name: str) -> Any:
     """The front door is imported when it is asked for: drafting needs no torch."""
     if name in __all__:
-        return getattr(import_module("ngram_trie.generate"), name)
+        home = "targets.load" if name == "load_pretrained" else "generate"
+        return getattr(import_module(f"ngram_trie.{home}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

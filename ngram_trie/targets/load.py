@@ -131,6 +131,17 @@ def load_model(
     return model.to(choose_device(device)).eval()
 
 
+def load_pretrained(
+    path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Model and tokenizer of a folder, a GGUF file, "package:PACKAGE/FILE" or a hub id; see `load_model`.
+
+    Raises:
+        FileNotFoundError: nothing to load; the message says what to do.
+    """
+    return load_model(path, dtype, device, revision), load_tokenizer(path, revision)
+
+
 def random_model(
     architecture: str, dtype: str = "float32", device: str = "auto", attention: str = "sdpa", **changes: Any
 ) -> PreTrainedModel:

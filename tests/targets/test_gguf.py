@@ -14,12 +14,13 @@ from support.tiny import tiny_model
 from support.tiny_gguf import TOKENS, write_gguf
 from transformers import PreTrainedModel
 
+from ngram_trie import load_pretrained
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError, resolve
 from ngram_trie.files import fingerprint
 from ngram_trie.targets import choose, gguf
 from ngram_trie.targets.gguf import local_folder
-from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer
+from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer, random_model
 
 IDS = torch.tensor([[5, 9, 31, 7, 7, 20, 3]])
 
@@ -38,12 +39,25 @@ def small(family: str = "llama", **fields: object) -> PreTrainedModel:
     return model.eval()
 
 
-@pytest.mark.parametrize(("family", "tied"), [("llama", False), ("llama", True), ("qwen2", False)])
-def test_the_conversion_computes_what_the_source_does(family: str, tied: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "architecture", "tied"),
+    [
+        ("llama", "llama", False),
+        ("llama", "llama", True),
+        ("mistral", "llama", False),  # llama.cpp knows no other name for it
+        ("qwen2", "qwen2", False),
+        ("phi3", "phi3", False),
+    ],
+)
+def test_the_conversion_computes_what_the_source_does(
+    family: str, architecture: str, tied: bool, tmp_path: Path
+) -> None:
     source = small(family, tie_word_embeddings=tied)
-    file = write_gguf(tmp_path / "tiny.F32.gguf", source, family)
+    # Phi-3's own padding token, which it has unless the file names one, lies beyond this vocabulary
+    padding = {"tokenizer__ggml__padding_token_id": 2} if family == "phi3" else {}
+    file = write_gguf(tmp_path / "tiny.F32.gguf", source, architecture, **padding)
     loaded = load_model(str(file), device="cpu")
-    assert type(loaded) is type(source) and loaded.dtype == torch.float32
+    assert loaded.config.model_type == architecture and loaded.dtype == torch.float32
     with torch.inference_mode():
         torch.testing.assert_close(loaded(IDS).logits, source(IDS).logits, rtol=1e-5, atol=1e-5)
     assert loaded.config.tie_word_embeddings is tied
@@ -58,6 +72,12 @@ def test_the_tokenizer_keeps_merges_special_tokens_and_template(tmp_path: Path) 
     chat = [{"role": "user", "content": "ab"}]
     assert tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "<s>ab</s><s>"
     assert tokenizer.eos_token_id == 2
+
+
+def test_model_and_tokenizer_in_one_line(tmp_path: Path) -> None:
+    model, tokenizer = load_pretrained(str(write_gguf(tmp_path / "tiny.gguf", small())), "bfloat16", "cpu")
+    assert model.dtype == torch.bfloat16
+    assert model(**tokenizer("ab c", return_tensors="pt")).logits.shape == (1, 2, len(TOKENS))
 
 
 def test_a_stock_folder_is_written_once_with_its_source(
@@ -215,8 +235,6 @@ def test_a_run_is_known_by_the_file_and_not_by_where_it_lies(tmp_path: Path, mon
 
 
 def test_random_weights_take_the_networks_shape_from_the_file(tmp_path: Path) -> None:
-    from ngram_trie.targets.load import random_model
-
     file = write_gguf(tmp_path / "tiny.gguf", small())
     assert random_model(str(file), device="cpu").config.vocab_size == len(TOKENS)
 
