@@ -1,4 +1,4 @@
-"""Tables of results inside README and docs, filled in from table.json and versus.csv.
+"""Tables of results inside README and docs, filled in from table.json, versus.csv and other CSV files.
 
 A page names the table between two comments; what stands between them is written by `fill`:
 
@@ -22,6 +22,15 @@ Two methods compared:
     pairs: "a/b", one line each.
     datasets: separated by "|"; "all" unless given.
     measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
+
+Rows of any CSV file:
+
+    <!-- csv: results/smollm2-135m/bench_cpu/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
+    <!-- end -->
+
+    columns: which and in which order, separated by "|"; all unless given. "name = text" shows it as the text.
+    where: which rows, as pandas' `query` reads it; all unless given.
+    digits: of fractions, behind the point; 2 unless given. Whole numbers stay whole, what is missing stays empty.
 """
 
 from __future__ import annotations
@@ -42,7 +51,8 @@ from ngram_trie.report.markup import CELLS, markdown_table
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
 VERSUS_OPTIONS = ("pairs", "datasets", "measure")
-_MARKED = re.compile(r"(<!-- (table|versus): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+CSV_OPTIONS = ("columns", "where", "digits")
+_MARKED = re.compile(r"(<!-- (table|versus|csv): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, root: Path = PROJECT) -> str:
@@ -52,10 +62,10 @@ def fill(text: str, root: Path = PROJECT) -> str:
         root: what the paths of tables are relative to.
 
     Raises:
-        FileNotFoundError: a table.json or versus.csv is not there.
-        ValueError: an unknown option, block, row, column, part of a cell, pair or measure.
+        FileNotFoundError: a file that is named is not there.
+        ValueError: an unknown option, block, row, column, part of a cell, pair or measure, or no rows.
     """
-    writers = {"table": markdown_of, "versus": versus_of}
+    writers = {"table": markdown_of, "versus": versus_of, "csv": csv_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
 
 
@@ -122,6 +132,29 @@ def versus_of(marker: str, root: Path = PROJECT) -> str:
             cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def csv_of(marker: str, root: Path = PROJECT) -> str:
+    """The rows that a marker asks for; see the head of this module."""
+    name, options = _options("csv", marker, CSV_OPTIONS)
+    table = pd.read_csv(root / name)
+    if where := options.get("where"):
+        table = table.query(where)
+    if table.empty:
+        raise ValueError(f"csv {name}: no rows where {where}")
+    chosen = _chosen(f"csv {name}, columns", options.get("columns"), list(map(str, table.columns)))
+    fraction = f".{options.get('digits', '2')}f"
+
+    def cell(value: object, is_whole: bool) -> str:
+        if pd.isna(value):
+            return ""
+        return format(value, fraction) if isinstance(value, float) and not is_whole else str(value)
+
+    # a column of whole numbers is whole, one with fractions has the same digits throughout
+    parts = [table[column].convert_dtypes() for column, _ in chosen]
+    cells = [[cell(value, part.dtype == "Int64") for value in part] for part in parts]
+    lines = [[shown for _, shown in chosen], ["---"] * len(chosen), *zip(*cells, strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _options(kind: str, marker: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:

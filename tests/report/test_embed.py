@@ -135,3 +135,19 @@ def test_pages_hold_their_tables_as_they_are_today() -> None:
     for page in pages():
         text = page.read_text(encoding="utf-8")
         assert fill(text) == text, f"{page.name}: make derive fills its tables"
+
+
+def test_rows_of_any_csv(tmp_path: Path) -> None:
+    (tmp_path / "steps.csv").write_text("backend,tokens,ms,of_plain\nread,0,26.5,\nstock,1,41,1\nstock,8,92.25,2.25\n")
+    page = "<!-- csv: steps.csv; columns: backend | tokens | of_plain = of a plain step; where: tokens < 8 -->\n<!-- end -->"
+    assert fill(page, tmp_path).splitlines()[1:-1] == [
+        "| backend | tokens | of a plain step |",
+        "| --- | --- | --- |",
+        "| read | 0 |  |",
+        "| stock | 1 | 1 |",
+    ]
+    lines = fill("<!-- csv: steps.csv; digits: 1 -->\n<!-- end -->", tmp_path).splitlines()
+    assert lines[1] == "| backend | tokens | ms | of_plain |" and lines[-2] == "| stock | 8 | 92.2 | 2.2 |"
+    for marker, message in (("columns: speed", "no 'speed'"), ("where: tokens > 9", "no rows where tokens > 9")):
+        with pytest.raises(ValueError, match=message):
+            fill(f"<!-- csv: steps.csv; {marker} -->\n<!-- end -->", tmp_path)
