@@ -2,8 +2,9 @@
 
   python -m scripts.bench_cpu model=smollm2_135m dataset=docs_rag dataset.limit=6 dataset.parity=even output=FOLDER
 
-Writes steps.csv (what a step of so many tokens takes, beside reading all weights once), answers.csv (seconds per answer
-against `model.generate`) and a manifest. Prefill counts in answers; so do tokens that end them.
+Writes products.csv (all products of a step, by library; OpenVINO's where it is installed), steps.csv (what a step of so
+many tokens takes, beside reading all weights once), answers.csv (seconds per answer against `model.generate`) and a
+manifest. Prefill counts in answers.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def bench(config: DictConfig) -> Path:
     prompts = [item.ids for item in engine.items.values() if isinstance(item, Prompt)]
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
     model = cached_model(*choose.source(config.model), config.model.weights == "random", **options)
+    products = cpu_bench.products(model, SIZES, ROUNDS)
     targets = {"stock": TargetModel(model, 64, 2048), "packed": PackedTarget(model, 64, 2048)}
     parts = [
         cpu_bench.steps(targets, SIZES, context, ROUNDS).assign(context=context)
@@ -49,10 +51,12 @@ def bench(config: DictConfig) -> Path:
     answers = cpu_bench.answers(model, prompts, NUM_TOKENS, ROUNDS)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "bench_cpu")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, table in (("steps", steps), ("answers", answers)):
+    for name, table in (("products", products), ("steps", steps), ("answers", answers)):
         write_atomically(folder / f"{name}.csv", table.to_csv(index=False, float_format="%.4g"))
     engine.manifest.write(folder / "manifest.json")
     print(f"{engine.model}, {engine.manifest.device}\n")
+    print(products.pivot(index="library", columns="rows", values="of_reading").round(2).to_string())
+    print("\nAll products of a step of so many rows, relative to reading all weights once.\n")
     print(steps.round(2).to_string(index=False))
     print(f"\n{len(prompts)} prompts of {engine.datasets[0]}, at most {NUM_TOKENS} tokens, {ROUNDS} rounds\n")
     print(answers.round(3).to_string(index=False))

@@ -23,8 +23,9 @@ LENGTH, BEGINNING = 48, 20
 #: The first two answers end before; the third is cut.
 PROMPTS = (
     "Harbour notice. The ferry Morning Star leaves Pier 4 at 9:15 and at 16:40 on weekdays. On Sundays the ferry "
-    "Morning Star does not sail. Tickets for the ferry are sold at the kiosk on Pier 4 until ten minutes before it leaves. "
-    "Bicycles travel free of charge; dogs need a muzzle.\n\nSummarize this notice for visitors in a few sentences.",
+    "Morning Star does not sail. Tickets for the ferry are sold at the kiosk on Pier 4 until ten minutes before it "
+    "leaves. Bicycles travel free of charge; dogs need a muzzle.\n\n"
+    "Summarize this notice for visitors in a few sentences.",
     "Correct the spelling and write the text out again:\n\nThe old libary on Mill Street opend its doors in 1908. Its "
     "reeding room has a high ceeling, and its windows look onto the garden behind Mill Street. The old libary lends "
     "books, maps and, since last year, garden tools.",

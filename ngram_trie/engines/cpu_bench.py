@@ -4,12 +4,15 @@ what a person gets who calls the library in place of `model.generate`.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
 import pandas as pd
 import torch
+from torch import nn
+from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import PreTrainedModel
 
@@ -35,6 +38,84 @@ def read_seconds(model: PreTrainedModel, laps: int = 5) -> float:
             weight.sum()
         taken.append(perf_counter() - started)
     return float(np.median(taken))
+
+
+#: A library's products of `x` (q, in) with all weights, made ready before.
+Products = Callable[[Mapping[int, torch.Tensor]], object]
+
+
+def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
+    """What multiplies a few rows with weights (out, in), by name: of PyTorch what this build has, and OpenVINO where it
+    is installed. Each is given rows for every width that a weight has.
+    """
+    onednn, mkl = torch.ops.mkldnn, torch.ops.mkl
+    found: dict[str, Products] = {
+        "F.linear": lambda rows: [F.linear(rows[w.shape[1]], w) for w in weights],
+        "weight @ rows.T": lambda rows: [w @ rows[w.shape[1]].T for w in weights],
+    }
+    if hasattr(onednn, "_linear_pointwise"):
+        laid_out = [onednn._reorder_linear_weight(w, 8) for w in weights]
+        found["oneDNN, packed"] = lambda rows: [
+            onednn._linear_pointwise(rows[w.shape[1]], packed, None, "none", [], "")
+            for w, packed in zip(weights, laid_out, strict=True)
+        ]
+    if hasattr(mkl, "_mkl_linear"):
+        reordered = [mkl._mkl_reorder_linear_weight(w, 16) for w in weights]
+        found["MKL, packed"] = lambda rows: [
+            mkl._mkl_linear(rows[w.shape[1]], packed, w, None, len(rows[w.shape[1]]))
+            for w, packed in zip(weights, reordered, strict=True)
+        ]
+    if importlib.util.find_spec("openvino"):
+        found["OpenVINO"] = _openvino(weights)
+    return found
+
+
+def _openvino(weights: Sequence[torch.Tensor]) -> Products:
+    """All products as one graph in single precision; of each only the sum goes out, so that nothing is left out."""
+    import openvino
+    from openvino import opset13 as op
+
+    inputs = {width: op.parameter([-1, width], np.float32) for width in sorted({w.shape[1] for w in weights})}
+    sums = [op.reduce_max(op.matmul(inputs[w.shape[1]], w.numpy(), False, True), np.array([1]), True) for w in weights]
+    options = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    model = openvino.Model([op.concat(sums, 1)], list(inputs.values()))
+    request = openvino.Core().compile_model(model, "CPU", options).create_infer_request()
+    widths = list(inputs)
+    return lambda rows: request.infer({place: rows[width].numpy() for place, width in enumerate(widths)})
+
+
+@torch.inference_mode()
+def products(model: PreTrainedModel, sizes: Sequence[int], rounds: int, laps: int = 5) -> pd.DataFrame:
+    """Milliseconds of all of a step's products by library and number of rows, and relative to reading the weights;
+    medians over rounds in which the libraries take turns.
+    """
+    weights = [layer.weight for layer in model.modules() if isinstance(layer, nn.Linear)]
+    ways = libraries([weight.detach() for weight in weights])
+    taken: dict[tuple[str, int], list[float]] = {(name, size): [] for name in ways for size in sizes}
+    rng = np.random.default_rng(0)
+    reads = []
+    for _ in range(rounds):
+        for name in rng.permutation(list(ways)):
+            reads.append(read_seconds(model))
+            for size in sizes:
+                rows = {width: torch.randn(size, width) for width in {weight.shape[1] for weight in weights}}
+                for lap in range(laps + 1):
+                    started = perf_counter()
+                    ways[name](rows)
+                    if lap:  # the first chooses kernels
+                        taken[name, size].append(perf_counter() - started)
+    read = float(np.median(reads))
+    medians = {key: float(np.median(each)) for key, each in taken.items()}
+    return pd.DataFrame(
+        [
+            {"library": name, "rows": size, "ms": 1e3 * seconds, "of_reading": seconds / read}
+            for (name, size), seconds in medians.items()
+        ]
+    )
 
 
 def steps(targets: Mapping[str, TargetModel], sizes: Sequence[int], context: int, rounds: int) -> pd.DataFrame:

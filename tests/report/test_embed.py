@@ -139,8 +139,8 @@ def test_pages_hold_their_tables_as_they_are_today() -> None:
 
 def test_rows_of_any_csv(tmp_path: Path) -> None:
     (tmp_path / "steps.csv").write_text("backend,tokens,ms,of_plain\nread,0,26.5,\nstock,1,41,1\nstock,8,92.25,2.25\n")
-    page = "<!-- csv: steps.csv; columns: backend | tokens | of_plain = of a plain step; where: tokens < 8 -->\n<!-- end -->"
-    assert fill(page, tmp_path).splitlines()[1:-1] == [
+    marker = "csv: steps.csv; columns: backend | tokens | of_plain = of a plain step; where: tokens < 8"
+    assert fill(f"<!-- {marker} -->\n<!-- end -->", tmp_path).splitlines()[1:-1] == [
         "| backend | tokens | of a plain step |",
         "| --- | --- | --- |",
         "| read | 0 |  |",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 from omegaconf import DictConfig
 
 from ngram_trie.cli import overrides as command_line
@@ -31,6 +32,8 @@ def test_tables_of_steps_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert answers.way[0] == cpu_bench.GENERATE and answers.speedup[0] == 1
     assert (answers.same == 1).all()  # in single precision every way gives the same tokens
     assert (answers.low <= answers.speedup + 1e-3).all() and (answers.speedup <= answers.high + 1e-3).all()
+    products = pd.read_csv(tmp_path / "products.csv")
+    assert {"F.linear", "oneDNN, packed"} <= set(products.library) and set(products.rows) == {1, 4}
     assert (tmp_path / "manifest.json").exists()
 
 
@@ -38,3 +41,17 @@ def test_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench_cpu, "settle", lambda config: None)
     with pytest.raises(ConfigError, match=r"model\.device=cuda: this measures a CPU"):
         bench_cpu.bench(composed("model.device=cuda"))
+
+
+def test_every_library_multiplies_all_weights() -> None:
+    """The packed ones are handed over by hand, so what they compute is looked at."""
+    torch.manual_seed(0)
+    weights = [torch.randn(24, 16), torch.randn(8, 32)]
+    rows = {16: torch.randn(3, 16), 32: torch.randn(3, 32)}
+    ways = cpu_bench.libraries(weights)
+    expected = [rows[16] @ weights[0].T, rows[32] @ weights[1].T]
+    for name, way in ways.items():
+        if name == "OpenVINO":
+            continue
+        for found, right in zip(way(rows), expected, strict=True):
+            torch.testing.assert_close(found.T if name == "weight @ rows.T" else found, right, atol=1e-4, rtol=1e-4)
