@@ -21,6 +21,10 @@ from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
+#: What a model of one's own is called: its file or folder.
+OmegaConf.register_new_resolver(
+    "stem", lambda path: Path(path or "").absolute().name.removesuffix(".gguf"), replace=True
+)
 
 
 T = TypeVar("T")

@@ -22,12 +22,14 @@ class Target(Protocol):
     Attributes:
         model: the network, of transformers; None for recorded tokens.
         build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
+        saved_seconds: what the last `prefill` did not take because another method had just read the same prompt.
     """
 
     model: Any
     context_limit: int
     max_draft: int
     build_seconds: float
+    saved_seconds: float
 
     def prefill(self, prompt_ids: IntArray) -> int: ...
     def verify(self, tree: DraftTree) -> IntArray: ...
@@ -215,6 +217,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.laps: dict[str, list[float]] = {phase: [] for phase in ("prefill", "index", "draft", "verify", "commit")}
+        self.charged = 0.0
         self.started = perf_counter()
 
     def __call__(self, phase: str) -> Stopwatch:
@@ -227,9 +230,14 @@ class Stopwatch:
     def __exit__(self, *_: object) -> None:
         self.laps[self._phase].append(perf_counter() - self._entered)
 
+    def charge(self, phase: str, seconds: float) -> None:
+        """Count work that was not done again as what it took when it was."""
+        self.laps[phase].append(seconds)
+        self.charged += seconds
+
     def read(self, build: float) -> PhaseSeconds:
         """The sums, of which `build` seconds of verify went into laying out trees."""
-        total = perf_counter() - self.started
+        total = perf_counter() - self.started + self.charged
         return PhaseSeconds(total=total, build=build, **{phase: sum(laps) for phase, laps in self.laps.items()})
 
 
@@ -276,6 +284,7 @@ class SpeculativeDecoder(Decoder):
         watch = Stopwatch()
 
         emitted = [self._read(prompt, watch)]
+        watch.charge("prefill", self.target.saved_seconds)
         if sampler:
             with watch("prefill"):
                 emitted = [sampler.first(prompt.ids, self.target)]

@@ -32,8 +32,8 @@ from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.files import relative
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.choose import target_for
 from ngram_trie.targets.load import longest_text
-from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.sampling import LogitsSampler
 
 #: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
@@ -232,7 +232,7 @@ class Speculator:
         longest = longest_text(self.model.config, None, num_prompt)
         if self._decoder is None or self._capacity < min(num_tokens, longest):
             self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
-            self._decoder = SpeculativeDecoder(TargetModel(self.model, context_limit=self._capacity), self.drafter)
+            self._decoder = SpeculativeDecoder(target_for(self.model, self._capacity), self.drafter)
         self._decoder.target.context_limit = min(self._capacity, longest)
         return self._decoder
 

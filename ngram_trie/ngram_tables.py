@@ -159,7 +159,7 @@ class NgramTables:
         path, size = model.name_or_path, model.config.vocab_size
         same = len(self.bigram) == size
         if same and path and self.model:
-            same = fingerprint(path) == self.model if Path(path).is_dir() else self.model.startswith(f"{path}@")
+            same = fingerprint(path) == self.model if Path(path).exists() else self.model.startswith(f"{path}@")
         if not same:
             raise ValueError(
                 f"tables={folder}: made with another model than {path or 'the target'}; "

@@ -16,11 +16,17 @@ class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+def _named(path: object) -> object:
+    if path is None:
+        raise ValueError("give a GGUF file, a folder with a model, or a hub id")
+    return path
+
+
 class Model(_Fields):
     """`model=`: a target, in configs/model."""
 
     name: str
-    path: str
+    path: Annotated[str, BeforeValidator(_named)]
     revision: str | None
     dtype: Literal["float32", "bfloat16", "float16"]
     device: str
@@ -53,13 +59,13 @@ class Live(_Fields):
     name: Literal["live"]
     max_draft: PositiveInt
     verify: Literal["tree", "rows"]
-    backend: Literal["auto", "stock", "static"]
+    backend: Literal["auto", "stock", "static", "packed"]
     num_threads: PositiveInt | None
 
     @model_validator(mode="after")
     def rows_are_stock(self) -> Self:
-        if self.verify == "rows" and self.backend == "static":
-            raise ValueError("backend=static verifies trees; verify=rows needs backend=stock or auto")
+        if self.verify == "rows" and self.backend in ("static", "packed"):
+            raise ValueError(f"backend={self.backend} verifies trees; verify=rows needs backend=stock or auto")
         return self
 
 
@@ -112,6 +118,7 @@ class Measure(_Fields):
     sessions: PositiveInt
     session_pause_s: NonNegativeFloat
     max_new_tokens: PositiveInt
+    share_prefill: bool
     truncation: Literal["fail", "end", "middle"]
 
 

@@ -12,7 +12,8 @@ from typer import Argument, Option
 
 from ngram_trie.cli.app import name_in, run
 from ngram_trie.data.prompts import model_tokenizer
-from ngram_trie.files import CONFIGS, PROJECT, fingerprint
+from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.targets.choose import identity
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos
 
@@ -45,7 +46,7 @@ def main(
     loaded = load_model(**settings)
     started = time.perf_counter()
     kept = folder / "unfinished"
-    tables = build_tables(loaded, fingerprint(about.path, about.revision), k, w, first, rows, kept)
+    tables = build_tables(loaded, identity(about), k, w, first, rows, kept)
     tables.write(folder)
     shutil.rmtree(kept)
     size = sum(file.stat().st_size for file in folder.iterdir())

@@ -18,12 +18,13 @@ from ngram_trie.cli.app import run as run_command
 from ngram_trie.engines.live import LosslessError, part_hashes
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.traces import answers
-from ngram_trie.files import content_hash, fingerprint, place
+from ngram_trie.files import content_hash, place
 from ngram_trie.metrics import ALL
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.records import RunManifest
 from ngram_trie.report import figures
 from ngram_trie.report import ngrammys_figures as parts
+from ngram_trie.targets.choose import identity
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.rows import RowsTarget
 from scripts import build_ngram_tables, run
@@ -54,7 +55,7 @@ def ensure_tables(model: str, about: DictConfig) -> Path:
     """The folder of the model's n-gram tables; built unless they are there and the model's own."""
     folder = build_ngram_tables.FOLDER / about.name
     try:
-        fits = NgramTables.open(folder).model == fingerprint(about.path, about.revision)
+        fits = NgramTables.open(folder).model == identity(about)
     except (FileNotFoundError, ValueError):
         fits = False
     if not fits:
@@ -94,7 +95,7 @@ def part_manifest(name: str, settings: Mapping[str, object], config: DictConfig,
     """The manifest of a part that is no run of `scripts.run`."""
     return make_manifest(
         {"ngrammys": name, **settings},
-        fingerprint(config.model.path, config.model.revision),
+        identity(config.model),
         content_hash(prompts.read_text(encoding="utf-8") if isinstance(prompts, Path) else prompts),
         config.model.device,
     )

@@ -94,6 +94,7 @@ def identities() -> dict[str, str]:
     """Hash of the resolved configuration of each experiment, and of the default one with each single choice."""
     asked = [f"experiment={name}" for name in choices()["experiment"]]
     asked += [f"{group}={name}" for group in ("model", "dataset", "method") for name in choices()[group]]
+    asked[asked.index("model=local")] += " model.path=FILE"
     replayed = "engine=replay engine.traces=answers.jsonl"
     asked += [replayed, f"{replayed} experiment=drafters", "grid={n:[8,9]}"]
     return {overrides: content_hash(resolve(composed(overrides.split()))) for overrides in asked}

@@ -28,7 +28,8 @@ from ngram_trie.cli.plan import CACHE_GB, cached, gpu_gb
 from ngram_trie.config import choices
 from ngram_trie.data.sources import cache_folder, kept_file
 from ngram_trie.engines.provenance import cpu_name, driver
-from ngram_trie.files import PROJECT, RESOURCES, place
+from ngram_trie.files import PACKAGED, PROJECT, RESOURCES, NotInstalled, package_file, place
+from ngram_trie.targets import gguf
 
 #: GB that the embedded profile writes at most, and that the paper profile takes with TriviaQA's index.
 LEAST, WANTED = 0.5, 120.0
@@ -170,11 +171,13 @@ def machine() -> Iterator[Finding]:
 def disks() -> Iterator[Finding]:
     """Free space where results and caches lie or will lie, one line a disk."""
     folders = {"results": PROJECT, "model cache": Path(constants.HF_HUB_CACHE), "data cache": cache_folder()}
+    folders["converted"] = gguf.cache_folder()
     by_disk: dict[int, tuple[Path, list[str]]] = {}
     for name, folder in folders.items():
         there = next(parent for parent in (folder, *folder.parents) if parent.exists())
         by_disk.setdefault(there.stat().st_dev, (there, []))[1].append(name)
-    remedy = f"the paper profile takes up to {WANTED:.0f} GB: make room, or move caches (HF_HOME, NGRAM_TRIE_DATA)"
+    movable = "HF_HOME, NGRAM_TRIE_DATA, NGRAM_TRIE_CACHE"
+    remedy = f"the paper profile takes up to {WANTED:.0f} GB: make room, or move caches ({movable})"
     for folder, names in by_disk.values():
         free = shutil.disk_usage(folder).free / 1e9
         state: State = "bad" if free < LEAST and "results" in names else "gap" if free < WANTED else "ok"
@@ -212,6 +215,11 @@ def models() -> Iterator[Finding]:
     memory = gpu_gb()
     for name, file in choices()["model"].items():
         config: Any = OmegaConf.load(file)
+        if not config.path:  # one's own
+            continue
+        if config.path.startswith(PACKAGED):
+            yield _packaged(name, config.path)
+            continue
         if not config.download_gb:
             yield _shipped(name, Path(config.path).is_dir(), "ships with the project")
             continue
@@ -222,6 +230,18 @@ def models() -> Iterator[Finding]:
         yield checked(name, kept and memory >= needed, says, remedy)
 
 
+def _packaged(name: str, path: str) -> Finding:
+    """A model whose file comes in a package."""
+    try:
+        done = gguf.conversion(package_file(path)).exists()
+    except NotInstalled as error:
+        says, _, install = str(error).partition(": ")
+        return Finding(name, "gap", says, f"{install}; without it: PROFILE=embedded (model=embedded)")
+    except FileNotFoundError as error:
+        return Finding(name, "gap", str(error), "install the pinned version (constraints.txt)")
+    return Finding(name, "ok", f"package there, {'' if done else 'to be '}converted")
+
+
 def datasets() -> Iterator[Finding]:
     """Each data set of configs/dataset: bundled, cached, or still to be had."""
     for name, file in choices()["dataset"].items():
@@ -229,6 +249,13 @@ def datasets() -> Iterator[Finding]:
         says, remedy = "to download", "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
         if "hub" in config:
             there = cached(config.hub, config.revision)
+            if not there and str(config.get("path")).startswith(PACKAGED):
+                try:
+                    there = package_file(config.path).is_file()
+                except NotInstalled as error:
+                    remedy = str(error).partition(": ")[2]
+                except FileNotFoundError as error:
+                    remedy = str(error)
         elif "url" in config:
             there = kept_file(config.url, config.checksum).exists()
         elif "path" in config:

@@ -134,6 +134,7 @@ class Live(Interleaved):
         context_limit: of the run's target, in tokens.
         decode: from token ids to an answer's text.
         references: what answers are compared with; None for no comparison.
+        share_prefill: let a prompt be read once for all methods that take turns on it; each is charged for it.
     """
 
     warmup: Sequence[Prompt]
@@ -142,6 +143,7 @@ class Live(Interleaved):
     context_limit: int
     decode: Callable[[list[int]], str]
     references: Mapping[ItemKey, Reference] | None = None
+    share_prefill: bool = False
 
     def __post_init__(self) -> None:
         self._baselines = baselines(self.methods)
@@ -169,6 +171,7 @@ class Live(Interleaved):
         self.decoders = bind_methods(self.methods, target, self.load)
         self.stop = replace(self.stop, eos_ids=self.stop.eos_ids | eos_ids(target.model))
         for name, decoder in self.decoders.items():
+            decoder.target.keeps_prompt = self.share_prefill
             for prompt in self.warmup if decoder.baseline == name else self.warmup[:1]:
                 try:
                     decoder.generate(prompt, self.stop)

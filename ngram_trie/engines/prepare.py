@@ -126,6 +126,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         context_limit=limit,
         decode=decode,
         # a sweep shows no quality
+        share_prefill=config.measure.share_prefill,
         references=None if config.grid else {(q.dataset, q.question_id, q.turn): q for q in questions},
     )
 

@@ -48,6 +48,7 @@ class TraceTarget:
     model = None
     context_limit = UNLIMITED
     build_seconds = 0.0
+    saved_seconds = 0.0
 
     def __init__(self, trace: Trace, max_draft: int = 256) -> None:
         self.max_draft = max_draft

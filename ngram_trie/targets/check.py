@@ -6,7 +6,6 @@ import numpy as np
 import torch
 
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.static import StaticTarget
 from ngram_trie.tree import DraftTree
 
 #: Largest relative error of logits that rounding explains, over the layers of a large model.
@@ -37,8 +36,11 @@ def differences(ours: TargetModel, theirs: TargetModel, length: int, nodes: int)
     return found | {"equal_choices": float((choices[0] == choices[1]).mean())}
 
 
-def check(target: StaticTarget) -> None:
+def check(target: TargetModel, backend: str) -> None:
     """Compare a prompt and a tree with the stock modules: a fast answer must not be a wrong one.
+
+    Args:
+        backend: what `engine.backend` calls the target.
 
     Raises:
         ValueError: the logits are further apart than rounding takes them.
@@ -48,6 +50,6 @@ def check(target: StaticTarget) -> None:
     apart = float(np.max([found["prefill_logits"], found["tree_logits"]]))
     if not apart <= MOST_APART[target.model.dtype]:  # neither is NaN
         raise ValueError(
-            f"engine.backend=static: its logits are {apart:.2g} from the stock modules' on {target.device}, relative; "
-            "use engine.backend=stock"
+            f"engine.backend={backend}: its logits are {apart:.2g} from the stock modules' on {target.device}, "
+            "relative; use engine.backend=stock"
         )

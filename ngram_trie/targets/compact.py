@@ -49,15 +49,32 @@ def refusal(config: PretrainedConfig, context_limit: int) -> str | None:
 
 
 @dataclass
+class Linear:
+    """A product with a weight (out, in) and, or None, a bias (out,)."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+
+    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
+        """(q, out) from (q, in)."""
+        return F.linear(inputs, self.weight, self.bias)
+
+    def added_to(self, text: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        """text + inputs @ weight.T (+ bias), in one kernel where there is no bias."""
+        total = torch.addmm(text, inputs, self.weight.t())
+        return total if self.bias is None else total + self.bias
+
+
+@dataclass
 class Block:
-    """One layer's weights, (out, in) each, and biases, (out,) or None."""
+    """One layer's weights. `gate_up` has the gate's rows above those of up."""
 
     norm: torch.Tensor
-    qkv: tuple[torch.Tensor, torch.Tensor | None]
-    out: tuple[torch.Tensor, torch.Tensor | None]
+    qkv: Linear
+    out: Linear
     mlp_norm: torch.Tensor
-    gate_up: tuple[torch.Tensor, torch.Tensor | None]
-    down: tuple[torch.Tensor, torch.Tensor | None]
+    gate_up: Linear
+    down: Linear
 
 
 class CompactModel:
@@ -86,7 +103,7 @@ class CompactModel:
         self.blocks = [_block(layer) for layer in base.layers]
         self.norm: torch.Tensor = base.norm.weight
         self.eps: float = config.rms_norm_eps
-        self.head = _linear([model.get_output_embeddings()])
+        self.head = _joined_linear([model.get_output_embeddings()])
         with torch.no_grad():
             positions = torch.arange(num_positions, device=self.device)[None]
             cos, sin = (table[0] for table in base.rotary_emb(self.embedding[:1, None], positions))
@@ -109,9 +126,11 @@ class CompactModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of weights that a step has to read: all but the embedding, of which it reads a few rows."""
-        parts = [self.norm, *self.head]
+        parts = [self.norm, self.head.weight, self.head.bias]
         for block in self.blocks:
-            parts += [block.norm, block.mlp_norm, *block.qkv, *block.out, *block.gate_up, *block.down]
+            parts += [block.norm, block.mlp_norm]
+            for linear in (block.qkv, block.out, block.gate_up, block.down):
+                parts += [linear.weight, linear.bias]
         return sum(part.numel() * part.element_size() for part in parts if part is not None)
 
     def hidden(
@@ -137,18 +156,19 @@ class CompactModel:
         cos, sin = self.cos.index_select(0, positions), self.sin.index_select(0, positions)
         heads = self.num_heads + 2 * self.num_key_value_heads
         for number, block in enumerate(self.blocks):
-            normed = F.rms_norm(text, text.shape[-1:], block.norm, self.eps)
-            qkv = F.linear(normed, *block.qkv).view(-1, heads, self.head_size)
+            qkv = block.qkv(self._normed(text, block.norm)).view(-1, heads, self.head_size)
             turn_and_store(qkv, cos, sin, cache[number], slots, self.num_heads)
             seen = attend(number, qkv[:, : self.num_heads])
-            text = _add_product(text, seen.reshape(len(seen), -1), *block.out)
-            normed = F.rms_norm(text, text.shape[-1:], block.mlp_norm, self.eps)
-            text = _add_product(text, gate(F.linear(normed, *block.gate_up)), *block.down)
-        return F.rms_norm(text, text.shape[-1:], self.norm, self.eps)
+            text = block.out.added_to(text, seen.reshape(len(seen), -1))
+            text = block.down.added_to(text, gate(block.gate_up(self._normed(text, block.mlp_norm))))
+        return self._normed(text, self.norm)
+
+    def _normed(self, text: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return F.rms_norm(text, text.shape[-1:], weight, self.eps)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """(q, V) from the last hidden states (q, H)."""
-        return F.linear(hidden, *self.head)
+        return self.head(hidden)
 
 
 def _turn_and_store(
@@ -169,12 +189,6 @@ def _gate(gate_up: torch.Tensor) -> torch.Tensor:
     return F.silu(gate) * up
 
 
-def _add_product(text: torch.Tensor, inputs: torch.Tensor, weight: torch.Tensor, bias: Any) -> torch.Tensor:
-    """text + inputs @ weight.T (+ bias), in one kernel where there is no bias."""
-    total = torch.addmm(text, inputs, weight.t())
-    return total if bias is None else total + bias
-
-
 def _block(layer: Any) -> Block:
     """The weights of a stock decoder layer, joined. Phi-3's come joined."""
     attention, mlp = layer.self_attn, layer.mlp
@@ -184,21 +198,21 @@ def _block(layer: Any) -> Block:
         qkv, gate_up = [attention.q_proj, attention.k_proj, attention.v_proj], [mlp.gate_proj, mlp.up_proj]
     return Block(
         norm=layer.input_layernorm.weight,
-        qkv=_linear(qkv),
-        out=_linear([attention.o_proj]),
+        qkv=_joined_linear(qkv),
+        out=_joined_linear([attention.o_proj]),
         mlp_norm=layer.post_attention_layernorm.weight,
-        gate_up=_linear(gate_up),
-        down=_linear([mlp.down_proj]),
+        gate_up=_joined_linear(gate_up),
+        down=_joined_linear([mlp.down_proj]),
     )
 
 
-def _linear(parts: Sequence[Any]) -> tuple[torch.Tensor, torch.Tensor | None]:
+def _joined_linear(parts: Sequence[Any]) -> Linear:
     """Weight and bias of all `parts` below each other."""
     for part in parts:
         if type(part) is not nn.Linear:
             raise ValueError(f"engine.backend=static reads plain weights, not {type(part).__name__}; use stock")
     weight = _joined([part.weight for part in parts])
-    return weight, None if parts[0].bias is None else _joined([part.bias for part in parts])
+    return Linear(weight, None if parts[0].bias is None else _joined([part.bias for part in parts]))
 
 
 @torch.no_grad()

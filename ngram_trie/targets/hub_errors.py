@@ -87,7 +87,13 @@ NETWORK = {"ConnectError", "ConnectTimeout", "ReadError", "ReadTimeout", "ProxyE
 
 def disk_full(error: BaseException) -> str:
     """Words for a disk without space, or nothing where that is not the cause."""
-    full = any(isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT) for cause in chain(error))
+    codes = (errno.ENOSPC, errno.EDQUOT)
+    full = any(
+        (isinstance(cause, OSError) and cause.errno in codes)
+        # safetensors tells it in words of its own
+        or any(f"os error {code})" in str(cause) for code in codes)
+        for cause in chain(error)
+    )
     return "the disk is full: make room" if full else ""
 
 

@@ -1,4 +1,7 @@
-"""Loading tokenizers and weights from a folder or the hub; no code from a checkpoint is run."""
+"""Loading tokenizers and weights from a folder, a GGUF file or the hub; no code from a checkpoint is run.
+
+Wherever a path is asked for, a GGUF file and "package:PACKAGE/FILE" do as well (`ngram_trie.targets.gguf`).
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from transformers import (
 )
 
 from ngram_trie.files import first_line
+from ngram_trie.targets.gguf import SOURCE, gguf_file, local_folder
 from ngram_trie.targets.hub_errors import explain
 from ngram_trie.targets.sentencepiece import restore_merges
 
@@ -52,7 +56,7 @@ def choose_device(name: str) -> torch.device:
 
 
 def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> PreTrainedTokenizerBase:
-    """The tokenizer of a folder or hub id; no code from the checkpoint is run.
+    """The tokenizer of a folder, GGUF file or hub id; no code from the checkpoint is run.
 
     Args:
         options: passed on to transformers, such as `legacy=True` for Llama tokenizers that were published before that
@@ -61,6 +65,7 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
     Raises:
         FileNotFoundError: nothing to load; the message says what to do.
     """
+    path = local_folder(path)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, **options)
     except Exception as error:  # many libraries' own kinds
@@ -70,11 +75,12 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
 
 
 def load_config(path: str, revision: str | None = None) -> PreTrainedConfig:
-    """The config of a folder or hub id.
+    """The config of a folder, GGUF file or hub id.
 
     Raises:
         FileNotFoundError: nothing to load; the message says what to do.
     """
+    path = local_folder(path)
     try:
         return AutoConfig.from_pretrained(path, revision=revision)
     except Exception as error:  # many libraries' own kinds
@@ -93,10 +99,10 @@ def context_limit(path: str, revision: str | None = None, limit: int | None = No
 def load_model(
     path: str, dtype: str = "float32", device: str = "auto", revision: str | None = None, attention: str = "sdpa"
 ) -> PreTrainedModel:
-    """A causal language model from a folder or the hub; no code from the checkpoint is run.
+    """A causal language model from a folder, a GGUF file or the hub; no code from the checkpoint is run.
 
     Args:
-        path: a folder or a hub id.
+        path: a folder, a GGUF file or a hub id. `name_or_path` of the model is the folder, file or id that was read.
         dtype: "float32", "bfloat16" or "float16".
         device: see `choose_device`.
         attention: "sdpa" or "eager" (flash attention 2 takes no custom mask).
@@ -104,9 +110,10 @@ def load_model(
     Raises:
         FileNotFoundError: nothing to load, or the weights do not fit the config; the message says what to do.
     """
+    folder = local_folder(path)
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            path,
+            folder,
             revision=revision,
             dtype=dtype,
             attn_implementation=attention,
@@ -114,7 +121,8 @@ def load_model(
             output_loading_info=True,
         )
     except Exception as error:  # many libraries' own kinds
-        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
+        raise FileNotFoundError(_cannot_load(folder, error, revision)) from error
+    model.name_or_path = str(gguf_file(path) or path)  # its conversion is known by the file
     # transformers fills what is missing with random numbers and only warns
     wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
     if any(wrong.values()):
@@ -130,14 +138,14 @@ def random_model(
     where its weights cannot be had.
 
     Args:
-        architecture: a folder with a config.json.
+        architecture: a folder with a config.json, or a GGUF file.
         dtype, device, attention: as in `load_model`.
         changes: fields of its config that shall be otherwise.
 
     Raises:
         FileNotFoundError: no such config.
     """
-    file = Path(architecture) / "config.json"
+    file = Path(local_folder(architecture)) / "config.json"
     if not file.exists():
         raise FileNotFoundError(f"model.architecture={architecture}: there is no config.json in the folder")
     config = AutoConfig.for_model(**json.loads(file.read_text(encoding="utf-8")) | changes)
@@ -158,7 +166,9 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
     ):
         # what torch says at length includes the advice to run the file's code
         said = f"{type(error).__name__}: {first_line(error)[:70]}"
-        reason = f"its weights are cut short, damaged, or not only tensors ({said}): fetch them again"
+        reason = f"its weights are cut short, damaged, or not only tensors ({said}): "
+        is_conversion = (Path(path) / SOURCE).exists()
+        reason += "delete the folder, it is converted again" if is_conversion else "fetch them again"
         if not is_folder:
             reason += f", after deleting models--{path.replace('/', '--')} in {constants.HF_HUB_CACHE}"
     elif part and "backend tokenizer" in str(error):

