@@ -324,7 +324,8 @@ def test_the_script_builds_what_the_drafter_takes(tmp_path: Path, capsys: pytest
     with pytest.raises(SystemExit, match="--k: "):
         invoke(main, ["embedded", "--k", "0"])
     invoke(main, ["embedded", "--k", "2", "--w", "2", "--rows", "512", "--output", str(tmp_path / "t")])
-    assert "2 rows of 2, with BOS" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 rows of 2, with BOS" in said and "9,216 tokens to read; with --w 1, the bigram alone, 3,072" in said
     tables = NgramTables.open(tmp_path / "t")
     assert tables.bigram.shape == (3072, 2) and not (tmp_path / "t" / "unfinished").exists()
 
