@@ -50,9 +50,9 @@ def main(
     tables = build_tables(loaded, identity(about), k, w, first, rows, kept)
     tables.write(folder)
     shutil.rmtree(kept)
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    stored = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{len(tables.bigram)} tokens, {k} rows of {w}, {'with' if tables.bos else 'without'} BOS")
-    print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {loaded.device}")
+    print(f"{stored / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {loaded.device}")
 
 
 if __name__ == "__main__":
