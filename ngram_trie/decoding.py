@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
@@ -86,6 +86,10 @@ class Stop:
             raise ValueError("stop_strings need decode, the tokenizer's ids-to-text function")
         if "" in self.stop_strings:
             raise ValueError("stop_strings: an empty string would stop everywhere")
+
+    def also(self, eos_ids: frozenset[int]) -> Stop:
+        """One that these tokens end as well."""
+        return replace(self, eos_ids=self.eos_ids | eos_ids)
 
     def reason(self, output_ids: Sequence[int]) -> str | None:
         """Why the answer ends with the last token of `output_ids`, or None if it goes on."""

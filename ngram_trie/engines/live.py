@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -169,7 +169,7 @@ class Live(Interleaved):
         """
         target = self.load(None, None)
         self.decoders = bind_methods(self.methods, target, self.load)
-        self.stop = replace(self.stop, eos_ids=self.stop.eos_ids | eos_ids(target.model))
+        self.stop = self.stop.also(eos_ids(target.model))
         for name, decoder in self.decoders.items():
             decoder.target.keeps_prompt = self.share_prefill
             for prompt in self.warmup if decoder.baseline == name else self.warmup[:1]:
