@@ -1,6 +1,7 @@
 """The model-derived N-grams of N-Grammys (section 4.1) as tables: made once for a model, read by its drafters.
 
-A folder: `header.json` and files of little-endian int32. `unigram.bin` (2, V): all tokens, the likeliest first,
+A folder: `header.json` and little-endian files, of uint16 where that holds every token of the vocabulary, else int32
+(`types`). `unigram.bin` (2, V): all tokens, the likeliest first,
 by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
 the model continues each of those with. `shares.bin` (V, k), of float32: how likely the model holds each successor. All
@@ -20,13 +21,18 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-Table: TypeAlias = NDArray[np.int32]
+Table: TypeAlias = NDArray[np.integer]
 
-FORMAT = "ngram-trie model n-grams 3"
+FORMAT = "ngram-trie model n-grams 4"
 BUILD_COMMAND = "make build-ngram-tables MODEL="
 #: How the paper ranks the unigram: as section 4.1 defines it, and as the pseudo code of appendix B.1 does.
 RANKINGS = ("text", "code")
-TYPES = {"unigram": "<i4", "bigram": "<i4", "extended": "<i4", "shares": "<f4"}
+
+
+def types(size: int) -> dict[str, str]:
+    """What the files of a vocabulary of `size` tokens hold."""
+    token = "<u2" if size <= 1 << 16 else "<i4"
+    return {"unigram": token, "bigram": token, "extended": token, "shares": "<f4"}
 
 
 @dataclass(frozen=True)
@@ -98,10 +104,9 @@ class NgramTables:
         """
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "header.json").unlink(missing_ok=True)
-        tables = {name: getattr(self, name) for name in TYPES}
         digests = {}
-        for name, table in tables.items():
-            content = np.ascontiguousarray(table, TYPES[name]).tobytes()
+        for name, kind in types(len(self.bigram)).items():
+            content = np.ascontiguousarray(getattr(self, name), kind).tobytes()
             digests[name] = hashlib.sha256(content).hexdigest()[:16]
             path = folder / f"{name}.bin"
             path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
@@ -130,10 +135,12 @@ class NgramTables:
             size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
             shapes = {"unigram": (len(RANKINGS), size), "bigram": (size, k), "extended": (size, k, w - 1)}
             shapes["shares"] = (size, k)
-            for name, shape in shapes.items():
-                if (folder / f"{name}.bin").stat().st_size != 4 * np.prod(shape):
+            mapped = {}
+            for name, kind in types(size).items():
+                file, shape = folder / f"{name}.bin", shapes[name]
+                if file.stat().st_size != np.dtype(kind).itemsize * np.prod(shape):
                     raise ValueError
-            mapped = {name: _mapped(folder / f"{name}.bin", TYPES[name], shape) for name, shape in shapes.items()}
+                mapped[name] = _mapped(file, kind, shape)
             return cls(str(about["model"]), bool(about["bos"]), **mapped)
         except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,11 +29,13 @@ def main(
     bos: Annotated[bool, Option(help="Put the BOS before each token, where the chat template writes one.")] = True,
     device: Annotated[str | None, Option(help="cpu or cuda; default: the model's own setting.")] = None,
 ) -> None:
-    """Build the tables of a model's own N-grams that N-Grammys drafts from (a minute or two).
+    """Build the tables of a model's own N-grams that N-Grammys drafts from; the same command resumes a build.
 
-    MODEL is a name in configs/model.
+    MODEL is a name in configs/model. It reads 1 + k (w - 1) tokens for each of its vocabulary: a minute or two for the
+    embedded models; with --w 1 the bigram alone, which extend=bigram applies again and again.
 
       python -m scripts.build_ngram_tables embedded
+      python -m scripts.build_ngram_tables smollm2_135m --k 10 --w 1
       python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
     """
     about: Any = OmegaConf.load(CONFIGS / "model" / f"{model}.yaml")
@@ -41,12 +44,15 @@ def main(
     settings["device"] = str(choose_device(device or about.device))
     first = leading_bos(model_tokenizer(about)) if bos else None
     loaded = load_model(**settings)
-    started = time.perf_counter()
-    tables = build_tables(loaded, identity(about), k, w, first, rows)
+    started, size = time.perf_counter(), loaded.config.vocab_size
+    print(f"{size * (1 + k * (w - 1)):,} tokens to read; with --w 1, the bigram alone, {size:,}", flush=True)
+    kept = folder / "unfinished"
+    tables = build_tables(loaded, identity(about), k, w, first, rows, kept)
     tables.write(folder)
-    size = sum(file.stat().st_size for file in folder.iterdir())
+    shutil.rmtree(kept)
+    stored = sum(file.stat().st_size for file in folder.iterdir())
     print(f"{len(tables.bigram)} tokens, {k} rows of {w}, {'with' if tables.bos else 'without'} BOS")
-    print(f"{size / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {loaded.device}")
+    print(f"{stored / 1e6:.1f} MB in {folder}, {time.perf_counter() - started:.0f} s on {loaded.device}")
 
 
 if __name__ == "__main__":

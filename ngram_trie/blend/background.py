@@ -248,7 +248,7 @@ class SuccessorTable:
         if k > tables.k:
             raise ValueError(f"k={k}: the tables hold {tables.k} successors of each token")
         shares = np.asarray(tables.shares[:, :k], np.float64) / (1 + escape)
-        return cls(np.ascontiguousarray(tables.bigram[:, :k]), shares, np.empty(0, np.int64))
+        return cls(np.ascontiguousarray(tables.bigram[:, :k], np.int32), shares, np.empty(0, np.int64))
 
     def background(self) -> Background:
         return self._background

@@ -249,6 +249,13 @@ def datasets() -> Iterator[Finding]:
         says, remedy = "to download", "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
         if "hub" in config:
             there = cached(config.hub, config.revision)
+            if not there and str(config.get("path")).startswith(PACKAGED):
+                try:
+                    there = package_file(config.path).is_file()
+                except NotInstalled as error:
+                    remedy = str(error).partition(": ")[2]
+                except FileNotFoundError as error:
+                    remedy = str(error)
         elif "url" in config:
             there = kept_file(config.url, config.checksum).exists()
         elif "path" in config:

@@ -14,11 +14,14 @@ tokenizer has one and its chat template writes it. On the general model's answer
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import torch
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from ngram_trie.files import content_hash, replacing
 from ngram_trie.ngram_tables import NgramTables
 
 
@@ -48,11 +51,11 @@ def successors(
     Args:
         bos: token that stands before each, or None.
     """
-    start = tokens[:, None]
-    if bos is not None:
-        start = torch.cat([torch.full_like(start, bos), start], dim=1)
     cache = DynamicCache(config=model.config)
-    logits = model(input_ids=start, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+    if bos is not None:  # read once for all
+        model(input_ids=torch.full_like(tokens[:1, None], bos), past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache.batch_repeat_interleave(len(tokens))
+    logits = model(input_ids=tokens[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
     likeliest = logits.float().softmax(-1).topk(k)
     column = likeliest.indices.flatten()
     columns = [column]
@@ -66,9 +69,21 @@ def successors(
 
 
 def build_tables(
-    model: PreTrainedModel, identity: str, k: int, w: int, bos: int | None = None, rows: int = 1024
+    model: PreTrainedModel,
+    identity: str,
+    k: int,
+    w: int,
+    bos: int | None = None,
+    rows: int = 1024,
+    kept: Path | None = None,
 ) -> NgramTables:
-    """The tables of `model`; `identity` is its fingerprint, `rows` the size of a batch.
+    """The tables of `model`: the model reads 1 + k (w - 1) tokens for each of its vocabulary.
+
+    Args:
+        identity: the model's fingerprint.
+        k, w, bos: as in `successors`.
+        rows: the size of a batch.
+        kept: folder in which finished batches are kept, so that an interrupted build goes on; None keeps none.
 
     Raises:
         ValueError: more successors than there are tokens.
@@ -78,11 +93,22 @@ def build_tables(
         raise ValueError(f"k={k}: the vocabulary has {size} tokens")
     parts, shares = [], []
     step = max(1, rows // k)
+    folder = kept / content_hash([identity, k, w, bos, step]) if kept else None
+    if folder:
+        folder.mkdir(parents=True, exist_ok=True)
     for start in tqdm(range(0, size, step), unit="batch", desc="bigram", disable=None):
-        tokens = torch.arange(start, min(start + step, size), device=model.device)
-        continued, likely = successors(model, tokens, k, w, bos)
-        parts.append(continued.cpu().numpy().astype(np.int32))
-        shares.append(likely.cpu().numpy())
+        file = folder / f"{start}.npz" if folder else None
+        if file and file.exists():
+            batch = dict(np.load(file))
+        else:
+            tokens = torch.arange(start, min(start + step, size), device=model.device)
+            continued, likely = successors(model, tokens, k, w, bos)
+            batch = {"tokens": continued.cpu().numpy().astype(np.int32), "shares": likely.cpu().numpy()}
+            if file:
+                with replacing(file) as unfinished, unfinished.open("wb") as content:
+                    np.savez(content, **batch)
+        parts.append(batch["tokens"])
+        shares.append(batch["shares"])
     table = np.concatenate(parts)
     rankings = unigram_rankings(model).cpu().numpy().astype(np.int32)
     return NgramTables(identity, bos is not None, rankings, table[:, :, 0], table[:, :, 1:], np.concatenate(shares))

