@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,12 +12,13 @@ from typer import Argument
 
 from ngram_trie.cli.app import run
 from ngram_trie.cli.overrides import composed
-from ngram_trie.data.docs.corpus import FOLDER, counts, documentation
+from ngram_trie.data.docs.corpus import FOLDER, documentation
 from ngram_trie.data.docs.tasks import RETRIEVED, entries
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import read_lines
 from ngram_trie.files import PROJECT, write_atomically
 from ngram_trie.records import RunManifest
+from scripts import build_index, retrieve
 
 #: 146 passages a list; 48 bytes a vector of 384 dimensions.
 SETTINGS = (
@@ -33,13 +35,11 @@ def main(
 ) -> None:
     """Encode all passages, index them, search for every question, rerank, and keep the ids of the best five.
 
-    Takes half an hour of one core; the same command resumes an interrupted run. Writes data/docs/retrieved.json: ids and
-    scores, and the identity of the texts. A question's answer is found where a passage of its symbol is.
+    Takes half an hour of one core; the same command resumes an interrupted run. Writes data/docs/retrieved.json: ids
+    and scores, and the identity of the texts. A question's answer is found where a passage of its symbol is.
 
         python -m scripts.retrieve_docs
     """
-    from scripts import build_index, retrieve  # these load torch and FAISS
-
     docs = documentation()
     asked = [entry for task in entries().values() for entry in task if entry.ask]
     rows = [{"id": entry.id, "question": entry.ask, "answers": [entry.symbol]} for entry in asked]
@@ -59,8 +59,8 @@ def main(
     output.mkdir(parents=True, exist_ok=True)
     recall(read_lines(found / "places.jsonl"), (config.keep, config.top)).to_csv(output / "recall.csv", index=False)
     manifest = RunManifest.read(found / "manifest.json")
-    manifest.environment["corpus"] = json.dumps({"packages": docs.versions, "counts": counts(docs)})
-    manifest.write(output / "recall_manifest.json")
+    texts = {"corpus": docs.hash, "passages": str(len(docs.passages)), "packages": json.dumps(docs.versions)}
+    replace(manifest, environment={**manifest.environment, **texts}).write(output / "recall_manifest.json")
     print(f"{RETRIEVED}: {len(kept)} questions; recall in {output}")
 
 

@@ -25,7 +25,7 @@ class Layout:
     """The message of a task.
 
     Attributes:
-        before, after: what stands before and after the passages; "{question}" in it is what is asked.
+        before, after: what stands before and after the passages; {question} in the latter is what is asked.
         passage: one passage, of {number}, {title} and {text}.
     """
 
@@ -34,20 +34,19 @@ class Layout:
     after: str
 
 
+#: Where the message ended with a line "Question: ...", SmolLM2-135M said nothing but that it answers, again and again.
 LAYOUTS = {
-    "docs_rag": Layout(
-        "", "{title}\n{text}", "\n\nAnswer the question with the help of these passages.\nQuestion: {question}"
-    ),
+    "docs_rag": Layout("", "{title}\n{text}", "\n\n{question}"),
     "docs_open_qa": Layout(
         "", "{title}\n{text}", "\n\nAnswer this question in a few sentences, relying on the passages above: {question}"
     ),
     "docs_attributed_qa": Layout(
         "",
         "[{number}] {title}\n{text}",
-        "\n\nAnswer the question from the passages, then quote the sentence that supports the answer, with the number of "
-        "its passage.\nQuestion: {question}",
+        "\n\nAnswer this question from the passages above, and quote the sentence that supports your answer, with the "
+        "number of its passage: {question}",
     ),
-    SUMMARIZATION: Layout("Summarize this documentation in a few sentences.\n\n", "{title}\n{text}", ""),
+    SUMMARIZATION: Layout("Summarize: ", "{title}\n{text}", ""),
 }
 
 

@@ -22,6 +22,11 @@ Two methods compared:
     pairs: "a/b", one line each.
     datasets: separated by "|"; "all" unless given.
     measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
+
+How often retrieval found what answers a question, from the recall.csv of scripts.retrieve_docs; no options:
+
+    <!-- recall: results/smollm2-135m/retrieval/recall.csv -->
+    <!-- end -->
 """
 
 from __future__ import annotations
@@ -42,7 +47,7 @@ from ngram_trie.report.markup import CELLS, markdown_table
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
 VERSUS_OPTIONS = ("pairs", "datasets", "measure")
-_MARKED = re.compile(r"(<!-- (table|versus): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- (table|versus|recall): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, root: Path = PROJECT) -> str:
@@ -52,10 +57,10 @@ def fill(text: str, root: Path = PROJECT) -> str:
         root: what the paths of tables are relative to.
 
     Raises:
-        FileNotFoundError: a table.json or versus.csv is not there.
+        FileNotFoundError: a table.json, versus.csv or recall.csv is not there.
         ValueError: an unknown option, block, row, column, part of a cell, pair or measure.
     """
-    writers = {"table": markdown_of, "versus": versus_of}
+    writers = {"table": markdown_of, "versus": versus_of, "recall": recall_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
 
 
@@ -121,6 +126,25 @@ def versus_of(marker: str, root: Path = PROJECT) -> str:
             verdict = "significant" if row.significant else "not separated"
             cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
             lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def recall_of(marker: str, root: Path = PROJECT) -> str:
+    """The recall of each task, with its 95% interval; see the head of this module."""
+    rows = pd.read_csv(root / marker)
+    kept, top = rows.k.min(), rows.k.max()
+    columns = {
+        f"in the first {kept}": (False, kept),
+        f"in {kept} after reranking": (True, kept),
+        f"in {top}": (False, top),
+    }
+    lines = [f"| data set | questions | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
+    for task, found in rows[rows.search == "ivfpq"].groupby("task", sort=False):
+        cells = [f"`{task}`", str(found.questions.iloc[0])]
+        for reranked, k in columns.values():
+            row = found[(found.reranked == reranked) & (found.k == k)].iloc[0]
+            cells.append(f"{row.recall:.1%} [{100 * row.low:.1f}, {100 * row.high:.1f}]")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
