@@ -25,8 +25,9 @@ FILES = {
     "_stars.py": f"def starred():\n    '''Stars. {WORDS}'''\ndef _private():\n    '''Private. {WORDS}'''\n",
     "deep/__init__.py": "",
     "deep/house.py": f"class House:\n    '''A house. {WORDS}'''\n    class Room:\n        '''A room. {WORDS}'''\n"
-    f"        def paint(self):\n            '''Paints. {WORDS}\n\n            >>> 1 + 1\n            2\n\n            After.\n"
-    f"            '''\n    def short(self):\n        '''Too short.'''\nif True:\n    def chosen():\n        '''Chosen. {WORDS}'''\n",
+    f"        def paint(self):\n            '''Paints. {WORDS}\n\n            >>> 1 + 1\n            2\n\n"
+    "            After.\n            '''\n    def short(self):\n        '''Too short.'''\n"
+    f"if True:\n    def chosen():\n        '''Chosen. {WORDS}'''\n",
     "deep/added.py": f"add_newdoc('tinydocs.deep.added', 'Array', '''An array. {WORDS}''')\n"
     f"add_newdoc('tinydocs.deep.added', 'Array', ('size', '''Its size. {WORDS}'''))\n",
     "deep/sections.py": f"def sections():\n    '''Sections. {WORDS}\n\n    Examples\n    --------\n    Look here.\n\n"
@@ -100,7 +101,7 @@ def test_passages_of_100_words_hold_every_word_once(words: int) -> None:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documentation:
-    """Six symbols with a passage each, and four questions (two of them for warming up) about them."""
+    """Six symbols with a passage each, and five questions (two of them for warming up) about them."""
     docs = Documentation({"numpy": "9.9"}, {f"pkg.f{number}": f"Does {number}.\n\n{WORDS}" for number in range(6)})
     asked = {
         task: [Entry(f"{task}-00{n}", "pkg.f1", ("Does 1",), f"What of {n}?") for n in range(1, 6)] for task in LAYOUTS
