@@ -49,6 +49,8 @@ def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> Run
 
 def retrieve(config: DictConfig) -> Path:
     """Everything one config asks for; returns the output folder."""
+    if config.match not in ("text", "title"):
+        raise configuration.ConfigError(f"match={config.match}: must be text or title")
     asked = configuration.build(config.questions, "questions")
     folder = folder_of(config)
     searchers: dict[str, Any] = {"ivfpq": index.IvfPq(folder / "ivfpq", config.nprobe)}
@@ -80,7 +82,7 @@ def retrieve(config: DictConfig) -> Path:
 
     queries = encoder.encode_queries([question.question for question in asked])
     hits = search_all(output / "hits.npz", searchers, queries, min(config.top, len(corpus)))
-    places = rerank_all(output, asked, hits, corpus, reranker, config.keep)
+    places = rerank_all(output, asked, hits, corpus, reranker, config.keep, config.match)
     table = recall_table(places, (config.keep, config.top))
     table.to_csv(output / "recall.csv", index=False)
     print(table.to_string(index=False))

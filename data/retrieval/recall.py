@@ -11,9 +11,14 @@ from scipy.stats import binomtest
 from ngram_trie.quality import has_answer
 
 
-def first_hit(texts: Sequence[str], answers: Sequence[str]) -> int | None:
-    """Place of the first text with an answer, from 1; None if none has one. Recall at k is the share of places <= k."""
-    return next((place for place, text in enumerate(texts, 1) if has_answer(text, answers)), None)
+def first_hit(texts: Sequence[str], answers: Sequence[str], whole: bool = False) -> int | None:
+    """Place of the first text with an answer, from 1; None if none has one. Recall at k is the share of places <= k.
+
+    Args:
+        whole: a text has to be an answer, letter by letter, instead of holding one; for titles.
+    """
+    found = (text in answers if whole else has_answer(text, answers) for text in texts)
+    return next((place for place, is_answer in enumerate(found, 1) if is_answer), None)
 
 
 def recall_table(places: list[dict[str, Any]], cuts: tuple[int, ...]) -> pd.DataFrame:

@@ -40,7 +40,7 @@ def search_all(path: Path, searchers: dict[str, Any], queries: np.ndarray, top: 
 
 
 def rerank(
-    asked: Asked, candidates: dict[str, list[int]], corpus: Corpus, reranker: Reranker, keep: int
+    asked: Asked, candidates: dict[str, list[int]], corpus: Corpus, reranker: Reranker, keep: int, match: str = "text"
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """A line of contexts.jsonl and one of places.jsonl. Each passage is scored once, whichever search found it."""
     rows = list(dict.fromkeys(row for found in candidates.values() for row in found))
@@ -53,7 +53,9 @@ def rerank(
         best = [found[i] for i in order(np.array([score[row] for row in found]))]
         for column, ranked in ((name, found), (f"{name} reranked", best)):
             if ranked is found or not isinstance(reranker, KeepOrder):
-                places[column] = first_hit([passages[row].text for row in ranked], asked.answers)
+                places[column] = first_hit(
+                    [getattr(passages[row], match) for row in ranked], asked.answers, whole=match == "title"
+                )
         if name == "ivfpq":
             kept = best[:keep]
     context = {
@@ -66,13 +68,20 @@ def rerank(
 
 
 def rerank_all(
-    folder: Path, asked: Sequence[Asked], hits: Mapping[str, np.ndarray], corpus: Corpus, reranker: Reranker, keep: int
+    folder: Path,
+    asked: Sequence[Asked],
+    hits: Mapping[str, np.ndarray],
+    corpus: Corpus,
+    reranker: Reranker,
+    keep: int,
+    match: str = "text",
 ) -> list[dict[str, Any]]:
     """Write contexts.jsonl and places.jsonl to `folder`; returns the lines of the second.
 
     Args:
         hits: (q, top) row numbers by search, those below 0 empty.
         keep: passages of a question.
+        match: "text", a passage answers that holds an answer; "title", one whose title is an answer.
     """
     one, other = (folder / name for name in ("contexts.jsonl", "places.jsonl"))
     contexts, places = read_lines(one), read_lines(other)
@@ -80,7 +89,7 @@ def rerank_all(
     with one.open("a", encoding="utf-8") as first, other.open("a") as second:
         for number in tqdm(range(len(places), len(asked)), initial=len(places), total=len(asked), unit="question"):
             candidates = {name: [row for row in found[number].tolist() if row >= 0] for name, found in hits.items()}
-            context, place = rerank(asked[number], candidates, corpus, reranker, keep)
+            context, place = rerank(asked[number], candidates, corpus, reranker, keep, match)
             if number >= len(contexts):
                 print(json.dumps(context, ensure_ascii=False), file=first, flush=True)
             print(json.dumps(place), file=second, flush=True)

@@ -1,0 +1,150 @@
+"""The four data sets over the documentation of installed packages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ngram_trie.data.docs.corpus import Documentation, documentation
+from ngram_trie.data.prompts import Question
+from ngram_trie.data.retrieval.corpus import Passage
+from ngram_trie.data.sources import Published
+
+QUESTIONS = Path(__file__).with_name("questions.yaml")
+RETRIEVED = Path(__file__).with_name("retrieved.json")
+SUMMARIZATION = "docs_summarization"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The message of a task.
+
+    Attributes:
+        before, after: what stands before and after the passages; {question} in the latter is what is asked.
+        passage: one passage, of {number}, {title} and {text}.
+    """
+
+    before: str
+    passage: str
+    after: str
+
+
+#: Where the message ended with a line "Question: ...", SmolLM2-135M said nothing but that it answers, again and again.
+LAYOUTS = {
+    "docs_rag": Layout("", "{title}\n{text}", "\n\n{question}"),
+    "docs_open_qa": Layout(
+        "", "{title}\n{text}", "\n\nAnswer this question in a few sentences, relying on the passages above: {question}"
+    ),
+    "docs_attributed_qa": Layout(
+        "",
+        "[{number}] {title}\n{text}",
+        "\n\nAnswer this question from the passages above, and quote the sentence that supports your answer, with the "
+        "number of its passage: {question}",
+    ),
+    SUMMARIZATION: Layout("Summarize: ", "{title}\n{text}", ""),
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of questions.yaml.
+
+    Attributes:
+        id: task and number, from 1.
+        symbol: whose docstring answers the question, or is to be summarized.
+        facts: what a right answer contains.
+        ask: the question; "" for a summary.
+    """
+
+    id: str
+    symbol: str
+    facts: tuple[str, ...]
+    ask: str = ""
+
+
+@cache
+def entries(path: Path = QUESTIONS) -> dict[str, list[Entry]]:
+    """What is asked, by task; the last entries of each are for warming up."""
+    tasks = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return {
+        task: [
+            Entry(f"{task}-{number:03d}", row["symbol"], tuple(row["facts"]), row.get("ask", ""))
+            for number, row in enumerate(rows, 1)
+        ]
+        for task, rows in tasks.items()
+    }
+
+
+class DocsDataset(Published):
+    """One task over the documentation of the packages that are installed.
+
+    Passages were retrieved once; their ids are kept beside the questions, with the identity of the texts that they were
+    found in.
+
+    Args:
+        name: the dataset's name in records.
+        task: "docs_rag", "docs_open_qa", "docs_attributed_qa" or "docs_summarization".
+        num_passages: so many of each question's passages are given, from the best on.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
+
+    Raises:
+        FileNotFoundError: a package is not installed.
+        ValueError: a value that is not allowed, or the packages have other documentation than passages were found in;
+            the message says what to do.
+    """
+
+    def __init__(self, name: str, task: str, num_passages: int = 5, **options: Any) -> None:
+        super().__init__(name, **options)
+        if task not in LAYOUTS:
+            raise ValueError(f"dataset.task={task}: must be one of {', '.join(LAYOUTS)}")
+        if not isinstance(num_passages, int) or num_passages < 1:
+            raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
+        docs, retrieved = documentation(), json.loads(RETRIEVED.read_text(encoding="utf-8"))
+        check_texts(docs, retrieved)
+        self._layout = LAYOUTS[task]
+        questions = []
+        for entry in entries()[task]:
+            if task == SUMMARIZATION:
+                passages = [Passage(entry.symbol, entry.symbol, docs.docstrings[entry.symbol])]
+            else:
+                found = retrieved["passages"].get(entry.id, ())
+                if len(found) < num_passages:
+                    raise ValueError(f"dataset.num_passages={num_passages}: {len(found)} are kept of each question")
+                passages = [docs.passages[id] for id, _ in found[:num_passages]]
+            questions.append(self._question(entry, passages))
+        self.divide(questions)
+
+    def _question(self, entry: Entry, passages: list[Passage]) -> Question:
+        layout = self._layout
+        texts = tuple(
+            layout.passage.format(number=number, title=passage.title, text=passage.text)
+            for number, passage in enumerate(passages, 1)
+        )
+        after = layout.after.format(question=entry.ask)
+        return Question(
+            self.name, entry.id, layout.before, "\n\n".join(texts), after,
+            key_facts=entry.facts, released_span="context", released_texts=texts,
+        )  # fmt: skip
+
+
+def check_texts(docs: Documentation, retrieved: dict[str, Any]) -> None:
+    """Raises:
+    ValueError: the passages were found in other texts than these.
+    """
+    if retrieved["corpus"] == docs.hash:
+        return
+    changed = [
+        f"{name} {found} here, {retrieved['packages'].get(name)} there"
+        for name, found in docs.versions.items()
+        if found != retrieved["packages"].get(name)
+    ]
+    why = "; ".join(changed) or "same versions, other texts"
+    raise ValueError(
+        f"the docs_* data sets: their passages were retrieved from other documentation ({why}): install what "
+        "constraints.txt pins, or `make retrieve-docs` retrieves them anew"
+    )

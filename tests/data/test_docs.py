@@ -1,0 +1,203 @@
+"""The documentation of installed packages: what is read of a package, how it is cut, and the data sets made of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from ngram_trie.config import ConfigError, build
+from ngram_trie.data.docs import corpus, tasks
+from ngram_trie.data.docs.corpus import Documentation, documentation, split
+from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, DocsDataset, Entry, entries
+from ngram_trie.files import CONFIGS
+from ngram_trie.quality import measure
+from scripts.retrieve_docs import recall
+
+WORDS = " ".join(f"w{number}" for number in range(60))
+FILES = {
+    "__init__.py": "from tinydocs._inner import open_door\nfrom ._stars import *\n\ndef shown(): ...\n"
+    f"shown.__doc__ = 'Filled {{0}} {WORDS}'.format('in')\n",
+    "_inner.py": f"def open_door():\n    '''Opens. {WORDS}'''\ndef hidden():\n    '''Nobody takes it. {WORDS}'''\n",
+    "_stars.py": f"def starred():\n    '''Stars. {WORDS}'''\ndef _private():\n    '''Private. {WORDS}'''\n",
+    "deep/__init__.py": "",
+    "deep/house.py": f"class House:\n    '''A house. {WORDS}'''\n    class Room:\n        '''A room. {WORDS}'''\n"
+    f"        def paint(self):\n            '''Paints. {WORDS}\n\n            >>> 1 + 1\n            2\n\n"
+    "            After.\n            '''\n    def short(self):\n        '''Too short.'''\n"
+    f"if True:\n    def chosen():\n        '''Chosen. {WORDS}'''\n",
+    "deep/added.py": f"add_newdoc('tinydocs.deep.added', 'Array', '''An array. {WORDS}''')\n"
+    f"add_newdoc('tinydocs.deep.added', 'Array', ('size', '''Its size. {WORDS}'''))\n",
+    "deep/sections.py": f"def sections():\n    '''Sections. {WORDS}\n\n    Examples\n    --------\n    Look here.\n\n"
+    "    Notes\n    -----\n    Noted.\n    '''\n",
+    "deep/filled.py": f"def filled():\n    '''Later %(more)s. {WORDS}'''\n",
+    "deep/copy.py": f"class Copied:\n    def paint(self):\n        '''Opens. {WORDS}'''\n",
+    "broken.py": "def broken(:\n",
+    "tests/test_it.py": f"'''Tests. {WORDS}'''\n",
+}
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of one distribution, installed in a folder."""
+    for name, text in FILES.items():
+        (tmp_path / "site" / "tinydocs" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / "tinydocs" / name).write_text(text)
+    about = tmp_path / "site" / "tiny_docs-1.5+cpu.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-docs\nVersion: 1.5+cpu\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    return tmp_path
+
+
+def test_docstrings_stand_under_the_names_that_users_know(tiny: Path) -> None:
+    docs = documentation({"tiny-docs": "tinydocs"}, tiny / "cache")
+    assert docs.versions == {"tiny-docs": "1.5"}
+    assert list(docs.docstrings) == [
+        "tinydocs.deep.added.Array", "tinydocs.deep.added.Array.size", "tinydocs.deep.house.House",
+        "tinydocs.deep.house.House.Room", "tinydocs.deep.house.House.Room.paint", "tinydocs.deep.house.chosen",
+        "tinydocs.deep.sections.sections", "tinydocs.open_door", "tinydocs.shown", "tinydocs.starred",
+    ]  # fmt: skip
+    assert docs.docstrings["tinydocs.shown"] == f"Filled in {WORDS}"
+    paint = docs.docstrings["tinydocs.deep.house.House.Room.paint"]
+    assert "1 + 1" not in paint and paint.endswith("After.")
+    sections = docs.docstrings["tinydocs.deep.sections.sections"]
+    assert "Look here" not in sections and sections.endswith("Noted.")
+
+
+def test_what_was_read_is_kept_until_a_version_changes(tiny: Path) -> None:
+    packages, cache = {"tiny-docs": "tinydocs"}, tiny / "cache"
+    docs = documentation(packages, cache)
+    rows = [json.loads(line) for line in (cache / "passages.jsonl").read_text().splitlines()]
+    assert rows == [vars(passage) for passage in docs.passages.values()] and set(rows[0]) == {"id", "title", "text"}
+    counted = json.loads((cache / "manifest.json").read_text())
+    assert counted["hash"] == docs.hash and counted["counts"]["all"]["passages"] == len(rows)
+    (tiny / "site" / "tinydocs" / "more.py").write_text(f"'''More. {WORDS}'''\n")
+    assert documentation(packages, cache).hash == docs.hash
+    (tiny / "site" / "tiny_docs-1.5+cpu.dist-info" / "METADATA").write_text("Name: tiny-docs\nVersion: 1.6\n")
+    assert "tinydocs.more" in documentation(packages, cache).docstrings
+
+
+def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as raised:
+        documentation({"no-such-thing": "nothing"}, tmp_path)
+    assert str(raised.value) == (
+        "the docs_* data sets read the documentation of no-such-thing, which is not installed: "
+        "`pip install -c constraints.txt no-such-thing`"
+    )
+
+
+@pytest.mark.parametrize("words", [40, 100, 101, 250])
+def test_passages_of_100_words_hold_every_word_once(words: int) -> None:
+    text = "\n".join(f"  line{number} word" for number in range(words // 2)) + (" odd" if words % 2 else "")
+    passages = split("a.b", text)
+    assert [passage.id for passage in passages] == [f"a.b#{number}" for number in range(1, -(-words // 100) + 1)]
+    assert [len(passage.text.split()) for passage in passages[:-1]] == [100] * (len(passages) - 1)
+    assert " ".join(passage.text for passage in passages).split() == text.split()
+    assert passages[0].title == "a.b" and "\n" in passages[0].text
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documentation:
+    """Six symbols with a passage each, and five questions (two of them for warming up) about them."""
+    docs = Documentation({"numpy": "9.9"}, {f"pkg.f{number}": f"Does {number}.\n\n{WORDS}" for number in range(6)})
+    asked = {
+        task: [Entry(f"{task}-00{n}", "pkg.f1", ("Does 1",), f"What of {n}?") for n in range(1, 6)] for task in LAYOUTS
+    }
+    found = {e.id: [[f"pkg.f{n}#1", 1 / (n + 1)] for n in range(5)] for listed in asked.values() for e in listed}
+    path = tmp_path / "retrieved.json"
+    path.write_text(json.dumps({"corpus": docs.hash, "packages": docs.versions, "passages": found}))
+    monkeypatch.setattr(tasks, "documentation", lambda: docs)
+    monkeypatch.setattr(tasks, "entries", lambda: asked)
+    monkeypatch.setattr(tasks, "RETRIEVED", path)
+    return docs
+
+
+def configured(task: str, **fields: object) -> DocsDataset:
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{task}.yaml"), fields), f"dataset {task}")
+
+
+@pytest.mark.parametrize("task", ["docs_rag", "docs_open_qa", "docs_attributed_qa"])
+def test_a_prompt_holds_its_five_passages_and_the_question(task: str, installed: Documentation) -> None:
+    dataset = configured(task)
+    question = dataset.questions[0]
+    assert question.question_id == f"{task}-001" and question.key_facts == ("Does 1",)
+    assert question.context == "\n\n".join(question.released_texts) and len(question.released_texts) == 5
+    for number, text in enumerate(question.released_texts):
+        passage = installed.passages[f"pkg.f{number}#1"]
+        mark = f"[{number + 1}] " if task == "docs_attributed_qa" else ""
+        assert text == f"{mark}{passage.title}\n{passage.text}"
+    assert "What of 1?" in question.after
+    assert len(configured(task, num_passages=2).questions[0].released_texts) == 2
+
+
+def test_a_summary_s_prompt_holds_the_whole_docstring(installed: Documentation) -> None:
+    question = configured(SUMMARIZATION).questions[0]
+    assert question.message == f"Summarize: pkg.f1\n{installed.docstrings['pkg.f1']}"
+    assert measure("It Does 1 thing.", question)["contains"] == 1 and measure("It sings.", question)["contains"] == 0
+
+
+def test_parity_limit_and_warm_up(installed: Documentation) -> None:
+    assert [q.question_id[-1] for q in configured("docs_rag", parity="odd").questions] == ["1", "3"]
+    assert [q.question_id[-1] for q in configured("docs_rag", parity="even").questions] == ["2"]
+    assert [q.question_id[-1] for q in configured("docs_rag", limit=1).questions] == ["1"]
+    assert [q.question_id[-1] for q in configured("docs_rag").warmup] == ["4", "5"]
+
+
+def test_other_documentation_is_one_line(installed: Documentation, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Documentation({"numpy": "9.10"}, {**installed.docstrings, "pkg.f1": "Else."})
+    monkeypatch.setattr(tasks, "documentation", lambda: other)
+    with pytest.raises(ConfigError) as raised:
+        configured("docs_rag")
+    assert "\n" not in str(raised.value)
+    assert re.search(r"numpy 9\.10 here, 9\.9 there.*constraints\.txt pins, or `make retrieve-docs`", str(raised.value))
+
+
+def test_wrong_options_are_one_line(installed: Documentation) -> None:
+    with pytest.raises(ConfigError, match=r"dataset\.task=poem: must be one of docs_rag, "):
+        configured("docs_rag", task="poem")
+    with pytest.raises(ConfigError, match=r"dataset\.num_passages=6: 5 are kept"):
+        configured("docs_rag", num_passages=6)
+
+
+def test_the_questions_are_well_formed() -> None:
+    listed = entries()
+    assert set(listed) == set(LAYOUTS) and all(len(task) == 34 for task in listed.values())
+    for task, asked in listed.items():
+        assert len({entry.symbol for entry in asked}) == 34 and all(entry.facts for entry in asked)
+        assert all(entry.ask.endswith("?") for entry in asked) or task == SUMMARIZATION
+        assert {entry.symbol.partition(".")[0] for entry in asked} == set(corpus.PACKAGES.values())
+    questions = [entry.ask for asked in listed.values() for entry in asked if entry.ask]
+    assert len(set(questions)) == 3 * 34
+
+
+@pytest.mark.slow
+def test_every_question_is_answered_by_the_installed_documentation() -> None:
+    """Its symbol has a docstring, which holds the key facts; the committed passages exist."""
+    retrieved = json.loads(tasks.RETRIEVED.read_text())
+    docs = documentation()
+    if docs.versions != retrieved["packages"]:
+        pytest.skip("other versions than constraints.txt pins")
+    assert docs.hash == retrieved["corpus"]
+    for task, asked in entries().items():
+        for entry in asked:
+            text = docs.docstrings[entry.symbol]
+            shown = f"{entry.symbol} {' '.join(text.split())}"
+            assert all(re.search(rf"(?<!\w){re.escape(fact)}(?!\w)", shown) for fact in entry.facts), entry
+            if task == SUMMARIZATION:
+                assert 250 <= len(text.split()) <= 700
+            else:
+                found = retrieved["passages"][entry.id]
+                assert len(found) == 5 and all(id in docs.passages for id, _ in found)
+                assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+def test_recall_is_of_each_task_without_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {"docs_rag": [Entry(f"docs_rag-00{n}", "a.b", ("c",), "?") for n in range(1, 5)]}
+    monkeypatch.setattr("scripts.retrieve_docs.entries", lambda: asked)
+    places = [{"id": f"docs_rag-00{n}", "ivfpq": None if n > 1 else 7, "ivfpq reranked": 1} for n in range(1, 5)]
+    table = recall(places, (5, 100)).set_index(["reranked", "k"])
+    assert set(table.task) == {"docs_rag"} and set(table.questions) == {2}
+    assert table.found.to_dict() == {(False, 5): 0, (False, 100): 1, (True, 5): 2, (True, 100): 2}
