@@ -23,7 +23,11 @@ Two methods compared:
     datasets: separated by "|"; "all" unless given.
     measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
 
-<<<<<<< HEAD
+How often retrieval found what answers a question, from the recall.csv of scripts.retrieve_docs; no options:
+
+    <!-- recall: results/smollm2-135m/retrieval/recall.csv -->
+    <!-- end -->
+
 Rows of any CSV file:
 
     <!-- csv: results/smollm2-135m/bench_cpu/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
@@ -32,12 +36,6 @@ Rows of any CSV file:
     columns: which and in which order, separated by "|"; all unless given. "name = text" shows it as the text.
     where: which rows, as pandas' `query` reads it; all unless given.
     digits: of fractions, behind the point; 2 unless given. Whole numbers stay whole, what is missing stays empty.
-=======
-How often retrieval found what answers a question, from the recall.csv of scripts.retrieve_docs; no options:
-
-    <!-- recall: results/smollm2-135m/retrieval/recall.csv -->
-    <!-- end -->
->>>>>>> docs
 """
 
 from __future__ import annotations
@@ -58,12 +56,8 @@ from ngram_trie.report.markup import CELLS, markdown_table
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
 VERSUS_OPTIONS = ("pairs", "datasets", "measure")
-<<<<<<< HEAD
 CSV_OPTIONS = ("columns", "where", "digits")
-_MARKED = re.compile(r"(<!-- (table|versus|csv): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-=======
-_MARKED = re.compile(r"(<!-- (table|versus|recall): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
->>>>>>> docs
+_MARKED = re.compile(r"(<!-- (table|versus|recall|csv): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, root: Path = PROJECT) -> str:
@@ -73,17 +67,10 @@ def fill(text: str, root: Path = PROJECT) -> str:
         root: what the paths of tables are relative to.
 
     Raises:
-<<<<<<< HEAD
         FileNotFoundError: a file that is named is not there.
         ValueError: an unknown option, block, row, column, part of a cell, pair or measure, or no rows.
     """
-    writers = {"table": markdown_of, "versus": versus_of, "csv": csv_of}
-=======
-        FileNotFoundError: a table.json, versus.csv or recall.csv is not there.
-        ValueError: an unknown option, block, row, column, part of a cell, pair or measure.
-    """
-    writers = {"table": markdown_of, "versus": versus_of, "recall": recall_of}
->>>>>>> docs
+    writers = {"table": markdown_of, "versus": versus_of, "recall": recall_of, "csv": csv_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
 
 
@@ -152,7 +139,25 @@ def versus_of(marker: str, root: Path = PROJECT) -> str:
     return "\n".join(lines)
 
 
-<<<<<<< HEAD
+def recall_of(marker: str, root: Path = PROJECT) -> str:
+    """The recall of each task, with its 95% interval; see the head of this module."""
+    rows = pd.read_csv(root / marker)
+    kept, top = rows.k.min(), rows.k.max()
+    columns = {
+        f"in the first {kept}": (False, kept),
+        f"in {kept} after reranking": (True, kept),
+        f"in {top}": (False, top),
+    }
+    lines = [f"| data set | questions | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
+    for task, found in rows[rows.search == "ivfpq"].groupby("task", sort=False):
+        cells = [f"`{task}`", str(found.questions.iloc[0])]
+        for reranked, k in columns.values():
+            row = found[(found.reranked == reranked) & (found.k == k)].iloc[0]
+            cells.append(f"{row.recall:.1%} [{100 * row.low:.1f}, {100 * row.high:.1f}]")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def csv_of(marker: str, root: Path = PROJECT) -> str:
     """The rows that a marker asks for; see the head of this module."""
     name, options = _options("csv", marker, CSV_OPTIONS)
@@ -174,25 +179,6 @@ def csv_of(marker: str, root: Path = PROJECT) -> str:
     cells = [[cell(value, part.dtype == "Int64") for value in part] for part in parts]
     lines = [[shown for _, shown in chosen], ["---"] * len(chosen), *zip(*cells, strict=True)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-=======
-def recall_of(marker: str, root: Path = PROJECT) -> str:
-    """The recall of each task, with its 95% interval; see the head of this module."""
-    rows = pd.read_csv(root / marker)
-    kept, top = rows.k.min(), rows.k.max()
-    columns = {
-        f"in the first {kept}": (False, kept),
-        f"in {kept} after reranking": (True, kept),
-        f"in {top}": (False, top),
-    }
-    lines = [f"| data set | questions | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
-    for task, found in rows[rows.search == "ivfpq"].groupby("task", sort=False):
-        cells = [f"`{task}`", str(found.questions.iloc[0])]
-        for reranked, k in columns.values():
-            row = found[(found.reranked == reranked) & (found.k == k)].iloc[0]
-            cells.append(f"{row.recall:.1%} [{100 * row.low:.1f}, {100 * row.high:.1f}]")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
->>>>>>> docs
 
 
 def _options(kind: str, marker: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:
