@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,8 @@ WORDS = " ".join(f"w{number}" for number in range(60))
 FILES = {
     "__init__.py": "from tinydocs._inner import open_door\nfrom ._stars import *\n\ndef shown(): ...\n"
     f"shown.__doc__ = 'Filled {{0}} {WORDS}'.format('in')\n",
-    "_inner.py": f"def open_door():\n    '''Opens. {WORDS}'''\ndef hidden():\n    '''Nobody takes it. {WORDS}'''\n",
+    "_inner.py": f"def open_door():\n    '''Opens. {WORDS}'''\n",
+    "deep/_hidden.py": f"def hidden():\n    '''Nobody takes it. {WORDS}'''\n",
     "_stars.py": f"def starred():\n    '''Stars. {WORDS}'''\ndef _private():\n    '''Private. {WORDS}'''\n",
     "deep/__init__.py": "",
     "deep/house.py": f"class House:\n    '''A house. {WORDS}'''\n    class Room:\n        '''A room. {WORDS}'''\n"
@@ -48,6 +50,8 @@ def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     about = tmp_path / "site" / "tiny_docs-1.5+cpu.dist-info"
     about.mkdir()
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-docs\nVersion: 1.5+cpu\n")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tinydocs"]:
+        monkeypatch.delitem(sys.modules, name)  # another test's
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     return tmp_path
 
@@ -115,8 +119,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documentation:
     return docs
 
 
-def configured(task: str, **fields: object) -> DocsDataset:
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{task}.yaml"), fields), f"dataset {task}")
+def configured(name: str, **fields: object) -> DocsDataset:
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
 
 
 @pytest.mark.parametrize("task", ["docs_rag", "docs_open_qa", "docs_attributed_qa"])
