@@ -152,8 +152,9 @@ reproduce-all: ## All of it; what is done is not run again
 figures-run: setup $(filter $(RECORDED),$(TRACES))
 	$(RUN) -m scripts.run experiment=figures $(call engine,figures)
 
+BRIEF = engine.max_draft=64 model.context_limit=2048 measure.repeats=1
 calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
-	@test -e $(FOLDER)/calibration/manifest.json || $(RUN) -m scripts.calibrate model=$(MODEL) output=$(FOLDER)/calibration
+	@test -e $(FOLDER)/calibration/manifest.json || $(RUN) -m scripts.calibrate model=$(MODEL) $(if $(small),$(BRIEF)) output=$(FOLDER)/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
 notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
@@ -193,7 +194,7 @@ bench-index: setup ## How an index's time, memory and disk grow (a quarter of an
 	$(RUN) -m scripts.bench_index results/local/bench_index --scratch results/local/bench_index/scratch
 
 build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
-	$(RUN) -m scripts.build_ngram_tables $(MODEL)
+	$(RUN) -m scripts.build_ngram_tables $(MODEL) $(ARGS)
 
 results/local/datastore/header.json: | $(VENV)/.ready
 	$(RUN) -m scripts.build_datastore

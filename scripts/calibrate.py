@@ -1,6 +1,9 @@
 """Measure what steps cost on this machine (make calibrate).
 
   python -m scripts.calibrate model=embedded output=FOLDER
+  python -m scripts.calibrate model=smollm2_135m engine.max_draft=64 model.context_limit=2048 measure.repeats=1
+
+A large model takes long: give it less to measure, as the second line does.
 
 Writes curve.json and curve.csv (seconds of a verification step over drafted nodes and cached tokens, and of a prefill),
 drafters.csv (each drafter's own time) and a manifest.
@@ -25,10 +28,11 @@ from ngram_trie.targets.model import TargetModel
 
 NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)
-ROUNDS, STEPS = 12, 6
+#: Rounds for each of `measure.repeats`, and steps at every point in a round.
+ROUNDS, STEPS = 4, 6
 
 
-def measure_curve(target: TargetModel, name: str, rounds: int = ROUNDS, steps: int = STEPS) -> CostCurve:
+def measure_curve(target: TargetModel, name: str, rounds: int = 3 * ROUNDS, steps: int = STEPS) -> CostCurve:
     """The cost curve of `target`, over the NODES and CONTEXTS that it has room for."""
     sizes = [n + 1 for n in NODES if n <= target.max_draft]
     longest = target.context_limit - room_for(sizes[-1] - 1)
@@ -45,11 +49,11 @@ def calibrate(config: DictConfig) -> Path:
     manifest = make_manifest(
         {"model": resolved["model"], "engine": resolved["engine"]},
         choose.identity(config.model),
-        content_hash([NODES, CONTEXTS, ROUNDS, STEPS]),
+        content_hash([NODES, CONTEXTS, config.measure.repeats * ROUNDS, STEPS]),
         config.model.device,
     )
     name = f"{choose.name(config.model)} in {config.model.dtype} on {manifest.device}"
-    curve = measure_curve(load_target(config), name)
+    curve = measure_curve(load_target(config), name, config.measure.repeats * ROUNDS)
     curve.write(folder)
     drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
     manifest.write(folder / "manifest.json")

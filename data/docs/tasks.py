@@ -34,19 +34,18 @@ class Layout:
     after: str
 
 
-#: Where the message ended with a line "Question: ...", SmolLM2-135M said nothing but that it answers, again and again.
+#: Words with which SmolLM2-135M repeats itself least on odd questions. Where the message ended with a line
+#: "Question: ...", it said nothing but that it answers; "a few sentences" about code it fills with one.
 LAYOUTS = {
     "docs_rag": Layout("", "{title}\n{text}", "\n\n{question}"),
-    "docs_open_qa": Layout(
-        "", "{title}\n{text}", "\n\nAnswer this question in a few sentences, relying on the passages above: {question}"
-    ),
+    "docs_open_qa": Layout("", "{title}\n{text}", "\n\n{question} Answer in one sentence, from the passages above."),
     "docs_attributed_qa": Layout(
         "",
         "[{number}] {title}\n{text}",
         "\n\nAnswer this question from the passages above, and quote the sentence that supports your answer, with the "
         "number of its passage: {question}",
     ),
-    SUMMARIZATION: Layout("Summarize: ", "{title}\n{text}", ""),
+    SUMMARIZATION: Layout("", "{title}\n{text}", "\n\nWrite a summary of the text above in three sentences."),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,8 @@ from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 
 BASELINE = "vanilla"
+#: Tokens that a method answers before it is measured: enough for every size of draft to have been verified.
+WARMUP_TOKENS = 32
 
 
 class LosslessError(RuntimeError):
@@ -164,17 +166,19 @@ class Live(Interleaved):
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
-        """The baselines answer every prompt, for the device; the others one, for the code that they compile. A prompt
-        that is too long is left out with a note.
+        """The baselines answer every prompt, for the device; the others begin to answer one, for the code that they
+        compile. A prompt that is too long is left out with a note.
         """
         target = self.load(None, None)
         self.decoders = bind_methods(self.methods, target, self.load)
         self.stop = self.stop.also(eos_ids(target.model))
+        beginning = replace(self.stop, max_new_tokens=min(WARMUP_TOKENS, self.stop.max_new_tokens))
         for name, decoder in self.decoders.items():
             decoder.target.keeps_prompt = self.share_prefill
-            for prompt in self.warmup if decoder.baseline == name else self.warmup[:1]:
+            is_baseline = decoder.baseline == name
+            for prompt in self.warmup if is_baseline else self.warmup[:1]:
                 try:
-                    decoder.generate(prompt, self.stop)
+                    decoder.generate(prompt, self.stop if is_baseline else beginning)
                 except PromptTooLong as error:
                     print(f"warning: warm-up prompt {prompt.question_id} left out: {error}", file=sys.stderr)
 
