@@ -27,7 +27,7 @@ from ngram_trie.targets.packed import PackedTarget
 
 SIZES = (1, 2, 4, 8, 16, 32)
 CONTEXTS = (256, 1024)
-NUM_TOKENS, ROUNDS = 128, 3
+NUM_TOKENS, ROUNDS = 128, 2
 
 
 def bench(config: DictConfig) -> Path:

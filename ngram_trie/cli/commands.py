@@ -42,7 +42,7 @@ def run() -> None:
 
       python -m scripts.run dataset=rag method=ngram_trie method.n=13      one cell, vanilla beside it
       python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
-      python -m scripts.run experiment=table1                              Table 1 (make reproduce-table1)
+      python -m scripts.run experiment=table1_small                        Table 1 (make reproduce-table1)
       python -m scripts.run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
 
     An interrupted run is continued when the same command is given again.

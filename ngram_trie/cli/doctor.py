@@ -31,6 +31,8 @@ from ngram_trie.engines.provenance import cpu_name, driver
 from ngram_trie.files import PACKAGED, PROJECT, RESOURCES, NotInstalled, package_file, place
 from ngram_trie.targets import gguf
 
+#: The model of the small profile.
+SMALL = "smollm2_135m"
 #: GB that the embedded profile writes at most, and that the paper profile takes with TriviaQA's index.
 LEAST, WANTED = 0.5, 120.0
 #: What is built once: the file that completes it, what it is for, how to get it.
@@ -78,14 +80,18 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="the findings as
     status is 0 if the embedded profile can run.
     """
     sections = {section: list(look()) for section, look in SECTIONS.items()}
-    bad = [finding.name for found in sections.values() for finding in found if finding.state == "bad"]
+    every = [finding for found in sections.values() for finding in found]
+    bad = [finding.name for finding in every if finding.state == "bad"]
+    has_small = any(finding.name == SMALL and finding.state == "ok" for finding in every)
     if as_json:
         listed = [{"section": section} | asdict(finding) for section, found in sections.items() for finding in found]
-        print(json.dumps({"embedded": not bad, "findings": listed}, indent=1))
+        print(json.dumps({"small": not bad and has_small, "embedded": not bad, "findings": listed}, indent=1))
     else:
         render(sections)
-        can = f"cannot run here: see {', '.join(bad)}." if bad else "can run here: make reproduce-table1."
-        print(f"The embedded profile {can}")
+        profile = "small profile can run here: make reproduce-table1."
+        if not has_small:
+            profile = "embedded profile can run here: make reproduce-table1 PROFILE=embedded."
+        print(f"Nothing can run here: see {', '.join(bad)}." if bad else f"The {profile}")
     sys.exit(1 if bad else 0)
 
 
@@ -164,7 +170,7 @@ def machine() -> Iterator[Finding]:
         remedy = "take a CUDA build of torch that this driver knows: rm -r .venv, then make setup"
         yield Finding("GPU", "gap", f"driver {version}, but torch sees none", remedy)
     elif not count:
-        remedy = "the embedded profile and replay need none; the paper's models need one with 24 GB"
+        remedy = "the small and embedded profiles and replay need none; the paper's models need one with 24 GB"
         yield Finding("GPU", "gap", "none", remedy)
 
 
