@@ -139,7 +139,8 @@ def test_a_prompt_holds_its_five_passages_and_the_question(task: str, installed:
 
 def test_a_summary_s_prompt_holds_the_whole_docstring(installed: Documentation) -> None:
     question = configured(SUMMARIZATION).questions[0]
-    assert question.message == f"Summarize: pkg.f1\n{installed.docstrings['pkg.f1']}"
+    assert question.context == f"pkg.f1\n{installed.docstrings['pkg.f1']}"
+    assert question.message == f"{question.context}\n\nWrite a summary of the text above in three sentences."
     assert measure("It Does 1 thing.", question)["contains"] == 1 and measure("It sings.", question)["contains"] == 0
 
 
