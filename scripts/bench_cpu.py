@@ -2,7 +2,7 @@
 
   python -m scripts.bench_cpu model=smollm2_135m dataset=docs_rag dataset.limit=6 dataset.parity=even output=FOLDER
 
-Writes products.csv (all products of a step, by library; OpenVINO's where it is installed), steps.csv (what a step of so
+Writes products.csv (all products of a step, by library), steps.csv (what a step of so
 many tokens takes, beside reading all weights once), answers.csv (seconds per answer against `model.generate`) and a
 manifest. Prefill counts in answers.
 """

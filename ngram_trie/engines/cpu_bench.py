@@ -4,7 +4,6 @@ what a person gets who calls the library in place of `model.generate`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 
@@ -45,8 +44,8 @@ Products = Callable[[Mapping[int, torch.Tensor]], object]
 
 
 def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
-    """What multiplies a few rows with weights (out, in), by name: of PyTorch what this build has, and OpenVINO where it
-    is installed. Each is given rows for every width that a weight has.
+    """What multiplies a few rows with weights (out, in), by name: what this build of PyTorch has. Each is
+    given rows for every width that a weight has.
     """
     onednn, mkl = torch.ops.mkldnn, torch.ops.mkl
     found: dict[str, Products] = {
@@ -65,27 +64,7 @@ def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
             mkl._mkl_linear(rows[w.shape[1]], packed, w, None, len(rows[w.shape[1]]))
             for w, packed in zip(weights, reordered, strict=True)
         ]
-    if importlib.util.find_spec("openvino"):
-        found["OpenVINO"] = _openvino(weights)
     return found
-
-
-def _openvino(weights: Sequence[torch.Tensor]) -> Products:
-    """All products as one graph in single precision; of each only the sum goes out, so that nothing is left out."""
-    import openvino
-    from openvino import opset13 as op
-
-    inputs = {width: op.parameter([-1, width], np.float32) for width in sorted({w.shape[1] for w in weights})}
-    sums = [op.reduce_max(op.matmul(inputs[w.shape[1]], w.numpy(), False, True), np.array([1]), True) for w in weights]
-    options = {
-        "INFERENCE_PRECISION_HINT": "f32",
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
-    }
-    model = openvino.Model([op.concat(sums, 1)], list(inputs.values()))
-    request = openvino.Core().compile_model(model, "CPU", options).create_infer_request()
-    widths = list(inputs)
-    return lambda rows: request.infer({place: rows[width].numpy() for place, width in enumerate(widths)})
 
 
 @torch.inference_mode()

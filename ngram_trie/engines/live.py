@@ -25,7 +25,7 @@ from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 
 BASELINE = "vanilla"
-#: Tokens that a method answers before it is measured: enough for every size of draft to have been verified.
+#: Tokens that a method answers before it is measured, so that its code is compiled.
 WARMUP_TOKENS = 32
 
 
