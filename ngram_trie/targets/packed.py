@@ -12,22 +12,23 @@ Single precision only: other types are computed in another order of roundings. S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 import psutil
 import torch
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ngram_trie.targets import compact
-from ngram_trie.targets.compact import CompactModel, Linear
+from ngram_trie.targets import compact, few_rows
+from ngram_trie.targets.compact import Attend, Block, CompactModel, Linear
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.static import StaticCache, attend_tree
+
+#: Products of more rows take a library's kernels, which are as fast there.
+FEW = 64
 
 #: Positions that are tabulated behind the longest text: rejected drafts stand there.
 SPARE = 512
@@ -52,63 +53,57 @@ def fits(weight_bytes: int) -> bool:
     return 1.1 * weight_bytes < psutil.virtual_memory().available
 
 
-@dataclass
-class PackedLinear(Linear):
-    """A product whose weight is held a second time, in oneDNN's layout."""
-
-    packed: torch.Tensor
-
-    @classmethod
-    def of(cls, linear: Linear) -> PackedLinear:
-        # the layout is chosen for products of so many rows; others are computed from it as well
-        return cls(linear.weight, linear.bias, torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), 8))
-
-    def __call__(self, inputs: torch.Tensor, then: str = "none") -> torch.Tensor:
-        """(q, out) from (q, in); `then` is applied to it: "none" or "swish", which is SiLU."""
-        return torch.ops.mkldnn._linear_pointwise(inputs, self.packed, self.bias, then, [], "")
-
-    def added_to(self, text: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        return self._with(text, inputs, "add")
-
-    def times(self, other: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-        """other * (inputs @ weight.T + bias)."""
-        return self._with(other, inputs, "mul")
-
-    def _with(self, other: torch.Tensor, inputs: torch.Tensor, operation: str) -> torch.Tensor:
-        return torch.ops.mkldnn._linear_pointwise.binary(inputs, other, self.packed, self.bias, operation)
-
-
-class PackedGateUp(Linear):
-    """SwiGLU's silu(gate) * up, from weights that have the gate's rows above those of up."""
-
-    def __init__(self, gate_up: Linear) -> None:
-        super().__init__(gate_up.weight, gate_up.bias)
-        biases = (None, None) if gate_up.bias is None else gate_up.bias.chunk(2)
-        self.gate, self.up = (
-            PackedLinear.of(Linear(weight.contiguous(), bias))
-            for weight, bias in zip(gate_up.weight.chunk(2), biases, strict=True)
-        )
-
-    def __call__(self, inputs: torch.Tensor) -> torch.Tensor:
-        """(q, I) from (q, in)."""
-        return self.up.times(self.gate(inputs, "swish"), inputs)
-
-
 class PackedModel(CompactModel):
-    """The network with packed weights. Arguments and errors as of `CompactModel`."""
+    """The network with packed weights beside its own. Arguments and errors as of `CompactModel`."""
 
     def __init__(self, model: PreTrainedModel, num_positions: int) -> None:
         super().__init__(model, num_positions)
-        for block in self.blocks:
-            block.qkv, block.out, block.down = map(PackedLinear.of, (block.qkv, block.out, block.down))
-            block.gate_up = PackedGateUp(block.gate_up)
-        self.head = PackedLinear.of(self.head)
-        self._parts = {"prompt": (_turn_and_store, _as_it_is), "step": (_turn_and_store, _as_it_is)}
+        self.layers = [_layer(block) for block in self.blocks]
+        self.final_norm, (self.packed_head, self.head_bias) = _array(self.norm), _packed(self.head)
 
-    def _normed(self, text: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        normed = torch.empty_like(text)
-        rms_norm(text.numpy(), weight.detach().numpy(), np.float32(self.eps), normed.numpy())
-        return normed
+    def hidden_of_few(
+        self, ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor, unseen: torch.Tensor
+    ) -> torch.Tensor:
+        """The last hidden states (q, H) of at most `FEW` tokens that end the text.
+
+        Args:
+            ids, positions, slots, cache: as of `hidden`; the slots follow each other, and all before them are seen.
+            unseen: (q, q), which of these tokens each doesn't see.
+        """
+        threads, eps, mask = few_rows.num_threads(), np.float32(self.eps), unseen.numpy()
+        text = F.embedding(ids, self.embedding).numpy()
+        cos, sin = (table.index_select(0, positions).numpy() for table in (self.cos, self.sin))
+        for layer, rows in zip(self.layers, cache.numpy(), strict=True):
+            text = few_rows.through(text, layer, eps, cos, sin, rows, slots.numpy(), mask, self.num_heads, threads)
+        return torch.from_numpy(few_rows.rms_norm(text, self.final_norm, eps))
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """As of `CompactModel`."""
+        if len(hidden) > FEW:
+            return super().logits(hidden)
+        sizes = len(self.head.weight), few_rows.num_threads()
+        return torch.from_numpy(few_rows.product(hidden.numpy(), self.packed_head, self.head_bias, *sizes))
+
+
+def _layer(block: Block) -> few_rows.Layer:
+    return few_rows.Layer(
+        _array(block.norm),
+        *_packed(block.qkv),
+        *_packed(block.out),
+        _array(block.mlp_norm),
+        *_packed(block.gate_up),
+        *_packed(block.down),
+    )
+
+
+def _packed(linear: Linear) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias as `few_rows.product` reads them."""
+    bias = np.empty(0, np.float32) if linear.bias is None else _array(linear.bias)
+    return few_rows.packed(linear.weight.detach()).numpy(), bias
+
+
+def _array(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().numpy()
 
 
 #: The network of each model that was packed, with the state of the weights that it was made from.
@@ -149,7 +144,8 @@ class PackedTarget(TargetModel):
             raise ValueError(reason)
         capacity = self.context_limit + max_draft + 1
         self.network = packed_network(model)
-        self.cache = StaticCache(self.network.cache_shape, capacity, self.network.embedding)
+        # attention reads as far as a vector behind the last value
+        self.cache = StaticCache(self.network.cache_shape, capacity + few_rows.WIDTH, self.network.embedding)
         self._slots = torch.arange(capacity)
 
     def _forward(
@@ -163,72 +159,27 @@ class PackedTarget(TargetModel):
         """As `TargetModel._forward`. Without a mask the tokens (1, m) see those before them."""
         past, count = self.cache.length, ids.shape[-1]
         slots = self._slots[past : past + count]
+        positions = slots if position_ids is None else position_ids[0]
+        if count <= FEW:
+            is_seen = torch.ones(count, count).tril() if attention_mask is None else attention_mask[0, 0, :, past:] == 0
+            self._hidden = self.network.hidden_of_few(ids[0], positions, slots, self.cache.rows, is_seen == 0)
+        else:
+            attend = self._attention(past + count, attention_mask)
+            self._hidden = self.network.hidden("prompt", ids[0], positions, slots, self.cache.rows, attend)
+        self.cache.truncate(past + count)
+        return self.network.logits(self._hidden[-logits_to_keep:])
+
+    def _attention(self, length: int, mask: torch.Tensor | None) -> Attend:
+        """Attention to the first `length` tokens under a mask (1, 1, q, length); without one, to those before."""
         groups = self.network.num_heads // self.network.num_key_value_heads
-        bias = None if attention_mask is None else attention_mask[0, 0].repeat(groups, 1)
+        bias = None if mask is None else mask[0, 0].repeat(groups, 1)
 
         def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
-            keys, values = self.cache.rows[number, :, :, : past + count]
-            if count == 1 or bias is not None:
-                return attend_tree(queries, keys, values, bias, past + count)
+            keys, values = self.cache.rows[number, :, :, :length]
+            if bias is not None:
+                return attend_tree(queries, keys, values, bias, length)
             return F.scaled_dot_product_attention(
                 queries.transpose(0, 1)[None], keys[None], values[None], is_causal=True, enable_gqa=groups > 1
             )[0].transpose(0, 1)
 
-        positions = slots if position_ids is None else position_ids[0]
-        self._hidden = self.network.hidden("step", ids[0], positions, slots, self.cache.rows, attend)
-        self.cache.truncate(past + count)
-        return self.network.logits(self._hidden[-logits_to_keep:])
-
-
-def _as_it_is(gated: torch.Tensor) -> torch.Tensor:
-    """The gate is part of the product."""
-    return gated
-
-
-def _turn_and_store(
-    qkv: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, cache: torch.Tensor, slots: torch.Tensor, num_heads: int
-) -> None:
-    """As in `ngram_trie.targets.compact`; the slots follow each other."""
-    turn_and_store(qkv.numpy(), cos.numpy(), sin.numpy(), cache.numpy(), slots.numpy(), num_heads)
-
-
-@numba.njit(cache=True, fastmath={"reassoc", "contract"})
-def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32, normed: np.ndarray) -> None:
-    """normed = text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H)."""
-    rows, size = text.shape
-    for row in range(rows):
-        total = np.float32(0)
-        for place in range(size):
-            total += text[row, place] * text[row, place]
-        scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
-        for place in range(size):
-            normed[row, place] = text[row, place] * scale * weight[place]
-
-
-@numba.njit(cache=True, fastmath={"contract"})
-def turn_and_store(
-    qkv: np.ndarray, cos: np.ndarray, sin: np.ndarray, cache: np.ndarray, slots: np.ndarray, num_heads: int
-) -> None:
-    """Turn queries of `qkv` (q, a + 2 h, d) in place, and write turned keys and values to `slots` of (2, h, c, d).
-
-    Args:
-        cos, sin: (q, 1, d); the sine's first half is negative, as in `CompactModel`.
-    """
-    rows, _, size = qkv.shape
-    key_heads, half = cache.shape[1], qkv.shape[2] // 2
-    for row in range(rows):
-        slot = slots[row]
-        for head in range(num_heads + key_heads):
-            for place in range(half):
-                low, high = qkv[row, head, place], qkv[row, head, place + half]
-                turned_low = low * cos[row, 0, place] + high * sin[row, 0, place]
-                turned_high = high * cos[row, 0, place + half] + low * sin[row, 0, place + half]
-                if head < num_heads:
-                    qkv[row, head, place] = turned_low
-                    qkv[row, head, place + half] = turned_high
-                else:
-                    cache[0, head - num_heads, slot, place] = turned_low
-                    cache[0, head - num_heads, slot, place + half] = turned_high
-        for head in range(key_heads):
-            for place in range(size):
-                cache[1, head, slot, place] = qkv[row, num_heads + key_heads + head, place]
+        return attend
