@@ -18,11 +18,14 @@ from transformers import PreTrainedModel
 from ngram_trie.engines.step_costs import measure_steps
 from ngram_trie.generate import Speculator
 from ngram_trie.metrics import interval, resampled
+from ngram_trie.targets import few_rows
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import IntArray
 
 #: Reading the weights once is one row of the table of steps.
 READ = "read all weights"
+#: The packed backend's own products.
+OWN = "tiles of the packed backend"
 #: What answers are compared with.
 GENERATE = "transformers: generate"
 
@@ -44,8 +47,8 @@ Products = Callable[[Mapping[int, torch.Tensor]], object]
 
 
 def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
-    """What multiplies a few rows with weights (out, in), by name: what this build of PyTorch has. Each is
-    given rows for every width that a weight has.
+    """What multiplies a few rows with weights (out, in), by name: what this build of PyTorch has, and the packed
+    backend. Each is given rows for every width that a weight has.
     """
     onednn, mkl = torch.ops.mkldnn, torch.ops.mkl
     found: dict[str, Products] = {
@@ -64,6 +67,12 @@ def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
             mkl._mkl_linear(rows[w.shape[1]], packed, w, None, len(rows[w.shape[1]]))
             for w, packed in zip(weights, reordered, strict=True)
         ]
+    panels = [few_rows.packed(w).numpy() for w in weights]
+    no_bias, threads = np.empty(0, np.float32), few_rows.num_threads()
+    found[OWN] = lambda rows: [
+        few_rows.product(rows[w.shape[1]].numpy(), each, no_bias, len(w), threads)
+        for w, each in zip(weights, panels, strict=True)
+    ]
     return found
 
 

@@ -1,8 +1,8 @@
-"""Products of a few rows with a large matrix of weights, near the speed at which memory gives the weights.
+"""A layer of a language model for a few tokens, near the speed at which memory gives its weights.
 
-Libraries compute them as small cases of large products. Here a tile of rows and outputs stays in vector registers while
-the weights stream past once, asked for ahead of their use. The tile is written in LLVM's vectors, which numba compiles
-for the processor at hand: no C compiler is needed.
+Libraries compute products of few rows as small cases of large ones. Here a tile of rows and outputs stays in vector
+registers while the weights stream past once, asked for ahead of their use. The tile is written in LLVM's vectors, which
+numba compiles for the processor at hand: no C compiler is needed. Arrays are float32, one line behind the other.
 
 An output is one sum over the inputs, in order, however many rows there are. So the values of a token don't depend on
 how many others are verified beside it.
@@ -19,12 +19,12 @@ import numba
 import numpy as np
 import torch
 from llvmlite import ir
-from numba import types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 #: What numba compiles for: its own setting, else this processor's.
-FEATURES = numba.config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()
+FEATURES: str = config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()  # type: ignore[attr-defined]
 
 #: Outputs in a vector, and rows of the largest tile: AVX-512 has 32 registers of 16 numbers, AVX2 16 of 8.
 WIDTH, MAX_ROWS = (16, 9) if "+avx512f" in FEATURES else (8, 4)
@@ -38,11 +38,12 @@ PANEL = VECTORS * WIDTH
 #: How many inputs before its use a weight is fetched.
 AHEAD = 16
 
-# sums may be taken in another order and without NaN in mind, so that loops become vectors
-_ROUNDED = {"reassoc", "contract", "nnan", "nsz"}
+# without NaN in mind, and sums in any order, so that loops become vectors
+_NO_NAN = {"contract", "nnan", "nsz"}
+_ANY_ORDER = {*_NO_NAN, "reassoc"}
 
 # of parallel loops, only those that are written as such
-_PRANGE = {
+_PRANGE: Any = {
     **dict.fromkeys(("comprehension", "reduction", "inplace_binop", "setitem", "numpy", "stencil", "fusion"), False),
     "prange": True,
 }
@@ -55,6 +56,10 @@ _VECTOR = ir.VectorType(_FLOAT, WIDTH)
 _BYTES = 4 * WIDTH
 
 
+#: As a caller's types are those of what it calls from compiled code, not of the function below.
+_untyped_intrinsic: Any = intrinsic
+
+
 def packed(weight: torch.Tensor) -> torch.Tensor:
     """The weights (out, in) as `product` reads them: (panels, in, `PANEL`), with zeros behind the last output."""
     outputs, inputs = weight.shape
@@ -64,7 +69,7 @@ def packed(weight: torch.Tensor) -> torch.Tensor:
     return panels
 
 
-@intrinsic
+@_untyped_intrinsic
 def _address(typing: Any, array: Any) -> Any:
     """Where an array's first number lies. (Functions that read `array.ctypes` are not kept on disk.)"""
 
@@ -79,7 +84,7 @@ def _tile_with(adjacent: Literal["rows", "inputs"]) -> Any:
     input, or one row, to the next. One step that is known leaves registers for addresses.
     """
 
-    @intrinsic
+    @_untyped_intrinsic
     def generated(
         typing: Any,
         rows: Any,
@@ -91,6 +96,8 @@ def _tile_with(adjacent: Literal["rows", "inputs"]) -> Any:
         outputs: Any,
         output_step: Any,
         num_inputs: Any,
+        fetched: Any,
+        fetched_step: Any,
     ) -> Any:
         def generate(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> Any:
             rows, vectors, values, step, *others = arguments
@@ -106,7 +113,7 @@ def _tile_with(adjacent: Literal["rows", "inputs"]) -> Any:
             builder.position_at_end(end)
             return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 9), generate
+        return types.void(*[types.intp] * 11), generate
 
     return generated
 
@@ -123,6 +130,8 @@ def _generate_tile(
     outputs: Any,
     output_step: Any,
     num_inputs: Any,
+    fetched: Any,
+    fetched_step: Any,
 ) -> None:
     """The tile of one size: a loop over the inputs, with all sums in registers."""
     module = builder.module
@@ -149,7 +158,7 @@ def _generate_tile(
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
-        ahead = at(line, builder.add(times(weight_step, AHEAD), _INT(vector * _BYTES)), _BYTE)
+        ahead = at(builder.add(fetched, builder.mul(place, fetched_step)), _INT(vector * _BYTES), _BYTE)
         builder.call(fetch, [ahead, _INT32(0), _INT32(3), _INT32(1)])  # to read, to keep, data
     totals = []
     for row in range(rows):
@@ -174,71 +183,38 @@ _by_row, _by_input = _tile_with("rows"), _tile_with("inputs")
 
 
 @numba.njit(cache=True, nogil=True, error_model="numpy")
-def tiles_by_row(
+def _tiles(
     rows: int,
     width: int,
-    values: int,
-    step: int,
-    weights: int,
-    weight_step: int,
-    outputs: int,
-    output_step: int,
     num_inputs: int,
+    values: tuple[int, int, int],
+    weights: tuple[int, int],
+    outputs: tuple[int, int],
+    fetched: tuple[int, int],
 ) -> None:
-    """outputs[row, j] = sum over i of values[i, row] * weights[i, j], in tiles whose sums stay in registers.
+    """outputs[row, j] = sum over i of values[row, i] * weights[i, j], in tiles whose sums stay in registers.
 
-    Arrays are given by their address, and by the bytes from one of their lines to the next.
+    An array is given by its address and the bytes from one of its lines to the next.
 
     Args:
         width: outputs of a row, a multiple of `WIDTH`.
         num_inputs: 1 or more.
+        values: with the bytes from row to row and from input to input, of which one is 4.
+        fetched: with each input, a line of weights from here on is fetched for later.
     """
     for row in range(0, rows, MAX_ROWS):
+        height, source, target = min(MAX_ROWS, rows - row), values[0] + row * values[1], outputs[0] + row * outputs[1]
         for first in range(0, width, PANEL):
-            _by_row(
-                min(MAX_ROWS, rows - row),
-                min(VECTORS, (width - first) // WIDTH),
-                values + 4 * row,
-                step,
-                weights + 4 * first,
-                weight_step,
-                outputs + row * output_step + 4 * first,
-                output_step,
-                num_inputs,
-            )
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def tiles_by_input(
-    rows: int,
-    width: int,
-    values: int,
-    step: int,
-    weights: int,
-    weight_step: int,
-    outputs: int,
-    output_step: int,
-    num_inputs: int,
-) -> None:
-    """As `tiles_by_row`, of values[row, i]."""
-    for row in range(0, rows, MAX_ROWS):
-        for first in range(0, width, PANEL):
-            _by_input(
-                min(MAX_ROWS, rows - row),
-                min(VECTORS, (width - first) // WIDTH),
-                values + row * step,
-                step,
-                weights + 4 * first,
-                weight_step,
-                outputs + row * output_step + 4 * first,
-                output_step,
-                num_inputs,
-            )
+            vectors, columns, to = min(VECTORS, (width - first) // WIDTH), weights[0] + 4 * first, target + 4 * first
+            if values[2] == 4:
+                _by_input(height, vectors, source, values[1], columns, weights[1], to, outputs[1], num_inputs, *fetched)
+            else:
+                _by_row(height, vectors, source, values[2], columns, weights[1], to, outputs[1], num_inputs, *fetched)
 
 
 def num_threads() -> int:
     """PyTorch's number of threads, for `product` as well: with one number for both, their teams are the same."""
-    threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+    threads = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(threads)
     return threads
 
@@ -249,58 +225,55 @@ def product(inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, num_output
     rows, size = inputs.shape
     tiles = -(-rows // MAX_ROWS)
     height = -(-rows // tiles)
-    turned = np.zeros((tiles, size, height), np.float32)
-    for number in range(tiles):
-        for row in range(number * height, min((number + 1) * height, rows)):
-            for place in range(size):
-                turned[number, place, row - number * height] = inputs[row, place]
     outputs = np.empty((rows, num_outputs), np.float32)
     for thread in numba.prange(threads):
-        edge = np.empty((height, PANEL), np.float32)  # what a tile has behind the last row or output is left here
+        edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
         for panel in range(len(panels) * thread // threads, len(panels) * (thread + 1) // threads):
             first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
             weights = _address(panels) + 4 * panel * size * PANEL
+            is_whole = until - first == PANEL
             for number in range(tiles):  # those after the first find the panel in the processor's cache
                 top, bottom = number * height, min((number + 1) * height, rows)
-                source = _address(turned) + 4 * number * size * height
-                is_whole = bottom - top == height and until - first == PANEL
-                to, step = _address(edge), 4 * PANEL
+                to = _address(edge) + 4 * top * PANEL, 4 * PANEL
                 if is_whole:
-                    to, step = _address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-                tiles_by_row(height, PANEL, source, 4 * height, weights, 4 * PANEL, to, step, size)
-                if not is_whole:
-                    outputs[top:bottom, first:until] = edge[: bottom - top, : until - first]
+                    to = _address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
+                fetched = weights + 4 * PANEL * AHEAD, 4 * PANEL
+                if tiles > 1:  # of the next panel, this tile's share
+                    fetched = weights + 4 * PANEL * size * (tiles + number) // tiles, 4 * PANEL // tiles
+                source = _address(inputs) + 4 * top * size, 4 * size, 4
+                _tiles(bottom - top, PANEL, size, source, (weights, 4 * PANEL), to, fetched)
+            if not is_whole:
+                outputs[:, first:until] = edge[:, : until - first]
     if len(bias):
         outputs += bias
     return outputs
 
 
-@numba.njit(cache=True, fastmath=_ROUNDED, error_model="numpy")
+@numba.njit(cache=True, fastmath=_NO_NAN, error_model="numpy")
 def _exp(value: np.float32) -> np.float32:
-    """e^value to its last digit or two, for values to 80; below -80, e^-80. Loops of it become vectors.
+    """e^value to its last digit or two, for values to 80; 0 from -80 down. Loops of it become vectors.
 
     2^k * e^r for the nearest whole k, with |r| at most log(2) / 2 and the exponential of r by its series.
     """
-    value = value if value > np.float32(-80) else np.float32(-80)
-    whole = np.floor(value * np.float32(1.44269504) + np.float32(0.5))
-    rest = value - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
+    held = value if value > np.float32(-80) else np.float32(-80)
+    whole = np.floor(held * np.float32(1.44269504) + np.float32(0.5))
+    rest = held - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
     series = np.float32(1 / 5040)
     for factor in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
         series = series * rest + np.float32(factor)
-    return series * _float_of_bits((np.int32(whole) + np.int32(127)) * np.int32(1 << 23))
+    power = series * _float_of_bits((np.int32(whole) + np.int32(127)) * np.int32(1 << 23))
+    return power if value > np.float32(-80) else np.float32(0)
 
 
-@intrinsic
+@_untyped_intrinsic
 def _float_of_bits(typing: Any, bits: Any) -> Any:
     def generate(_: Any, builder: ir.IRBuilder, __: Any, arguments: Any) -> Any:
-        return builder.bitcast(
-            builder.trunc(arguments[0], _INT32) if arguments[0].type != _INT32 else arguments[0], _FLOAT
-        )
+        return builder.bitcast(builder.trunc(arguments[0], _INT32), _FLOAT)  # numba's sums of int32 have 64 bits
 
     return types.float32(bits), generate
 
 
-@numba.njit(cache=True, fastmath=_ROUNDED, error_model="numpy")
+@numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
 def gated(gate_up: np.ndarray) -> np.ndarray:
     """SwiGLU's silu(gate) * up (q, I) of (q, 2 I)."""
     rows, size = len(gate_up), gate_up.shape[1] // 2
@@ -313,7 +286,7 @@ def gated(gate_up: np.ndarray) -> np.ndarray:
     return result
 
 
-@numba.njit(cache=True, fastmath=_ROUNDED, error_model="numpy")
+@numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
 def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
     """text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H)."""
     rows, size = text.shape
@@ -328,7 +301,7 @@ def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarra
     return normed
 
 
-@numba.njit(cache=True, fastmath=_ROUNDED, error_model="numpy")
+@numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
 def turn_and_store(
     qkv: np.ndarray, cos: np.ndarray, sin: np.ndarray, cache: np.ndarray, slots: np.ndarray, num_heads: int
 ) -> None:
@@ -358,8 +331,10 @@ def turn_and_store(
 
 
 @numba.njit(parallel=_PRANGE, cache=True, nogil=True, error_model="numpy")
-def attention(queries: np.ndarray, cache: np.ndarray, length: int, unseen: np.ndarray, threads: int) -> np.ndarray:
-    """What queries (q, a, d) see of the first `length` keys and values of (2, h, c, d): (q, a * d).
+def attention(
+    queries: np.ndarray, heads: int, cache: np.ndarray, length: int, unseen: np.ndarray, threads: int
+) -> np.ndarray:
+    """What queries (q, at least a, d) of a heads see of the first `length` keys and values of (2, h, c, d): (q, a * d).
 
     The queries of the heads that share keys are lanes beside each other, so that a key is read once for all of them.
     Each thread attends to a part of the keys; what they saw is weighted by the sums of their exponentials.
@@ -368,7 +343,7 @@ def attention(queries: np.ndarray, cache: np.ndarray, length: int, unseen: np.nd
         cache: may be read to a vector's length behind the last value that is seen.
         unseen: (q, q), which of the last q keys each query doesn't see.
     """
-    rows, heads, size = queries.shape
+    rows, _, size = queries.shape
     shared = cache.shape[1]
     group = heads // shared
     used = group * rows
@@ -390,19 +365,23 @@ def attention(queries: np.ndarray, cache: np.ndarray, length: int, unseen: np.nd
             keys = _address(cache) + 4 * size * (head * cache.shape[2] + start)
             values = keys + 4 * size * shared * cache.shape[2]
             of_head = _address(turned) + 4 * head * size * lanes
-            tiles_by_input(end - start, lanes, keys, 4 * size, of_head, 4 * lanes, _address(scores), 4 * lanes, size)
+            of_queries, to = (of_head, 4 * lanes), (_address(scores), 4 * lanes)
+            _tiles(end - start, lanes, size, (keys, 4 * size, 4), of_queries, to, (of_head, 0))
             for key in range(max(start, length - rows), end):
                 for lane in range(used):
                     if unseen[lane % rows, key - length + rows]:
                         scores[key - start, lane] = _UNSEEN
             _to_exponentials(scores, highest[thread, head], totals[thread, head])
-            to = _address(seen) + 4 * (thread * shared + head) * lanes * width
-            tiles_by_row(used, width, _address(scores), 4 * lanes, values, 4 * size, to, 4 * width, end - start)
+            to = _address(seen) + 4 * (thread * shared + head) * lanes * width, 4 * width
+            of_values, ahead = (values, 4 * size), (values + 4 * size * AHEAD, 4 * size)
+            _tiles(used, width, end - start, (_address(scores), 4, 4 * lanes), of_values, to, ahead)
     result = np.zeros((rows, heads, size), np.float32)
     for head in range(heads):
         for row in range(rows):
             of, lane = head // group, head % group * rows + row
-            high, total = highest[:, of, lane].max(), np.float32(0)
+            high, total = _UNSEEN, np.float32(0)
+            for thread in range(threads):
+                high = max(high, highest[thread, of, lane])
             for thread in range(threads):
                 weight = _exp(highest[thread, of, lane] - high)
                 total += weight * totals[thread, of, lane]
@@ -413,7 +392,7 @@ def attention(queries: np.ndarray, cache: np.ndarray, length: int, unseen: np.nd
     return result.reshape((rows, heads * size))
 
 
-@numba.njit(cache=True, fastmath=_ROUNDED, error_model="numpy")
+@numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
 def _to_exponentials(scores: np.ndarray, highest: np.ndarray, totals: np.ndarray) -> None:
     """Scores (k, lanes) become e^(score - highest) of their lane; `highest` and `totals` (lanes,) are written."""
     for key in range(len(scores)):
@@ -461,7 +440,7 @@ def through(
     qkv = product(rms_norm(text, layer.norm, eps), layer.qkv, layer.qkv_bias, heads * size, threads)
     by_head = qkv.reshape((rows, heads, size))
     turn_and_store(by_head, cos, sin, cache, slots, num_heads)
-    seen = attention(by_head[:, :num_heads], cache, slots[-1] + 1, unseen, threads)
+    seen = attention(by_head, num_heads, cache, slots[-1] + 1, unseen, threads)
     text = text + product(seen, layer.out, layer.out_bias, width, threads)
     normed = rms_norm(text, layer.mlp_norm, eps)
     gate_up = product(normed, layer.gate_up, layer.gate_up_bias, 2 * layer.down.shape[1], threads)

@@ -1,10 +1,9 @@
-"""A target for speed on a CPU: weights in the layout that products of a few rows want, and few operations around them.
+"""A target for speed on a CPU: steps of a few tokens that cost little more than reading the weights once.
 
-A step of a few tokens reads all weights once, and that is what it should cost. Two things make it cost more: products
-of 4 to 16 rows, which general kernels compute as if they were large ones, and the many small operations between them.
-Here the weights are laid out anew once for oneDNN, whose products of few rows stay near the memory's limit, with
-residual, bias, SiLU and gate computed in the same pass; norms and rotary embeddings are compiled loops of one pass
-each (docs/cpu.md has the measurements, and what else was tried). The weights are held twice.
+Two things make them cost more in stock modules: products of 2 to 16 rows, which general kernels compute as if they were
+large ones, and the many small operations between them. Here a layer is one compiled function over weights that are laid
+out anew, and held twice (`ngram_trie.targets.few_rows`; docs/cpu.md has the measurements, and what else was tried).
+Prompts, and steps of more tokens, go through the library's kernels.
 
 Single precision only: other types are computed in another order of roundings. Shapes: as in
 `ngram_trie.targets.compact`.
@@ -40,8 +39,6 @@ def refusal(config: PretrainedConfig, dtype: torch.dtype, device: torch.device, 
         what = f"a model on {device}"
     elif dtype != torch.float32:
         what = f"a model in {str(dtype).removeprefix('torch.')}: model.dtype=float32"
-    elif not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        what = "this build of PyTorch, which has no oneDNN"
     else:
         said = compact.refusal(config, context_limit)
         return said and said.replace("backend=static", "backend=packed")
@@ -133,7 +130,7 @@ class PackedTarget(TargetModel):
         max_draft, context_limit: as in `TargetModel`.
 
     Raises:
-        ValueError: the network does not know such a model, or this machine has no oneDNN.
+        ValueError: the network does not know such a model.
     """
 
     cache: StaticCache  # type: ignore[assignment]
