@@ -27,7 +27,7 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.static import StaticCache, attend_tree
 
 #: Products of more rows take a library's kernels, which are as fast there.
-FEW = 64
+FEW = 96
 
 #: Positions that are tabulated behind the longest text: rejected drafts stand there.
 SPARE = 512
