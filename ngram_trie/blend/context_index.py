@@ -31,27 +31,38 @@ from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 # Rows of `Index.tokens`: a token's latest position, how often it occurred, its place among the most frequent (-1:
 # none), and for counting successors: the context that saw it last, and its row there.
 LAST, COUNT, RANK, SEEN_BY, ROW = range(5)
-# Entries of `Index.sizes`: length of the text, tokens that are numbered, those of them that the text has, those that
-# are ranked, and how many contexts were asked for.
-SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT = range(5)
+# Entries of `Index.sizes`: places, tokens that are numbered, those of them that the text has, those that are ranked, how
+# many contexts were asked for, the length of the text, its last place, and places with a distribution.
+SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_SOFT = range(8)
 
 
 class Index(NamedTuple):
-    """The text and its tokens, as compiled code reads and writes them. Capacities: c positions, v tokens.
+    """The text and its tokens, as compiled code reads and writes them. Capacities: c places, v tokens, r distributions.
+
+    A place is a token of the text, or one that was drafted behind it and not accepted.
 
     Attributes:
-        text: (c,) token numbers. Behind the text stands the path whose successors are asked for.
-        before: (c,) of each position that of the same token before it; -1: none.
+        text: (c,) token numbers.
+        back: (c,) the place that each stands behind; -1: none.
+        before: (c,) of each place that of the same token before it; -1: none.
+        follower: (c,) the token that followed; -1: none.
+        soft: (c,) the row of the model's distribution behind the place; -1: none.
+        likely, probs: (r, k) of each distribution the likeliest tokens, the likeliest first, and their probabilities.
         ids: (v,) the token of each number.
         slots: hash table from tokens to number + 1; 0 is empty, the size is a power of 2.
         tokens: (5, v) what is known of each token: rows LAST to ROW.
         frequent: (f,) the most frequent tokens, best first, as far as they are ranked.
         common: the most frequent tokens of the background.
-        sizes: (5,) SIZE to CONTEXT.
+        sizes: (8,) SIZE to NUM_SOFT.
     """
 
     text: Numbers
+    back: Numbers
     before: Numbers
+    follower: Numbers
+    soft: Numbers
+    likely: Numbers
+    probs: FloatArray
     ids: IntArray
     slots: Numbers
     tokens: Numbers
@@ -66,6 +77,9 @@ class Settings(NamedTuple):
     escape: float
     max_order: int
     max_occurrences: int
+    max_soft: int
+    hard: float
+    soft: float
 
 
 class Nodes(NamedTuple):
@@ -94,13 +108,14 @@ class Scratch(NamedTuple):
         queue: the best candidates, the best of them last.
         depths: (m,) of the drafted nodes.
         successors, elsewhere: of the node's context, here and in the background.
-        last_ids: (max_order,) the last tokens of the context, the last one first.
+        context, last_ids: (max_order,) the last tokens of the context, the last one first; numbers, and ids.
     """
 
     queue: Nodes
     depths: IntArray
     successors: Successors
     elsewhere: Successors
+    context: Numbers
     last_ids: IntArray
 
 
@@ -143,20 +158,53 @@ def _enter_all(new_ids: Numbers, index: Index) -> Numbers:
     return numbers
 
 
+@kernel
+def _add(token: int, back: int, index: Index) -> int:
+    """A new place of `token` behind the place `back`."""
+    place = index.sizes[SIZE]
+    index.sizes[SIZE] += 1
+    index.text[place], index.back[place] = token, back
+    index.follower[place] = index.soft[place] = -1
+    index.before[place] = index.tokens[LAST, token]
+    index.tokens[LAST, token] = place
+    return place
+
+
 @njit(cache=True)
 def _extend(new_ids: IntArray, fields: Fields) -> None:
     """Append `new_ids` to the text of an `Index`."""
     index = Index(*fields)
     tokens, sizes = index.tokens, index.sizes
     for new_id in new_ids:
-        token, place = _enter(new_id, index), sizes[SIZE]
-        index.text[place] = token
-        index.before[place] = tokens[LAST, token]
-        tokens[LAST, token] = place
+        token = _enter(new_id, index)
+        if sizes[END] >= 0:
+            index.follower[sizes[END]] = token
+        sizes[END] = _add(token, sizes[END], index)
+        sizes[LENGTH] += 1
         sizes[NUM_KINDS] += tokens[COUNT, token] == 0
         tokens[COUNT, token] += 1
-        sizes[SIZE] += 1
         _rank(token, index)
+
+
+@njit(cache=True)
+def _branch(tree_ids: IntArray, parents: IntArray, places: IntArray, fields: Fields) -> None:
+    """Add what was drafted and not accepted: of each node of a tree the place, -1 if it has none, is written."""
+    index = Index(*fields)
+    for node in range(len(tree_ids)):
+        if places[node] < 0:
+            places[node] = _add(_enter(tree_ids[node], index), places[parents[node]], index)
+
+
+@njit(cache=True)
+def _attach(places: IntArray, likely: IntArray, probs: FloatArray, fields: Fields) -> None:
+    """Take the distributions (m, k) behind places (m,)."""
+    index = Index(*fields)
+    for row, place in enumerate(places):
+        soft = index.soft[place] = index.sizes[NUM_SOFT]
+        index.sizes[NUM_SOFT] += 1
+        for rank in range(likely.shape[1]):
+            index.likely[soft, rank] = _enter(likely[row, rank], index)
+            index.probs[soft, rank] = probs[row, rank]
 
 
 @njit(cache=True)
@@ -192,37 +240,56 @@ def _row_of(token: int, found: int, index: Index, successors: Successors) -> int
 
 
 @kernel
-def _count_successors(index: Index, settings: Settings, end: int, successors: Successors) -> int:
-    """Count what followed the context text[:end] in the text; returns how many successors there are."""
-    text = index.text
-    found, left = 0, settings.max_occurrences
-    place = index.tokens[LAST, text[end - 1]]
+def _count(
+    token: int, length: int, weight: float, is_kind: bool, found: int, index: Index, successors: Successors
+) -> int:
+    """Count `token` behind an occurrence; returns how many successors there are now."""
+    row = _row_of(token, found, index, successors)
+    count_occurrence(successors, row, length, row == found, weight, is_kind)
+    return max(found, row + 1)
+
+
+@kernel
+def _count_successors(index: Index, settings: Settings, context: Numbers, successors: Successors) -> int:
+    """Count what followed the context in the text, and what the model would have had follow; returns how many
+    successors there are.
+    """
+    found, left, left_soft = 0, settings.max_occurrences, settings.max_soft
+    place = index.tokens[LAST, context[0]]
     while place >= 0 and left > 0:
-        if place + 1 < index.sizes[SIZE]:  # the end of the text has no successor
+        follower, soft = index.follower[place], index.soft[place] if left_soft > 0 else -1
+        if follower >= 0 or soft >= 0:  # the end of the text has neither
             left -= 1
-            length = 1
-            while length < settings.max_order and length <= place and text[place - length] == text[end - 1 - length]:
+            length, other = 1, index.back[place]
+            while length < len(context) and other >= 0 and index.text[other] == context[length]:
                 length += 1
-            row = _row_of(text[place + 1], found, index, successors)
-            count_occurrence(successors, row, length, row == found)
-            found = max(found, row + 1)
+                other = index.back[other]
+            if follower >= 0:
+                found = _count(follower, length, settings.hard, True, found, index, successors)
+            if soft >= 0:
+                left_soft -= 1
+                for rank in range(index.likely.shape[1]):
+                    weight = settings.soft * index.probs[soft, rank]
+                    found = _count(index.likely[soft, rank], length, weight, rank == 0, found, index, successors)
         place = index.before[place]
     return found
 
 
 @kernel
-def _expect(index: Index, background: Background, settings: Settings, end: int, scratch: Scratch) -> tuple[int, float]:
-    """What follows the context text[:end], here and elsewhere, in `scratch.successors`: how many there are, and the
-    share that is left to order 0.
+def _expect(
+    index: Index, background: Background, settings: Settings, context: Numbers, scratch: Scratch
+) -> tuple[int, float]:
+    """What follows the context, its last token first, here and elsewhere, in `scratch.successors`: how many there are,
+    and the share that is left to order 0.
     """
     successors, elsewhere = scratch.successors, scratch.elsewhere
     index.sizes[CONTEXT] += 1
-    found = _count_successors(index, settings, end, successors)
-    left = blend_orders(successors, found, settings.escape)
-    context = scratch.last_ids[: min(end, settings.max_order)]
+    found = _count_successors(index, settings, context, successors)
+    left = blend_orders(successors, found, settings.escape * (settings.hard + settings.soft))
+    last_ids = scratch.last_ids[: len(context)]
     for back in range(len(context)):
-        context[back] = index.ids[index.text[end - 1 - back]]
-    more, below = expect(background, context, settings.escape, elsewhere)
+        last_ids[back] = index.ids[context[back]]
+    more, below = expect(background, last_ids, settings.escape, elsewhere)
     for other in range(more):
         row = _row_of(_enter(elsewhere.tokens[other], index), found, index, successors)
         if row == found:
@@ -272,7 +339,7 @@ def _offer_all(
     room = len(draft.tokens) - 1 - parent
     tokens, common, context = index.tokens, index.common, index.sizes[CONTEXT]
     frequent = index.frequent[: index.sizes[NUM_RANKED]]
-    here = prob * left / (index.sizes[SIZE] + index.sizes[NUM_KINDS])  # what one occurrence is worth at order 0
+    here = prob * left / (index.sizes[LENGTH] + index.sizes[NUM_KINDS])  # what one occurrence is worth at order 0
     there = here * index.sizes[NUM_KINDS] / background.total if len(common) else 0.0  # what one elsewhere is worth
     for row in range(found):
         token = successors.tokens[row]
@@ -287,7 +354,7 @@ def _offer_all(
         if tokens[SEEN_BY, token] != context:
             share += there * _elsewhere(token, index, background)
             waiting = _offer(share, parent, token, room, waiting, queue)
-    rarest = here * tokens[COUNT, frequent[-1]] if len(frequent) else here * index.sizes[SIZE]
+    rarest = here * tokens[COUNT, frequent[-1]] if len(frequent) else here * index.sizes[LENGTH]
     for token in common:
         share = there * _elsewhere(token, index, background)
         if waiting == room and share + rarest <= queue.probs[0]:
@@ -307,13 +374,13 @@ def _grow(
     scratch: Scratch,
 ) -> int:
     """Draft node by node, the likeliest first, as many as `draft` has room for; how many they are with the root."""
-    size, depths, queue = index.sizes[SIZE], scratch.depths, scratch.queue
-    draft.tokens[0], draft.parents[0] = index.text[size - 1], -1
+    depths, queue = scratch.depths, scratch.queue
+    draft.tokens[0], draft.parents[0] = index.text[index.sizes[END]], -1
     draft.probs[0], depths[0] = 1.0, 0
     node, waiting = 0, 0
     while node + 1 < len(draft.tokens):
-        _lay_out(index, draft, node, size + depths[node])
-        found, left = _expect(index, background, settings, size + depths[node], scratch)
+        context = _context(index, draft, node, scratch.context)
+        found, left = _expect(index, background, settings, context, scratch)
         waiting = _offer_all(index, background, draft, node, found, left, waiting, scratch)
         if waiting == 0 or queue.probs[waiting - 1] <= 0:
             break
@@ -326,11 +393,18 @@ def _grow(
 
 
 @kernel
-def _lay_out(index: Index, draft: Nodes, node: int, end: int) -> None:
-    """Write the path to `node` behind the text, up to `end`: it is the context."""
-    for at in range(end - 1, index.sizes[SIZE] - 1, -1):
-        index.text[at] = draft.tokens[node]
+def _context(index: Index, draft: Nodes, node: int, context: Numbers) -> Numbers:
+    """The last tokens of the path to `node` and of the text before it, the last one first."""
+    length, place = 0, index.sizes[END]
+    while length < len(context) and node > 0:
+        context[length] = draft.tokens[node]
         node = draft.parents[node]
+        length += 1
+    while length < len(context) and place >= 0:
+        context[length] = index.text[place]
+        place = index.back[place]
+        length += 1
+    return context[:length]
 
 
 @njit(cache=True)
@@ -344,8 +418,9 @@ def _draft(
     scratch = Scratch(
         _room_for_nodes(max_nodes),
         np.empty(max_nodes, np.int64),
-        room_for(settings.max_occurrences + more, settings.max_order),
+        room_for(settings.max_occurrences + settings.max_soft * index.likely.shape[1] + more, settings.max_order),
         room_for(more, settings.max_order),
+        np.empty(settings.max_order, np.int32),
         np.empty(settings.max_order, np.int64),
     )
     kept = _grow(index, background, settings, draft, scratch)
@@ -361,6 +436,9 @@ class BlendIndex:
         max_order: agreement beyond so many tokens makes no difference.
         num_frequent: how many of the most frequent tokens are drafted where they follow no occurrence.
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
+        num_likely: k, how many tokens of a distribution count; 0 for an index that takes none.
+        max_soft: of how many occurrences the distribution is looked at, the latest ones.
+        hard, soft: what a token that followed counts, and what a distribution counts in all.
         background: what to fall back to; it must not change while the index is in use.
     """
 
@@ -372,35 +450,49 @@ class BlendIndex:
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
+        num_likely: int = 0,
+        max_soft: int = 32,
+        hard: float = 1.0,
+        soft: float = 0.0,
         background: Background = NOTHING,
     ) -> None:
-        self._settings = Settings(escape, max_order, max_occurrences)
+        self._settings = Settings(escape, max_order, max_occurrences, max_soft, hard, soft)
         self._fields: Fields = tuple(background)
         self._more = most_successors(background)
         nothing = np.empty(0, np.int32)
         self._index = Index(
             text=nothing,
+            back=nothing,
             before=nothing,
+            follower=nothing,
+            soft=nothing,
+            likely=np.empty((0, num_likely), np.int32),
+            probs=np.empty((0, num_likely)),
             ids=np.empty(0, np.int64),
             slots=np.zeros(1, np.int32),
             tokens=np.empty((5, 0), np.int32),
             frequent=np.empty(num_frequent, np.int32),
             common=nothing,
-            sizes=np.zeros(5, np.int64),
+            sizes=np.zeros(8, np.int64),
         )
+        self._index.sizes[END] = -1
         self._reserve(2 * len(text) + 256, 2 * len(text) + 256 + len(background.common))
         self._index = self._index._replace(common=_enter_all(background.common, self._index))
         self.extend(text)
 
     def __len__(self) -> int:
-        return int(self._index.sizes[SIZE])
+        return int(self._index.sizes[LENGTH])
 
-    def _reserve(self, size: int, num_tokens: int) -> None:
-        """Room for `size` more positions, a path of a draft included, and for as many more different tokens."""
+    def _reserve(self, size: int, num_tokens: int, num_soft: int = 0) -> None:
+        """Room for `size` more places, as many more different tokens as said, and `num_soft` more distributions."""
         old, sizes = self._index, self._index.sizes
         if (needed := sizes[SIZE] + size) > (held := len(old.text)):
-            grown = [np.resize(each, max(needed, 2 * held)) for each in (old.text, old.before)]
-            self._index = self._index._replace(text=grown[0], before=grown[1])
+            new = max(needed, 2 * held)
+            places = {name: np.resize(getattr(old, name), new) for name in ("text", "back", "before", "follower", "soft")}
+            self._index = self._index._replace(**places)
+        if (needed := sizes[NUM_SOFT] + num_soft) > (held := len(old.likely)):
+            shape = max(needed, 2 * held), old.likely.shape[1]
+            self._index = self._index._replace(likely=np.resize(old.likely, shape), probs=np.resize(old.probs, shape))
         if (needed := sizes[NUM_TOKENS] + num_tokens) > (held := len(old.ids)):
             new = max(needed, 2 * held)
             tokens, ids = np.empty((5, new), np.int32), np.resize(old.ids, new)
@@ -409,11 +501,36 @@ class BlendIndex:
             _rehash(ids, sizes[NUM_TOKENS], slots)
             self._index = self._index._replace(ids=ids, tokens=tokens, slots=slots)
 
-    def extend(self, new_ids: Sequence[int] | IntArray) -> None:
-        """Add the (k,) tokens that follow."""
-        ids = np.asarray(new_ids, np.int64)
+    @property
+    def last_place(self) -> int:
+        """Where the text's last token stands."""
+        return int(self._index.sizes[END])
+
+    def extend(self, new_ids: Sequence[int] | IntArray) -> IntArray:
+        """Add the (k,) tokens that follow; returns their places."""
+        ids, first = np.asarray(new_ids, np.int64), self._index.sizes[SIZE]
         self._reserve(len(ids), len(ids))
         _extend(ids, tuple(self._index))
+        return np.arange(first, first + len(ids))
+
+    def branch(self, tree: DraftTree, path: Sequence[int], places: IntArray) -> IntArray:
+        """Add the nodes of a verified tree that are not in the text; returns the places of all its m nodes.
+
+        Args:
+            path, places: the accepted nodes, the root first, and where the text has them.
+        """
+        self._reserve(len(tree), len(tree))
+        found = np.full(len(tree), -1, np.int64)
+        found[list(path)] = places
+        _branch(tree.tokens, tree.parents, found, tuple(self._index))
+        return found
+
+    def attach(self, places: IntArray, likely: IntArray, probs: FloatArray) -> None:
+        """Take what the model said behind the places (m,): its likeliest tokens (m, k), the likeliest first, and their
+        probabilities.
+        """
+        self._reserve(0, likely.size, len(likely))
+        _attach(places, likely, probs, tuple(self._index))
 
     def draft(self, num_draft: int) -> DraftTree:
         """The `num_draft` likeliest continuations of the text, which must not be empty; fewer if there are no more.
@@ -422,7 +539,7 @@ class BlendIndex:
             The tree, its nodes in order of falling probability: that the text goes on along the path to the node.
         """
         # Each node's context may bring new tokens from elsewhere.
-        self._reserve(num_draft, self._more * (num_draft + 1))
+        self._reserve(0, self._more * (num_draft + 1))
         if self._index.sizes[CONTEXT] > 2**31 - 2 - num_draft:
             self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
         ids, parents, probs = _draft(tuple(self._index), self._fields, tuple(self._settings), num_draft)

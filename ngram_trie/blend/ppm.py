@@ -30,15 +30,17 @@ class Successors(NamedTuple):
     Attributes:
         tokens: (r,) the successors.
         shares: (r,) their probabilities.
-        counts: (r, 1 + max_order) the length of the longest occurrence, then the number of occurrences of each length;
+        counts: (r, 1 + max_order) the length of the longest occurrence, then what occurrences of each length count;
             `blend_orders` makes these the n_k(t).
+        kinds: (r,) the length of the longest occurrence that makes it one of the u_k different successors.
         weights: (2, 1 + max_order) scratch.
         slots: scratch for a hash table, of a size that is a power of 2 above 2 r.
     """
 
     tokens: Numbers
     shares: FloatArray
-    counts: Numbers
+    counts: FloatArray
+    kinds: Numbers
     weights: FloatArray
     slots: Numbers
 
@@ -52,20 +54,26 @@ def room_for(size: int, max_order: int) -> Successors:
     return Successors(
         np.empty(size, np.int32),
         np.empty(size),
-        np.empty((size, max_order + 1), np.int32),
+        np.empty((size, max_order + 1)),
+        np.empty(size, np.int32),
         np.empty((2, max_order + 1)),
         np.empty(num_slots, np.int32),
     )
 
 
 @kernel
-def count_occurrence(successors: Successors, row: int, length: int, is_new: bool) -> None:
-    """Count an occurrence of `length` tokens for the successor in `row`."""
+def count_occurrence(
+    successors: Successors, row: int, length: int, is_new: bool, weight: float = 1.0, is_kind: bool = True
+) -> None:
+    """Count an occurrence of `length` tokens for the successor in `row`: as `weight` of one, and as a kind."""
     counts = successors.counts[row]
     if is_new:
         counts[:] = 0
-    counts[length] += 1
+        successors.kinds[row] = 0
+    counts[length] += weight
     counts[0] = max(counts[0], length)
+    if is_kind:
+        successors.kinds[row] = max(successors.kinds[row], length)
 
 
 @kernel
@@ -78,13 +86,14 @@ def blend_orders(successors: Successors, found: int, escape: float) -> float:
     totals, kinds = weights[0], weights[1]
     longest = 0
     for row in range(found):
-        top = counts[row, 0]
+        top = int(counts[row, 0])
         longest = max(longest, top)
-        count = 0
+        count = 0.0
         for order in range(top, 0, -1):
             count += counts[row, order]
             counts[row, order] = count
             totals[order] += count
+        for order in range(successors.kinds[row], 0, -1):
             kinds[order] += 1
     left = 1.0
     for order in range(longest, 0, -1):
@@ -93,7 +102,7 @@ def blend_orders(successors: Successors, found: int, escape: float) -> float:
         totals[order] = left  # from here on what one count is worth
         left *= escaped
     for row in range(found):
-        top = counts[row, 0]
+        top = int(counts[row, 0])
         share = 0.0
         for order in range(1, top + 1):
             share += totals[order] * counts[row, order]

@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.drafter import Drafter, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree
+from ngram_trie.tree import DraftTree, IntArray
 
 #: Of recorded answers, a question's table is made of those to the questions of the other parts.
 FOLDS = 10
@@ -183,3 +185,75 @@ class BlendWarmDrafter(BlendDrafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)
         self._output += map(int, new_ids)
+
+
+class BlendLogitsDrafter(BlendDrafter):
+    """The blend over what followed and what the model would have had follow: n-grams with hard and soft counts.
+
+    At each earlier place whose context agrees, the token that followed counts `hard`, and the model's distribution
+    there `soft` in all, by its `num_likely` likeliest tokens. Places are those of the answer, those of the prompt where
+    `prompt_step` says so, and drafted nodes that were not accepted: they have a distribution and no successor.
+
+    Args:
+        num_likely, max_soft, hard, soft: as in `BlendIndex`.
+        prompt_step: the model's head is asked at every so-manieth place of the prompt; 0: nowhere but at its end.
+        options: as in `BlendDrafter`.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    reads = "logits"
+
+    def __init__(
+        self,
+        *,
+        escape: float = 1.0,
+        num_likely: int = 16,
+        max_soft: int = 32,
+        hard: float = 0.3,
+        soft: float = 0.7,
+        prompt_step: int = 0,
+        **options: Any,
+    ) -> None:
+        super().__init__(escape=escape, **options)
+        check_int("num_likely", num_likely, 1)
+        check_int("max_soft", max_soft, 1)
+        check_positive("hard", hard)
+        check_positive("soft", soft)
+        check_int("prompt_step", prompt_step, 0)
+        self.prompt_step = prompt_step
+        self._settings |= {"num_likely": num_likely, "max_soft": max_soft, "hard": float(hard), "soft": float(soft)}
+
+    def bind(self, target: Any) -> None:
+        self.target = target
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        Drafter.observe(self, new_ids)
+        root = self._index.last_place
+        self._places = np.concatenate([[root], self._index.extend(new_ids)])
+
+    def propose(self, budget: int) -> DraftTree:
+        self.learn()
+        return super().propose(budget)
+
+    def learn(self) -> None:
+        """Take over what the last forward said; `propose` does so first."""
+        last = self.target.last
+        if last.tree is not None:
+            places = self._index.branch(last.tree, last.path, self._places[: len(last.path)])
+        else:
+            places = self._places[:1]
+            if self.prompt_step:
+                self._read_prompt(last.hidden, int(places[0]))
+        self._attach(places, last.logits)
+
+    def _read_prompt(self, hidden: Any, end: int) -> None:
+        """Ask the model's head at places of the prompt before its `end`, some at a time."""
+        places = np.arange(end % self.prompt_step, end, self.prompt_step)
+        for some in np.array_split(places, range(64, len(places), 64)):
+            self._attach(some, self.target.head(hidden[some]))
+
+    def _attach(self, places: IntArray, logits: Any) -> None:
+        probs, likely = logits.float().softmax(-1).topk(self._settings["num_likely"], -1)
+        self._index.attach(places, likely.cpu().numpy(), probs.cpu().double().numpy())

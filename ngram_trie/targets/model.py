@@ -216,6 +216,11 @@ class TargetModel:
             torch.cuda.synchronize(self.device)
 
     @torch.inference_mode()
+    def head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (q, V) of last hidden states (q, H): what the model expects behind tokens of the last forward."""
+        return self.model.get_output_embeddings()(hidden)  # type: ignore[no-any-return]
+
+    @torch.inference_mode()
     def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:
         """Whether the choice among `candidates` after `ids` (l,) may fall either way by rounding alone.
 
