@@ -379,7 +379,7 @@ def _grow(
     draft.probs[0], depths[0] = 1.0, 0
     node, waiting = 0, 0
     while node + 1 < len(draft.tokens):
-        context = _context(index, draft, node, scratch.context)
+        context = scratch.context[: _lay_out(index, draft, node, scratch.context)]
         found, left = _expect(index, background, settings, context, scratch)
         waiting = _offer_all(index, background, draft, node, found, left, waiting, scratch)
         if waiting == 0 or queue.probs[waiting - 1] <= 0:
@@ -393,8 +393,8 @@ def _grow(
 
 
 @kernel
-def _context(index: Index, draft: Nodes, node: int, context: Numbers) -> Numbers:
-    """The last tokens of the path to `node` and of the text before it, the last one first."""
+def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
+    """Write the last tokens of the path to `node` and of the text before it, the last one first; how many they are."""
     length, place = 0, index.sizes[END]
     while length < len(context) and node > 0:
         context[length] = draft.tokens[node]
@@ -404,7 +404,7 @@ def _context(index: Index, draft: Nodes, node: int, context: Numbers) -> Numbers
         context[length] = index.text[place]
         place = index.back[place]
         length += 1
-    return context[:length]
+    return length
 
 
 @njit(cache=True)
