@@ -115,7 +115,7 @@ reproduce-predictor: setup $(filter $(RECORDED),$(TRACES)) ## The n-gram predict
 fit-blend: setup ## Fit the blend's constant on TRACES=FILE or results/embedded/table1, with its ablation
 	$(RUN) -m scripts.fit_blend $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
-bench-small: setup ## Five methods of the small model on Spec-Bench (SPEC_BENCH=FILE), TriviaQA and HumanEval (half an hour)
+bench-small: setup ## Five methods of the small model on Spec-Bench (SPEC_BENCH=FILE), TriviaQA and HumanEval (15 minutes)
 	$(RUN) -m scripts.run experiment=small_five output=$(FOLDER)/five $(ARGS)
 
 bench-cpu: setup ## A CPU's backends beside reading all weights once, and answers beside model.generate (10 minutes)

@@ -76,14 +76,15 @@ def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunMani
             continue
         told, manifest = _replayed(config, methods, cells)
         rows += told
-        for name in {name for name, _ in cells}:
+        for name in {row["method"] for row in told}:
             own = [row for row in told if row["method"] == name]
             enough = max(row["predicted_speedup"] for row in own) * (1 - NO_DIFFERENCE)
             as_good = [row for row in own if row["predicted_speedup"] >= enough]
             begin = best[name].get(constant, 0)
             chosen = min(as_good, key=lambda row: abs(row[constant] - begin))
             best[name] = {each: chosen[each] for each in (BEGIN if scored[name] else ["num_nodes"])}
-    return best, pd.DataFrame(rows), manifest
+    run = {row["method"] for row in rows}
+    return {name: constants for name, constants in best.items() if name in run}, pd.DataFrame(rows), manifest
 
 
 def _class(method: DictConfig) -> Any:
@@ -103,7 +104,9 @@ def _on_odd_questions(config: DictConfig) -> DictConfig:
 def _replayed(
     config: DictConfig, methods: Mapping[str, DictConfig], cells: Sequence[tuple[str, Constants]]
 ) -> tuple[list[dict[str, Any]], RunManifest]:
-    """A row for each cell, a method with constants, and the manifest of the run that they were."""
+    """A row for each cell, a method with constants, and the manifest of the run that they were. A method that could not
+    be run, as its package is not there, has none; the manifest says so.
+    """
     curve: CostCurve = configuration.build(config.cost, "cost")
     config = copy.deepcopy(config)
     OmegaConf.set_struct(config, False)
@@ -125,6 +128,8 @@ def _replayed(
             sums[record.method].append({"num_nodes": sum(record.tree_sizes), **row})
     rows = []
     for cell, (name, constants) in zip(names, cells, strict=True):
+        if not sums[cell]:
+            continue
         total = pd.DataFrame(sums[cell]).sum()
         speed = (total.vanilla + total.prefill) / (total.verify + total.prefill)
         told = speed, metrics.ratio_of(total.num_emitted, total.num_steps), total.num_nodes / total.num_steps

@@ -56,7 +56,7 @@ _VECTOR = ir.VectorType(_FLOAT, WIDTH)
 _BYTES = 4 * WIDTH
 
 
-#: As a caller's types are those of what it calls from compiled code, not of the function below.
+# compiled code calls an intrinsic with other arguments than those of the function that defines it
 _untyped_intrinsic: Any = intrinsic
 
 

@@ -158,8 +158,8 @@ class PackedTarget(TargetModel):
         slots = self._slots[past : past + count]
         positions = slots if position_ids is None else position_ids[0]
         if count <= FEW:
-            is_seen = torch.ones(count, count).tril() if attention_mask is None else attention_mask[0, 0, :, past:] == 0
-            self._hidden = self.network.hidden_of_few(ids[0], positions, slots, self.cache.rows, is_seen == 0)
+            mask = torch.ones(count, count).triu(1) if attention_mask is None else attention_mask[0, 0, :, past:]
+            self._hidden = self.network.hidden_of_few(ids[0], positions, slots, self.cache.rows, mask != 0)
         else:
             attend = self._attention(past + count, attention_mask)
             self._hidden = self.network.hidden("prompt", ids[0], positions, slots, self.cache.rows, attend)

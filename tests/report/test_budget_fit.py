@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from ngram_trie import config as configuration
+from ngram_trie.baselines import arctic_suffix
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.cli.commands import measure
 from ngram_trie.cli.overrides import composed
@@ -69,6 +70,14 @@ def test_constants_come_from_odd_questions_alone(traces: Path, monkeypatch: pyte
     prefill = 0.05 * len(odd.prompt.ids)
     assert fixed.predicted_speedup == pytest.approx((20 * sum(result.accept_lengths) + prefill) / (seconds + prefill))
     assert speeds["pld"] == pytest.approx(fixed.predicted_speedup)
+
+
+def test_a_method_whose_package_is_not_there_gets_no_constants(traces: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arctic_suffix, "is_installed", lambda: False)
+    arctic = "+method@methods.suffix_arctic=suffix_arctic"
+    best, tried, manifest = budget_fit.fit(composed([arctic, *settings(traces)]))
+    assert set(best) == set(tried.method) == {"suffix", "pld"}
+    assert any(key.startswith("not run: suffix_arctic") for key in manifest.environment)
 
 
 def test_what_was_fitted_is_what_auto_drafts(traces: Path, tmp_path: Path) -> None:

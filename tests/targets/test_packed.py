@@ -38,6 +38,15 @@ def test_weights_are_packed_once_and_again_when_they_change() -> None:
     assert ids == greedy(model, PROMPT.tolist(), 20)
 
 
+def test_prompts_and_steps_of_many_tokens_go_through_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways write and read one cache."""
+    monkeypatch.setattr(packed, "FEW", 2)
+    model = llama()
+    check(PackedTarget(model, 16), "packed")
+    ids, _ = speculative_generate(model, PROMPT, drafter="pld", max_new_tokens=20)
+    assert ids == greedy(model, PROMPT.tolist(), 20)
+
+
 @pytest.mark.parametrize(
     ("config", "dtype", "message"),
     [
