@@ -8,12 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
@@ -58,6 +58,20 @@ def check_context(context: object) -> None:
     """
     if not isinstance(context, str) or not context:
         raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
+
+
+class Likely(NamedTuple):
+    """The k likeliest next tokens behind some tokens, as the target's last forward holds them (`target.likely`).
+
+    Attributes:
+        places: (r,) which tokens they stand behind: nodes of the tree that was verified, or positions in the prompt that
+            was read. In a replay some are missing: only what was recorded is known.
+        tokens, probs: (r, k) the likeliest first, and their probabilities.
+    """
+
+    places: IntArray
+    tokens: IntArray
+    probs: FloatArray
 
 
 class Drafter(ABC):

@@ -11,7 +11,7 @@ import numpy as np
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.drafter import Drafter, State, check_int, check_positive
+from ngram_trie.drafter import Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
@@ -239,21 +239,18 @@ class BlendLogitsDrafter(BlendDrafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        last = self.target.last
+        last, k = self.target.last, self._settings["num_likely"]
         if last.tree is not None:
             places = self._index.branch(last.tree, last.path, self._places[: len(last.path)])
-        else:
-            places = self._places[:1]
-            if self.prompt_step:
-                self._read_prompt(last.hidden, int(places[0]))
-        self._attach(places, last.logits)
+            self._attach(places, self.target.likely(k))
+            return
+        end = int(self._places[0])
+        self._attach(np.arange(end + 1), self.target.likely(k))
+        if self.prompt_step:
+            positions = np.arange(end % self.prompt_step, end, self.prompt_step)
+            for some in np.array_split(positions, range(64, len(positions), 64)):
+                self._attach(np.arange(end), self.target.likely_in_prompt(some, k))
 
-    def _read_prompt(self, hidden: Any, end: int) -> None:
-        """Ask the model's head at places of the prompt before its `end`, some at a time."""
-        places = np.arange(end % self.prompt_step, end, self.prompt_step)
-        for some in np.array_split(places, range(64, len(places), 64)):
-            self._attach(some, self.target.head(hidden[some]))
-
-    def _attach(self, places: IntArray, logits: Any) -> None:
-        probs, likely = logits.float().softmax(-1).topk(self._settings["num_likely"], -1)
-        self._index.attach(places, likely.cpu().numpy(), probs.cpu().double().numpy())
+    def _attach(self, places: IntArray, likely: Likely) -> None:
+        """Put distributions behind the index's `places` of the nodes, or of the prompt's positions."""
+        self._index.attach(places[likely.places], likely.tokens, likely.probs)
