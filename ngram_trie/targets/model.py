@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngram_trie.drafter import Likely
+from ngram_trie.targets.likely import likely_rows
 from ngram_trie.targets.load import longest_text
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -221,18 +222,12 @@ class TargetModel:
         """Behind each node of the last tree, or behind the prompt's last token."""
         last = self.last
         places = np.arange(len(last.tree)) if last.tree else np.array([len(last.hidden) - 1])
-        return self._likely(places, last.logits, k)
+        return likely_rows(places, last.logits, k)
 
     @torch.inference_mode()
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
         """Behind the prompt's tokens at `places`, right after `prefill`: one more product with the model's head."""
-        return self._likely(places, self.model.get_output_embeddings()(self.last.hidden[places]), k)
-
-    def _likely(self, places: IntArray, logits: torch.Tensor, k: int) -> Likely:
-        """Found where the logits are: what comes over is small."""
-        largest, tokens = logits.topk(k, dim=-1)
-        probs = (largest.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
-        return Likely(places, tokens.cpu().numpy(), probs.double().cpu().numpy())
+        return likely_rows(places, self.model.get_output_embeddings()(self.last.hidden[places]), k)
 
     @torch.inference_mode()
     def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:
