@@ -23,37 +23,43 @@ from typing import NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ngram_trie.blend.background import NOTHING, Background, expect, most_successors
 from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
 from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
-# Rows of `Index.tokens`: a token's latest position, how often it occurred, its place among the most frequent (-1:
-# none), and for counting successors: the context that saw it last, and its row there.
-LAST, COUNT, RANK, SEEN_BY, ROW = range(5)
+# Rows of `Index.tokens`: a token's latest place in the text, its latest one among rejected drafts, how often it occurred,
+# its rank among the most frequent (-1: none), and for counting successors: the context that saw it last, and its row
+# there.
+LAST, REJECTED, COUNT, RANK, SEEN_BY, ROW = range(6)
 # Entries of `Index.sizes`: places, tokens that are numbered, those of them that the text has, those that are ranked, how
-# many contexts were asked for, the length of the text, its last place, and places with a distribution.
-SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_SOFT = range(8)
+# many contexts were asked for, the length of the text, its last place, and entries of `likely`.
+SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_LIKELY = range(8)
+#: Ends a distribution in `Index.likely`.
+NO_MORE = -1
 
 
 class Index(NamedTuple):
-    """The text and its tokens, as compiled code reads and writes them. Capacities: c places, v tokens, r distributions.
+    """The text and its tokens, as compiled code reads and writes them. Capacities: c places, v tokens, r likely ones.
 
-    A place is a token of the text, or one that was drafted behind it and not accepted.
+    A place is a token of the text, or one that was drafted behind it and rejected.
 
     Attributes:
         text: (c,) token numbers.
         back: (c,) the place that each stands behind; -1: none.
-        before: (c,) of each place that of the same token before it; -1: none.
+        before: (c,) of each place that of the same token before it, of the text or of what was rejected, as the place
+            itself; -1: none.
         follower: (c,) the token that followed; -1: none.
-        soft: (c,) the row of the model's distribution behind the place; -1: none.
-        likely, probs: (r, k) of each distribution the likeliest tokens, the likeliest first, and their probabilities.
+        soft: (c,) where in `likely` the model's distribution behind the place begins; -1: there is none.
+        likely, probs: (r,) of each distribution the likeliest tokens, the likeliest first, and their probabilities; at
+            its end stands `NO_MORE`.
         ids: (v,) the token of each number.
         slots: hash table from tokens to number + 1; 0 is empty, the size is a power of 2.
-        tokens: (5, v) what is known of each token: rows LAST to ROW.
+        tokens: (6, v) what is known of each token: rows LAST to ROW.
         frequent: (f,) the most frequent tokens, best first, as far as they are ranked.
         common: the most frequent tokens of the background.
-        sizes: (8,) SIZE to NUM_SOFT.
+        sizes: (8,) SIZE to NUM_LIKELY.
     """
 
     text: Numbers
@@ -62,7 +68,7 @@ class Index(NamedTuple):
     follower: Numbers
     soft: Numbers
     likely: Numbers
-    probs: FloatArray
+    probs: NDArray[np.float32]
     ids: IntArray
     slots: Numbers
     tokens: Numbers
@@ -78,6 +84,7 @@ class Settings(NamedTuple):
     max_order: int
     max_occurrences: int
     max_soft: int
+    num_likely: int
     hard: float
     soft: float
 
@@ -144,7 +151,7 @@ def _enter(token: int, index: Index) -> int:
         number = index.sizes[NUM_TOKENS]
         index.sizes[NUM_TOKENS] += 1
         index.ids[number] = token
-        index.tokens[LAST, number] = index.tokens[RANK, number] = -1
+        index.tokens[LAST, number] = index.tokens[REJECTED, number] = index.tokens[RANK, number] = -1
         index.tokens[COUNT, number] = index.tokens[SEEN_BY, number] = 0
         index.slots[slot] = number + 1
     return index.slots[slot] - 1
@@ -159,14 +166,14 @@ def _enter_all(new_ids: Numbers, index: Index) -> Numbers:
 
 
 @kernel
-def _add(token: int, back: int, index: Index) -> int:
-    """A new place of `token` behind the place `back`."""
+def _add(token: int, back: int, chain: int, index: Index) -> int:
+    """A new place of `token` behind the place `back`, in the chain LAST or REJECTED."""
     place = index.sizes[SIZE]
     index.sizes[SIZE] += 1
     index.text[place], index.back[place] = token, back
     index.follower[place] = index.soft[place] = -1
-    index.before[place] = index.tokens[LAST, token]
-    index.tokens[LAST, token] = place
+    index.before[place] = index.tokens[chain, token]
+    index.tokens[chain, token] = place
     return place
 
 
@@ -179,7 +186,7 @@ def _extend(new_ids: IntArray, fields: Fields) -> None:
         token = _enter(new_id, index)
         if sizes[END] >= 0:
             index.follower[sizes[END]] = token
-        sizes[END] = _add(token, sizes[END], index)
+        sizes[END] = _add(token, sizes[END], LAST, index)
         sizes[LENGTH] += 1
         sizes[NUM_KINDS] += tokens[COUNT, token] == 0
         tokens[COUNT, token] += 1
@@ -187,24 +194,29 @@ def _extend(new_ids: IntArray, fields: Fields) -> None:
 
 
 @njit(cache=True)
-def _branch(tree_ids: IntArray, parents: IntArray, places: IntArray, fields: Fields) -> None:
-    """Add what was drafted and not accepted: of each node of a tree the place, -1 if it has none, is written."""
+def _reject(tree_ids: IntArray, parents: IntArray, places: IntArray, fields: Fields) -> None:
+    """Add what was drafted and rejected: of each node of a tree the place, where it is -1, is made and written."""
     index = Index(*fields)
     for node in range(len(tree_ids)):
         if places[node] < 0:
-            places[node] = _add(_enter(tree_ids[node], index), places[parents[node]], index)
+            places[node] = _add(_enter(tree_ids[node], index), places[parents[node]], REJECTED, index)
 
 
 @njit(cache=True)
-def _attach(places: IntArray, likely: IntArray, probs: FloatArray, fields: Fields) -> None:
+def _attach(places: IntArray, likely: IntArray, probs: FloatArray, least: float, fields: Fields) -> None:
     """Take the distributions (m, k) behind places (m,)."""
     index = Index(*fields)
+    at = index.sizes[NUM_LIKELY]
     for row, place in enumerate(places):
-        soft = index.soft[place] = index.sizes[NUM_SOFT]
-        index.sizes[NUM_SOFT] += 1
+        index.soft[place] = at
         for rank in range(likely.shape[1]):
-            index.likely[soft, rank] = _enter(likely[row, rank], index)
-            index.probs[soft, rank] = probs[row, rank]
+            if probs[row, rank] < least:
+                break
+            index.likely[at], index.probs[at] = _enter(likely[row, rank], index), probs[row, rank]
+            at += 1
+        index.likely[at] = NO_MORE
+        at += 1
+    index.sizes[NUM_LIKELY] = at
 
 
 @njit(cache=True)
@@ -250,27 +262,50 @@ def _count(
 
 
 @kernel
+def _agreement(place: int, context: Numbers, index: Index) -> int:
+    """How many tokens up to `place`, which holds the context's last one, agree with the context's end."""
+    length, place = 1, index.back[place]
+    while length < len(context) and place >= 0 and index.text[place] == context[length]:
+        length += 1
+        place = index.back[place]
+    return length
+
+
+@kernel
+def _count_likely(soft: int, length: int, weight: float, found: int, index: Index, successors: Successors) -> int:
+    """Count a distribution, its likeliest token as a kind; returns how many successors there are now."""
+    at = soft
+    while index.likely[at] != NO_MORE:
+        share = weight * index.probs[at]
+        found = _count(index.likely[at], length, share, at == soft, found, index, successors)
+        at += 1
+    return found
+
+
+@kernel
 def _count_successors(index: Index, settings: Settings, context: Numbers, successors: Successors) -> int:
-    """Count what followed the context in the text, and what the model would have had follow; returns how many
-    successors there are.
+    """Count what followed the context in the text, and what the model would have had follow there and behind rejected
+    drafts; returns how many successors there are.
     """
     found, left, left_soft = 0, settings.max_occurrences, settings.max_soft
     place = index.tokens[LAST, context[0]]
     while place >= 0 and left > 0:
-        follower, soft = index.follower[place], index.soft[place] if left_soft > 0 else -1
+        follower, soft = index.follower[place], index.soft[place]
         if follower >= 0 or soft >= 0:  # the end of the text has neither
             left -= 1
-            length, other = 1, index.back[place]
-            while length < len(context) and other >= 0 and index.text[other] == context[length]:
-                length += 1
-                other = index.back[other]
+            length = _agreement(place, context, index)
             if follower >= 0:
                 found = _count(follower, length, settings.hard, True, found, index, successors)
-            if soft >= 0:
+            if soft >= 0 and left_soft > 0:
                 left_soft -= 1
-                for rank in range(index.likely.shape[1]):
-                    weight = settings.soft * index.probs[soft, rank]
-                    found = _count(index.likely[soft, rank], length, weight, rank == 0, found, index, successors)
+                found = _count_likely(soft, length, settings.soft, found, index, successors)
+        place = index.before[place]
+    place, left_soft = index.tokens[REJECTED, context[0]], settings.max_soft
+    while place >= 0 and left_soft > 0:
+        if index.soft[place] >= 0:
+            left_soft -= 1
+            length = _agreement(place, context, index)
+            found = _count_likely(index.soft[place], length, settings.soft, found, index, successors)
         place = index.before[place]
     return found
 
@@ -418,7 +453,7 @@ def _draft(
     scratch = Scratch(
         _room_for_nodes(max_nodes),
         np.empty(max_nodes, np.int64),
-        room_for(settings.max_occurrences + settings.max_soft * index.likely.shape[1] + more, settings.max_order),
+        room_for(settings.max_occurrences + 2 * settings.max_soft * settings.num_likely + more, settings.max_order),
         room_for(more, settings.max_order),
         np.empty(settings.max_order, np.int32),
         np.empty(settings.max_order, np.int64),
@@ -436,8 +471,9 @@ class BlendIndex:
         max_order: agreement beyond so many tokens makes no difference.
         num_frequent: how many of the most frequent tokens are drafted where they follow no occurrence.
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
-        num_likely: k, how many tokens of a distribution count; 0 for an index that takes none.
-        max_soft: of how many occurrences the distribution is looked at, the latest ones.
+        num_likely: k, at most so many tokens of a distribution count; 0 for an index that takes none.
+        least: and only those at least so likely.
+        max_soft: how many distributions are looked at, the latest ones: of the text, and as many of rejected drafts.
         hard, soft: what a token that followed counts, and what a distribution counts in all.
         background: what to fall back to; it must not change while the index is in use.
     """
@@ -451,12 +487,14 @@ class BlendIndex:
         num_frequent: int = 64,
         max_occurrences: int = 128,
         num_likely: int = 0,
-        max_soft: int = 32,
+        least: float = 0.01,
+        max_soft: int = 16,
         hard: float = 1.0,
         soft: float = 0.0,
         background: Background = NOTHING,
     ) -> None:
-        self._settings = Settings(escape, max_order, max_occurrences, max_soft, hard, soft)
+        self._settings = Settings(escape, max_order, max_occurrences, max_soft, num_likely, hard, soft)
+        self._least = least
         self._fields: Fields = tuple(background)
         self._more = most_successors(background)
         nothing = np.empty(0, np.int32)
@@ -466,11 +504,11 @@ class BlendIndex:
             before=nothing,
             follower=nothing,
             soft=nothing,
-            likely=np.empty((0, num_likely), np.int32),
-            probs=np.empty((0, num_likely)),
+            likely=nothing,
+            probs=np.empty(0, np.float32),
             ids=np.empty(0, np.int64),
             slots=np.zeros(1, np.int32),
-            tokens=np.empty((5, 0), np.int32),
+            tokens=np.empty((6, 0), np.int32),
             frequent=np.empty(num_frequent, np.int32),
             common=nothing,
             sizes=np.zeros(8, np.int64),
@@ -483,19 +521,18 @@ class BlendIndex:
     def __len__(self) -> int:
         return int(self._index.sizes[LENGTH])
 
-    def _reserve(self, size: int, num_tokens: int, num_soft: int = 0) -> None:
-        """Room for `size` more places, as many more different tokens as said, and `num_soft` more distributions."""
+    def _reserve(self, size: int, num_tokens: int, num_likely: int = 0) -> None:
+        """Room for `size` more places, as many more different tokens as said, and `num_likely` more entries."""
         old, sizes = self._index, self._index.sizes
         if (needed := sizes[SIZE] + size) > (held := len(old.text)):
+            new, columns = max(needed, 2 * held), ("text", "back", "before", "follower", "soft")
+            self._index = self._index._replace(**{name: np.resize(getattr(old, name), new) for name in columns})
+        if (needed := sizes[NUM_LIKELY] + num_likely) > (held := len(old.likely)):
             new = max(needed, 2 * held)
-            places = {name: np.resize(getattr(old, name), new) for name in ("text", "back", "before", "follower", "soft")}
-            self._index = self._index._replace(**places)
-        if (needed := sizes[NUM_SOFT] + num_soft) > (held := len(old.likely)):
-            shape = max(needed, 2 * held), old.likely.shape[1]
-            self._index = self._index._replace(likely=np.resize(old.likely, shape), probs=np.resize(old.probs, shape))
+            self._index = self._index._replace(likely=np.resize(old.likely, new), probs=np.resize(old.probs, new))
         if (needed := sizes[NUM_TOKENS] + num_tokens) > (held := len(old.ids)):
             new = max(needed, 2 * held)
-            tokens, ids = np.empty((5, new), np.int32), np.resize(old.ids, new)
+            tokens, ids = np.empty((6, new), np.int32), np.resize(old.ids, new)
             tokens[:, :held] = old.tokens
             slots = np.zeros(1 << (2 * int(new) - 1).bit_length(), np.int32)
             _rehash(ids, sizes[NUM_TOKENS], slots)
@@ -513,7 +550,7 @@ class BlendIndex:
         _extend(ids, tuple(self._index))
         return np.arange(first, first + len(ids))
 
-    def branch(self, tree: DraftTree, path: Sequence[int], places: IntArray) -> IntArray:
+    def reject(self, tree: DraftTree, path: Sequence[int], places: IntArray) -> IntArray:
         """Add the nodes of a verified tree that are not in the text; returns the places of all its m nodes.
 
         Args:
@@ -522,15 +559,15 @@ class BlendIndex:
         self._reserve(len(tree), len(tree))
         found = np.full(len(tree), -1, np.int64)
         found[list(path)] = places
-        _branch(tree.tokens, tree.parents, found, tuple(self._index))
+        _reject(tree.tokens, tree.parents, found, tuple(self._index))
         return found
 
     def attach(self, places: IntArray, likely: IntArray, probs: FloatArray) -> None:
         """Take what the model said behind the places (m,): its likeliest tokens (m, k), the likeliest first, and their
         probabilities.
         """
-        self._reserve(0, likely.size, len(likely))
-        _attach(places, likely, probs, tuple(self._index))
+        self._reserve(0, likely.size, likely.size + len(likely))
+        _attach(places, likely, probs, self._least, tuple(self._index))
 
     def draft(self, num_draft: int) -> DraftTree:
         """The `num_draft` likeliest continuations of the text, which must not be empty; fewer if there are no more.

@@ -195,7 +195,7 @@ class BlendLogitsDrafter(BlendDrafter):
     `prompt_step` says so, and drafted nodes that were not accepted: they have a distribution and no successor.
 
     Args:
-        num_likely, max_soft, hard, soft: as in `BlendIndex`.
+        num_likely, least, max_soft, hard, soft: as in `BlendIndex`.
         prompt_step: the model's head is asked at every so-manieth place of the prompt; 0: nowhere but at its end.
         options: as in `BlendDrafter`.
 
@@ -208,22 +208,31 @@ class BlendLogitsDrafter(BlendDrafter):
     def __init__(
         self,
         *,
-        escape: float = 1.0,
+        escape: float = 0.7,
         num_likely: int = 16,
-        max_soft: int = 32,
-        hard: float = 0.3,
-        soft: float = 0.7,
+        least: float = 0.01,
+        max_soft: int = 16,
+        hard: float = 0.4,
+        soft: float = 0.6,
         prompt_step: int = 0,
         **options: Any,
     ) -> None:
         super().__init__(escape=escape, **options)
         check_int("num_likely", num_likely, 1)
+        if not 0 <= least < 1:
+            raise ValueError(f"least={least!r}: must be a number from 0 to below 1")
         check_int("max_soft", max_soft, 1)
         check_positive("hard", hard)
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
         self.prompt_step = prompt_step
-        self._settings |= {"num_likely": num_likely, "max_soft": max_soft, "hard": float(hard), "soft": float(soft)}
+        self._settings |= {
+            "num_likely": num_likely,
+            "least": float(least),
+            "max_soft": max_soft,
+            "hard": float(hard),
+            "soft": float(soft),
+        }
 
     def bind(self, target: Any) -> None:
         self.target = target
@@ -241,7 +250,7 @@ class BlendLogitsDrafter(BlendDrafter):
         """Take over what the last forward said; `propose` does so first."""
         last, k = self.target.last, self._settings["num_likely"]
         if last.tree is not None:
-            places = self._index.branch(last.tree, last.path, self._places[: len(last.path)])
+            places = self._index.reject(last.tree, last.path, self._places[: len(last.path)])
             self._attach(places, self.target.likely(k))
             return
         end = int(self._places[0])
