@@ -77,6 +77,23 @@ class Index(NamedTuple):
     sizes: IntArray
 
 
+class Part(NamedTuple):
+    """Places of an index with what is known of them, in token ids: an answer that is remembered.
+
+    Attributes:
+        ids, back, followers, soft: (c,) as `text`, `back`, `follower` and `soft` of an `Index`; -1 also for what lies
+            before the part.
+        likely, probs: (r,) as there.
+    """
+
+    ids: IntArray
+    back: Numbers
+    followers: IntArray
+    soft: Numbers
+    likely: IntArray
+    probs: NDArray[np.float32]
+
+
 class Settings(NamedTuple):
     """Of `BlendIndex`."""
 
@@ -217,6 +234,24 @@ def _attach(places: IntArray, likely: IntArray, probs: FloatArray, least: float,
         index.likely[at] = NO_MORE
         at += 1
     index.sizes[NUM_LIKELY] = at
+
+
+@njit(cache=True)
+def _recall(part_fields: Fields, fields: Fields) -> None:
+    """Add the places of a `Part`; the text does not follow them."""
+    index, part = Index(*fields), Part(*part_fields)
+    base, base_likely = index.sizes[SIZE], index.sizes[NUM_LIKELY]
+    for at, token in enumerate(part.ids):
+        chain = REJECTED if part.followers[at] < 0 else LAST
+        place = _add(_enter(token, index), base + part.back[at] if part.back[at] >= 0 else -1, chain, index)
+        if part.followers[at] >= 0:
+            index.follower[place] = _enter(part.followers[at], index)
+        if part.soft[at] >= 0:
+            index.soft[place] = base_likely + part.soft[at]
+    for at, token in enumerate(part.likely):
+        index.likely[base_likely + at] = token if token == NO_MORE else _enter(token, index)
+        index.probs[base_likely + at] = part.probs[at]
+    index.sizes[NUM_LIKELY] += len(part.likely)
 
 
 @njit(cache=True)
@@ -568,6 +603,28 @@ class BlendIndex:
         """
         self._reserve(0, likely.size, likely.size + len(likely))
         _attach(places, likely, probs, self._least, tuple(self._index))
+
+    def part(self, first: int) -> Part:
+        """The places from `first` on, and the distributions from that behind it on."""
+        index, sizes = self._index, self._index.sizes
+        where = slice(first, int(sizes[SIZE]))
+        end = int(sizes[NUM_LIKELY])
+        start = int(index.soft[where].min(initial=end, where=index.soft[where] >= 0))
+        back, soft = index.back[where] - first, index.soft[where] - start
+        return Part(
+            self._ids(index.text[where]), np.maximum(back, -1).astype(np.int32), self._ids(index.follower[where]),
+            np.maximum(soft, -1).astype(np.int32), self._ids(index.likely[start:end]), index.probs[start:end].copy(),
+        )  # fmt: skip
+
+    def _ids(self, numbers: Numbers) -> IntArray:
+        """Token ids of numbers; -1 stays."""
+        return np.where(numbers < 0, -1, self._index.ids[numbers])
+
+    def recall(self, part: Part) -> None:
+        """Add places of another text, to an index that has no text yet. They count like its own, not at order 0."""
+        kinds = 2 * len(part.ids) + len(part.likely)
+        self._reserve(len(part.ids), kinds, len(part.likely))
+        _recall(tuple(part), tuple(self._index))
 
     def draft(self, num_draft: int) -> DraftTree:
         """The `num_draft` likeliest continuations of the text, which must not be empty; fewer if there are no more.

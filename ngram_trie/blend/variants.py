@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
-from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.context_index import BlendIndex, Part
 from ngram_trie.drafter import Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
@@ -18,6 +19,8 @@ from ngram_trie.tree import DraftTree, IntArray
 
 #: Of recorded answers, a question's table is made of those to the questions of the other parts.
 FOLDS = 10
+#: Places of the prompt whose distributions are made at once: a row of logits is as long as the vocabulary.
+PROMPT_ROWS = 64
 
 
 class BlendDrafter(Drafter):
@@ -237,6 +240,17 @@ class BlendLogitsDrafter(BlendDrafter):
     def bind(self, target: Any) -> None:
         self.target = target
 
+    def recalled(self, prompt: Prompt) -> Iterable[Part]:
+        """What is known of earlier answers."""
+        return ()
+
+    def start(self, prompt: Prompt) -> None:
+        Drafter.start(self, prompt)
+        self._index = BlendIndex(background=self.background(prompt), **self._settings)
+        for part in self.recalled(prompt):
+            self._index.recall(part)
+        self._first = int(self._index.extend(prompt.ids)[0])
+
     def observe(self, new_ids: Sequence[int]) -> None:
         Drafter.observe(self, new_ids)
         root = self._index.last_place
@@ -254,12 +268,67 @@ class BlendLogitsDrafter(BlendDrafter):
             self._attach(places, self.target.likely(k))
             return
         end = int(self._places[0])
-        self._attach(np.arange(end + 1), self.target.likely(k))
-        if self.prompt_step:
-            positions = np.arange(end % self.prompt_step, end, self.prompt_step)
-            for some in np.array_split(positions, range(64, len(positions), 64)):
-                self._attach(np.arange(end), self.target.likely_in_prompt(some, k))
+        prompt = np.arange(self._first, end + 1)
+        asked = np.arange(0, end - self._first, self.prompt_step or len(prompt))
+        for start in range(0, len(asked) if self.prompt_step else 0, PROMPT_ROWS):
+            self._attach(prompt, self.target.likely_in_prompt(asked[start : start + PROMPT_ROWS], k))
+        self._attach(prompt, self.target.likely(k))
 
     def _attach(self, places: IntArray, likely: Likely) -> None:
         """Put distributions behind the index's `places` of the nodes, or of the prompt's positions."""
         self._index.attach(places[likely.places], likely.tokens, likely.probs)
+
+
+class BlendLogitsWarmDrafter(BlendLogitsDrafter):
+    """The same over earlier answers as well, with their distributions and rejected drafts, in one index.
+
+    An answer is remembered when the next prompt starts; the oldest are forgotten. A question is never drafted from what
+    is remembered of itself; answers without a question id are.
+
+    Args:
+        max_places: of all answers together, tokens and rejected drafts. A place takes some 60 bytes.
+        options: as in `BlendLogitsDrafter`.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
+    """
+
+    state: State = "warm"
+
+    def __init__(self, *, max_places: int = 262_144, **options: Any) -> None:
+        super().__init__(**options)
+        check_int("max_places", max_places, 1)
+        self.max_places = max_places
+        self._answers: OrderedDict[tuple[Key, int], Part] = OrderedDict()
+        self._prompt: Prompt | None = None
+        self._model: Any = None
+        self._unnamed = 0
+
+    def bind(self, target: Any) -> None:
+        if target.model is not self._model:
+            self._answers.clear()  # another model has another vocabulary
+        self._model = target.model
+        super().bind(target)
+
+    def remember(self) -> None:
+        """Put the answer so far into the store; `start` does it with the previous one."""
+        if self._prompt and len(self._index) > len(self._prompt.ids):
+            prompt = self._prompt
+            key, number = (prompt.dataset, prompt.question_id), prompt.turn
+            if not prompt.question_id:
+                self._unnamed += 1
+                number = -self._unnamed
+            if (key, number) not in self._answers:
+                self._answers[key, number] = self._index.part(self._first + len(prompt.ids) - 1)
+        self._prompt = None
+        while sum(len(part.ids) for part in self._answers.values()) > self.max_places:
+            self._answers.popitem(last=False)
+
+    def recalled(self, prompt: Prompt) -> Iterable[Part]:
+        own = (prompt.dataset, prompt.question_id) if prompt.question_id else None
+        return [part for (key, _), part in self._answers.items() if key != own]
+
+    def start(self, prompt: Prompt) -> None:
+        self.remember()
+        super().start(prompt)
+        self._prompt = prompt
