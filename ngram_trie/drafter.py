@@ -64,8 +64,8 @@ class Likely(NamedTuple):
     """The k likeliest next tokens behind some tokens, as the target's last forward holds them (`target.likely`).
 
     Attributes:
-        places: (r,) which tokens they stand behind: nodes of the tree that was verified, or positions in the prompt that
-            was read. In a replay some are missing: only what was recorded is known.
+        places: (r,) which tokens they stand behind: nodes of the tree that was verified, or positions in the prompt
+            that was read. In a replay some are missing: only what was recorded is known.
         tokens, probs: (r, k) the likeliest first, and their probabilities.
     """
 

@@ -29,13 +29,16 @@ from ngram_trie.blend.background import NOTHING, Background, expect, most_succes
 from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
 from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
-# Rows of `Index.tokens`: a token's latest place in the text, its latest one among rejected drafts, how often it occurred,
-# its rank among the most frequent (-1: none), and for counting successors: the context that saw it last, and its row
-# there.
+# Rows of `Index.tokens`: a token's latest place in the text, its latest one among rejected drafts, how often it is
+# in the text, its rank among the most frequent (-1: none), and for counting successors: the context that saw it last,
+# and its row there.
 LAST, REJECTED, COUNT, RANK, SEEN_BY, ROW = range(6)
-# Entries of `Index.sizes`: places, tokens that are numbered, those of them that the text has, those that are ranked, how
-# many contexts were asked for, the length of the text, its last place, and entries of `likely`.
+# Entries of `Index.sizes`: places, tokens that are numbered, those of them that the text has, those that are ranked,
+# how many contexts were asked for, the length of the text, its last place, and entries of `likely`.
 SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_LIKELY = range(8)
+#: Where a node's probability comes from: what followed in the text, the model's distributions there, those behind
+#: rejected drafts, other texts, and order 0.
+SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
 #: Ends a distribution in `Index.likely`.
 NO_MORE = -1
 
@@ -101,6 +104,7 @@ class Settings(NamedTuple):
     max_order: int
     max_occurrences: int
     max_soft: int
+    max_rejected: int
     num_likely: int
     hard: float
     soft: float
@@ -335,10 +339,10 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, succes
                 left_soft -= 1
                 found = _count_likely(soft, length, settings.soft, found, index, successors)
         place = index.before[place]
-    place, left_soft = index.tokens[REJECTED, context[0]], settings.max_soft
-    while place >= 0 and left_soft > 0:
+    place, left = index.tokens[REJECTED, context[0]], settings.max_rejected
+    while place >= 0 and left > 0:
         if index.soft[place] >= 0:
-            left_soft -= 1
+            left -= 1
             length = _agreement(place, context, index)
             found = _count_likely(index.soft[place], length, settings.soft, found, index, successors)
         place = index.before[place]
@@ -478,21 +482,80 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
 
 
 @njit(cache=True)
+def _scratch(max_nodes: int, settings: Settings, background: Background) -> Scratch:
+    """For drafts of so many nodes, the root counted."""
+    more = most_successors(background)
+    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.num_likely + more
+    return Scratch(
+        _room_for_nodes(max_nodes),
+        np.empty(max_nodes, np.int64),
+        room_for(most, settings.max_order),
+        room_for(more, settings.max_order),
+        np.empty(settings.max_order, np.int32),
+        np.empty(settings.max_order, np.int64),
+    )
+
+
+@kernel
+def _share(
+    index: Index, settings: Settings, context: Numbers, worth: FloatArray, token: int, scratch: Scratch
+) -> float:
+    """What `token` has by the counts that `settings` take in, where one count of order k is worth worth[k]."""
+    index.sizes[CONTEXT] += 1
+    successors, share = scratch.successors, 0.0
+    for row in range(_count_successors(index, settings, context, successors)):
+        if successors.tokens[row] == token:
+            count = 0.0
+            for order in range(int(successors.counts[row, 0]), 0, -1):
+                count += successors.counts[row, order]
+                share += worth[order] * count
+    return share
+
+
+@njit(cache=True)
+def _explain(
+    draft_fields: Fields,
+    index_fields: Fields,
+    background_fields: Fields,
+    settings_fields: Fields,
+    hard_fields: Fields,
+    soft_fields: Fields,
+    rejected_fields: Fields,
+) -> FloatArray:
+    """As `BlendIndex.explain`; the last three are the settings under which one source alone counts."""
+    index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
+    draft = Nodes(*draft_fields)
+    hard, soft, rejected = Settings(*hard_fields), Settings(*soft_fields), Settings(*rejected_fields)
+    shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), settings, background)
+    worth = np.empty(settings.max_order + 1)
+    for node in range(1, len(draft.tokens)):
+        token, parent = draft.tokens[node], draft.parents[node]
+        context = scratch.context[: _lay_out(index, draft, parent, scratch.context)]
+        index.sizes[CONTEXT] += 1
+        found = _count_successors(index, settings, context, scratch.successors)
+        left = blend_orders(scratch.successors, found, settings.escape * (settings.hard + settings.soft))
+        worth[:] = scratch.successors.weights[0]
+        for back in range(len(context)):
+            scratch.last_ids[back] = index.ids[context[back]]
+        more, _ = expect(background, scratch.last_ids[: len(context)], settings.escape, scratch.elsewhere)
+        for row in range(more):
+            if scratch.elsewhere.tokens[row] == index.ids[token]:
+                shares[node, 3] = left * scratch.elsewhere.shares[row]
+        shares[node, 0] = _share(index, hard, context, worth, token, scratch)
+        shares[node, 1] = _share(index, soft, context, worth, token, scratch)
+        shares[node, 2] = _share(index, rejected, context, worth, token, scratch)
+        # what is left comes from order 0
+        shares[node, 4] = max(draft.probs[node] / draft.probs[parent] - shares[node].sum(), 0.0)
+    return shares
+
+
+@njit(cache=True)
 def _draft(
     index_fields: Fields, background_fields: Fields, settings_fields: Fields, num_draft: int
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root."""
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    max_nodes, more = num_draft + 1, most_successors(background)
-    draft = _room_for_nodes(max_nodes)
-    scratch = Scratch(
-        _room_for_nodes(max_nodes),
-        np.empty(max_nodes, np.int64),
-        room_for(settings.max_occurrences + 2 * settings.max_soft * settings.num_likely + more, settings.max_order),
-        room_for(more, settings.max_order),
-        np.empty(settings.max_order, np.int32),
-        np.empty(settings.max_order, np.int64),
-    )
+    draft, scratch = _room_for_nodes(num_draft + 1), _scratch(num_draft + 1, settings, background)
     kept = _grow(index, background, settings, draft, scratch)
     return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
 
@@ -508,7 +571,7 @@ class BlendIndex:
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
         num_likely: k, at most so many tokens of a distribution count; 0 for an index that takes none.
         least: and only those at least so likely.
-        max_soft: how many distributions are looked at, the latest ones: of the text, and as many of rejected drafts.
+        max_soft, max_rejected: how many distributions are looked at, the latest ones: of the text, of rejected drafts.
         hard, soft: what a token that followed counts, and what a distribution counts in all.
         background: what to fall back to; it must not change while the index is in use.
     """
@@ -524,11 +587,12 @@ class BlendIndex:
         num_likely: int = 0,
         least: float = 0.01,
         max_soft: int = 16,
+        max_rejected: int = 16,
         hard: float = 1.0,
         soft: float = 0.0,
         background: Background = NOTHING,
     ) -> None:
-        self._settings = Settings(escape, max_order, max_occurrences, max_soft, num_likely, hard, soft)
+        self._settings = Settings(escape, max_order, max_occurrences, max_soft, max_rejected, num_likely, hard, soft)
         self._least = least
         self._fields: Fields = tuple(background)
         self._more = most_successors(background)
@@ -632,9 +696,31 @@ class BlendIndex:
         Returns:
             The tree, its nodes in order of falling probability: that the text goes on along the path to the node.
         """
-        # Each node's context may bring new tokens from elsewhere.
-        self._reserve(0, self._more * (num_draft + 1))
-        if self._index.sizes[CONTEXT] > 2**31 - 2 - num_draft:
-            self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
+        self._begin(num_draft + 1)
         ids, parents, probs = _draft(tuple(self._index), self._fields, tuple(self._settings), num_draft)
         return DraftTree(ids, parents, probs=probs)
+
+    def _begin(self, num_contexts: int) -> None:
+        """Room for the new tokens that so many contexts may bring from elsewhere, and numbers for the contexts."""
+        self._reserve(0, self._more * num_contexts)
+        if self._index.sizes[CONTEXT] > 2**31 - 2 - 4 * num_contexts:
+            self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
+
+    def explain(self, tree: DraftTree) -> FloatArray:
+        """(m, 5) what each of SOURCES gives to a node's probability behind its parent; zeros at the root.
+
+        Args:
+            tree: what `draft` returned, of the index as it is.
+        """
+        assert tree.probs is not None
+        settings = self._settings
+        alone = (
+            settings._replace(max_soft=0, max_rejected=0),
+            settings._replace(hard=0.0, max_rejected=0),
+            settings._replace(max_occurrences=0),
+        )
+        self._begin(4 * len(tree))
+        draft = Nodes(_enter_all(tree.tokens.astype(np.int32), self._index), tree.parents, tree.probs)
+        return _explain(
+            tuple(draft), tuple(self._index), self._fields, tuple(settings), *(tuple(each) for each in alone)
+        )

@@ -198,7 +198,7 @@ class BlendLogitsDrafter(BlendDrafter):
     `prompt_step` says so, and drafted nodes that were not accepted: they have a distribution and no successor.
 
     Args:
-        num_likely, least, max_soft, hard, soft: as in `BlendIndex`.
+        num_likely, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
         prompt_step: the model's head is asked at every so-manieth place of the prompt; 0: nowhere but at its end.
         options: as in `BlendDrafter`.
 
@@ -215,6 +215,7 @@ class BlendLogitsDrafter(BlendDrafter):
         num_likely: int = 16,
         least: float = 0.01,
         max_soft: int = 16,
+        max_rejected: int = 16,
         hard: float = 0.4,
         soft: float = 0.6,
         prompt_step: int = 0,
@@ -224,7 +225,8 @@ class BlendLogitsDrafter(BlendDrafter):
         check_int("num_likely", num_likely, 1)
         if not 0 <= least < 1:
             raise ValueError(f"least={least!r}: must be a number from 0 to below 1")
-        check_int("max_soft", max_soft, 1)
+        check_int("max_soft", max_soft, 0)
+        check_int("max_rejected", max_rejected, 0)
         check_positive("hard", hard)
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
@@ -233,6 +235,7 @@ class BlendLogitsDrafter(BlendDrafter):
             "num_likely": num_likely,
             "least": float(least),
             "max_soft": max_soft,
+            "max_rejected": max_rejected,
             "hard": float(hard),
             "soft": float(soft),
         }

@@ -9,8 +9,9 @@ import numpy as np
 import torch
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Likely
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.likely import likely_rows
 from ngram_trie.targets.model import Forward
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -60,6 +61,13 @@ class FakeTarget:
 
     def synchronize(self) -> None:
         pass
+
+    def likely(self, k: int) -> Likely:
+        places = np.arange(len(self.last.logits)) if self.last.tree else np.array([len(self.text) - 1])
+        return likely_rows(places, self.last.logits, k)
+
+    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+        return likely_rows(places, torch.stack([self.runners_up(self.text[: at + 1]) for at in places]), k)
 
     def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
         choices = np.array([self.rule(text) for text in texts])

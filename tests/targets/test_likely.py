@@ -12,9 +12,7 @@ from ngram_trie.tree import DraftTree
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    rows=st.integers(1, 5), vocabulary=st.integers(1, 3 * BLOCK + 5), k=st.integers(1, 20), seed=st.integers(0, 999)
-)
+@given(rows=st.integers(1, 5), vocabulary=st.integers(1, 3 * BLOCK + 5), k=st.integers(1, 20), seed=st.integers(0, 999))
 def test_the_likeliest_tokens_in_order(rows: int, vocabulary: int, k: int, seed: int) -> None:
     # few different values, so that many are equal
     logits = np.random.default_rng(seed).integers(0, 9, (rows, vocabulary)).astype(np.float32)

@@ -1,0 +1,253 @@
+"""The blend over the model's distributions against a reference in plain Python, by hand, and as a drafter."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_target import FakeTarget, answer, jumbled
+from support.plain import PROMPTS, decode, greedy
+from support.text import by_path
+from support.tiny import tiny_target
+
+from ngram_trie import speculative_generate
+from ngram_trie.blend import BlendLogitsDrafter, BlendLogitsWarmDrafter
+from ngram_trie.blend.context_index import SOURCES, BlendIndex
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree
+
+#: A place: the tokens up to it, what followed (if anything did) and the distribution behind it (if there is one).
+Place = tuple[list[int], int | None, dict[int, float]]
+
+
+def shares(
+    places: list[Place],
+    text: list[int],
+    context: list[int],
+    escape: float,
+    hard: float,
+    soft: float,
+    max_order: int = 8,
+) -> dict[int, float]:
+    """The formula of docs/blend.md, counted by brute force over all places."""
+    kinds0 = len(set(text))
+    prob = defaultdict(float, {t: text.count(t) / (len(text) + kinds0) for t in text})
+    for order in range(1, min(max_order, len(context)) + 1):
+        counts: dict[int, float] = defaultdict(float)
+        kinds = set()
+        for before, follower, likely in places:
+            if before[-order:] != context[-order:] or len(before) < order:
+                continue
+            if follower is not None:
+                counts[follower] += hard
+                kinds.add(follower)
+            for token, share in likely.items():
+                counts[token] += soft * share
+            kinds |= {max(likely, key=lambda token: likely[token])} if likely else set()
+        if not kinds:
+            break
+        escaped = escape * (hard + soft) * len(kinds)
+        total = sum(counts.values()) + escaped
+        prob = defaultdict(float, {t: (counts[t] + escaped * prob[t]) / total for t in {*counts, *prob}})
+    return prob
+
+
+def told(index: BlendIndex, place: int, likely: dict[int, float]) -> None:
+    ranked = sorted(likely.items(), key=lambda item: -item[1])
+    index.attach(
+        np.array([place]), np.array([[token for token, _ in ranked]]), np.array([[share for _, share in ranked]])
+    )
+
+
+def test_probabilities_by_hand() -> None:
+    # After "2" came 3, where the model said 3 with 0.75 and 4 with 0.25. The end of the text is "2" again.
+    index = BlendIndex([1, 2, 3, 2], escape=1.0, num_likely=2, hard=0.5, soft=0.5, num_frequent=0)
+    told(index, 1, {3: 0.75, 4: 0.25})
+    tree = index.draft(2)
+    # Counts: 3 has 0.5 + 0.375, 4 has 0.125; one kind, so the escape counts 1. Order 0: 3 once in 4 places of 3 kinds.
+    probs = by_path(tree, tree.probs.tolist())  # type: ignore[union-attr]
+    assert probs[3,] == pytest.approx(0.875 / 2 + 0.5 * 1 / 7)
+    # Behind "2 4", drafted and rejected, the model said 1. So 1 follows 4, which the text does not have at all.
+    index = BlendIndex([1, 2, 3, 2], escape=1.0, num_likely=1, hard=0.5, soft=0.5, num_frequent=0)
+    draft = DraftTree(np.array([2, 4]), np.array([-1, 0]))
+    places = index.reject(draft, [0], np.array([index.last_place]))
+    told(index, int(places[1]), {1: 1.0})
+    index.extend([4])
+    tree = index.draft(1)
+    assert tree.tokens.tolist() == [4, 1]
+    # The place has the whole text before it, so all five orders agree; each leaves 1 / 1.5 to the one below.
+    assert tree.probs is not None and tree.probs[1] == pytest.approx(1 - (1 / 1.5) ** 5 * (1 - 1 / 9))
+
+
+TOKENS = st.integers(0, 3)
+LIKELY = st.dictionaries(TOKENS, st.integers(1, 5), min_size=1, max_size=3)
+
+
+@pytest.mark.slow
+@given(
+    st.lists(st.tuples(TOKENS, st.none() | LIKELY), min_size=2, max_size=12),
+    st.lists(st.tuples(st.integers(0, 11), st.lists(TOKENS, min_size=1, max_size=3), LIKELY), max_size=4),
+    st.sampled_from([0.5, 2.0]),
+    st.sampled_from([(0.3, 0.7), (1.0, 0.5)]),
+    st.integers(1, 5),
+)
+def test_every_node_has_the_probability_that_brute_force_gives(
+    steps: list[tuple[int, dict[int, int] | None]],
+    rejected: list[tuple[int, list[int], dict[int, int]]],
+    escape: float,
+    weights: tuple[float, float],
+    max_order: int,
+) -> None:
+    """A text with distributions behind some places, and chains of tokens that were drafted behind others."""
+    hard, soft = weights
+    text = [token for token, _ in steps]
+    settings: dict[str, Any] = {"escape": escape, "hard": hard, "soft": soft, "max_order": max_order}
+    index = BlendIndex(text, num_likely=4, max_soft=99, max_rejected=99, **settings)
+    places: list[Place] = []
+
+    def normal(likely: dict[int, int]) -> dict[int, float]:
+        # no two alike: which of equals comes first is the target's to say
+        return {t: (count + t / 10) / sum(c + u / 10 for u, c in likely.items()) for t, count in likely.items()}
+
+    for at, (_, likely) in enumerate(steps):
+        said = normal(likely) if likely else {}
+        places.append((text[: at + 1], text[at + 1] if at + 1 < len(text) else None, said))
+        if said:
+            told(index, at, said)
+    for where, chain, likely in rejected:
+        at = where % len(text)
+        draft = DraftTree.chain(text[at], chain)
+        found = index.reject(draft, [0], np.array([at]))
+        told(index, int(found[-1]), normal(likely))
+        places.append((text[: at + 1] + chain, None, normal(likely)))
+    tree = index.draft(20)
+    assert tree.probs is not None
+    explained = index.explain(tree)
+    nodes = by_path(tree, tree.probs.tolist())
+    for path, prob in nodes.items():
+        if path:
+            context = text + list(path[:-1])
+            expected = shares(places, text, context, escape, hard, soft, max_order)[path[-1]]
+            assert prob == pytest.approx(nodes[path[:-1]] * expected)
+    # What the sources give adds up, and none gives anything where it has nothing.
+    ratio = tree.probs[1:] / tree.probs[tree.parents[1:]]
+    np.testing.assert_allclose(explained[1:].sum(1), ratio, rtol=1e-6)
+    assert not explained[:, SOURCES.index("elsewhere")].any()
+    assert rejected or not explained[:, SOURCES.index("rejected")].any()
+    assert any(likely for _, likely in steps) or not explained[:, SOURCES.index("model")].any()
+
+
+def ranked_target(vocabulary: int = 50) -> FakeTarget:
+    rule = jumbled(vocabulary)
+    return FakeTarget(
+        rule, vocabulary, runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float()
+    )
+
+
+@pytest.mark.parametrize("prompt_step", [0, 1, 3])
+def test_it_takes_what_the_model_says(prompt_step: int) -> None:
+    """Of a text that never repeats, the model's distributions alone say what follows a rejected draft."""
+    prompt = list(range(30, 40))
+    target = FakeTarget(lambda text: (text[-1] + 1) % 50, 50)
+    drafter = BlendLogitsDrafter(num_draft=4, num_likely=2, prompt_step=prompt_step, num_frequent=0)
+    result = answer(target, drafter, prompt, 12)
+    # Behind the prompt's end the model said 40; behind 40, which is new, nothing is known.
+    assert result.tree_sizes[0] == 0
+    assert sum(result.accept_lengths) == 11
+
+
+def test_each_source_saves_steps() -> None:
+    """A chain of three tokens' memory: its answers are drafted better the more of what was said is counted."""
+
+    def steps(**values: int) -> int:
+        return len(answer(ranked_target(20), BlendLogitsDrafter(num_draft=12, **values), [3, 5], 300).accept_lengths)
+
+    everything, no_rejected, hard_only = steps(), steps(max_rejected=0), steps(max_rejected=0, max_soft=0)
+    assert everything < no_rejected < hard_only
+
+
+@pytest.mark.parametrize("make", [BlendLogitsDrafter, BlendLogitsWarmDrafter])
+@pytest.mark.parametrize("num_draft", [1, 8, 40])
+def test_answers_are_the_greedy_ones(make: type[BlendLogitsDrafter], num_draft: int) -> None:
+    target, drafter = ranked_target(), make(num_draft=num_draft, prompt_step=2)
+    for prompt in ([3, 5], [1], [4, 4, 4], [3, 5]):
+        answer(target, drafter, prompt, 40)
+
+
+@pytest.mark.slow
+@given(PROMPTS, st.sampled_from([BlendLogitsDrafter, BlendLogitsWarmDrafter]), st.integers(0, 3))
+def test_it_is_lossless(prompt: list[int], make: type[BlendLogitsDrafter], prompt_step: int) -> None:
+    target = tiny_target("llama")
+    plain = greedy(target.model, prompt, 30)
+    assert decode(target, make(num_draft=9, prompt_step=prompt_step), prompt, 30).output_ids == plain
+
+
+def asked(question: str) -> Prompt:
+    return Prompt(np.array([3, 5, 7]), {}, "qa", question)
+
+
+def test_the_warm_one_remembers_other_answers() -> None:
+    target = ranked_target()
+    cold, warm = BlendLogitsDrafter(num_draft=8), BlendLogitsWarmDrafter(num_draft=8)
+
+    def steps(drafter: BlendLogitsDrafter, question: str) -> int:
+        return len(SpeculativeDecoder(target, drafter).generate(asked(question), Stop(30)).accept_lengths)
+
+    first = steps(cold, "a")
+    assert steps(warm, "a") == first == steps(cold, "b")
+    assert steps(warm, "a") == first  # an answer to the question itself is no help
+    assert steps(warm, "b") < first / 2
+    small = BlendLogitsWarmDrafter(num_draft=8, max_places=5)
+    steps(small, "a")
+    assert steps(small, "b") == first  # too long to be kept
+
+
+def test_what_is_remembered_is_what_was_learned() -> None:
+    """A part of one index gives in another one what the first one held."""
+    index = BlendIndex([9, 9, 1, 2, 3, 1], num_likely=2, num_frequent=0)
+    told(index, 2, {2: 0.6, 5: 0.4})
+    places = index.reject(DraftTree(np.array([1, 8]), np.array([-1, 0])), [0], np.array([index.last_place]))
+    told(index, int(places[1]), {6: 1.0})
+    part = index.part(2)
+    assert part.ids.tolist() == [1, 2, 3, 1, 8] and part.followers.tolist() == [2, 3, 1, -1, -1]
+    other = BlendIndex(num_likely=2, num_frequent=0, hard=0.5, soft=0.5)
+    other.recall(part)
+    other.extend([4, 1])
+    found = by_path(tree := other.draft(6), tree.probs.tolist())  # type: ignore[union-attr]
+    assert {2, 5} <= {path[0] for path in found if len(path) == 1}
+    other.extend([8])
+    assert 6 in other.draft(3).tokens.tolist()
+
+
+def test_it_samples_what_the_model_would() -> None:
+    """In the library, under sampling, the tokens are the seed's whatever is drafted."""
+    model, prompt = tiny_target("llama").model, torch.tensor([[5, 6, 7, 5, 6]])
+    options: dict[str, Any] = {"max_new_tokens": 20, "do_sample": True, "temperature": 0.7, "seed": 1}
+    plain, drafted = (
+        speculative_generate(model, prompt, drafter, **options)[0]
+        for drafter in ("vanilla", BlendLogitsDrafter(num_draft=6))
+    )
+    assert plain == drafted
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"num_likely": 0}, "num_likely=0: must be an integer of at least 1"),
+        ({"least": 1.0}, "least=1.0: must be a number from 0 to below 1"),
+        ({"max_soft": -1}, "max_soft=-1: must be an integer of at least 0"),
+        ({"hard": 0}, "hard=0: must be a number above 0"),
+        ({"prompt_step": -1}, "prompt_step=-1: must be an integer of at least 0"),
+    ],
+)
+def test_values_that_are_not_allowed(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        BlendLogitsDrafter(**values)
+    with pytest.raises(ValueError, match="max_places=0"):
+        BlendLogitsWarmDrafter(max_places=0)
