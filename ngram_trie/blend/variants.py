@@ -11,7 +11,7 @@ import numpy as np
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.drafter import Drafter, Likely, State, check_int, check_positive
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
@@ -203,7 +203,7 @@ class BlendLogitsDrafter(BlendDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Likely
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import Forward
 from ngram_trie.tree import DraftTree, IntArray
@@ -60,6 +60,17 @@ class FakeTarget:
 
     def synchronize(self) -> None:
         pass
+
+    def likely(self, k: int) -> Likely:
+        places = np.arange(len(self.last.tree)) if self.last.tree else np.array([len(self.text) - 1])
+        return self._likely(places, self.last.logits, k)
+
+    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+        return self._likely(places, torch.stack([self.runners_up(self.text[: end + 1]) for end in places]), k)
+
+    def _likely(self, places: IntArray, logits: torch.Tensor, k: int) -> Likely:
+        probs, tokens = logits.double().softmax(-1).topk(k)
+        return Likely(places, tokens.numpy(), probs.numpy())
 
     def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
         choices = np.array([self.rule(text) for text in texts])
