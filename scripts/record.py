@@ -22,7 +22,7 @@ from tqdm import tqdm
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.config import ConfigError
 from ngram_trie.decoding import SpeculativeDecoder
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, check_int
 from ngram_trie.engines.likely_file import LikelyFile, LikelyWriter, companion
 from ngram_trie.engines.live import Live, eos_ids
 from ngram_trie.engines.prepare import prepare
@@ -52,6 +52,7 @@ def main(config: DictConfig) -> Path:
         engine.stop = engine.stop.also(eos_ids(target.model))
         before = []
         if config.likely:
+            check_int("likely", config.likely, 1, target.model.config.vocab_size)
             drafter = KeepsLikely(drafter, config.likely)
             rows = [trace.likely for trace in known if trace.likely]
             file = LikelyWriter(companion(path), config.likely, target.model.config.vocab_size, rows)
