@@ -122,8 +122,8 @@ bench-cpu: setup ## A CPU's backends beside reading all weights once, and answer
 	$(RUN) -m scripts.bench_cpu model=$(MODEL) $(if $(small),dataset=docs_rag dataset.parity=even) dataset.limit=6 output=$(FOLDER)/bench_cpu
 
 ASKED = $(if $(filter docs spec_bench,$(DATA)),experiment=$(DATA),dataset=$(DATA) method=blend) method.num_draft=8 measure.max_new_tokens=128
-record: setup ## Record the small model's answers to DATA, which Tables 2 to 6 and the figures replay
-	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$(RECORDED)
+record: setup ## Record the small model's answers to DATA, which Tables 2 to 6 and the figures replay; LIKELY=16 and likely tokens
+	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$(RECORDED) $(LIKELY:%=likely=%)
 
 $(RECORDED): | $(VENV)/.ready
 	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$@.part

@@ -1,7 +1,7 @@
 """Token Recycling (Luo et al. 2024, arXiv 2408.08696): the runners-up of earlier forwards, kept for every token, fill a
 static tree.
 
-Shapes: V = vocabulary, k = successors kept for a token, m = nodes with the root.
+Shapes: k = successors kept for a token, m = nodes with the root.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ngram_trie.drafter import Drafter, check_bool, check_int
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, rank_probs
 
@@ -98,7 +97,7 @@ class TokenRecycling(Drafter):
     """
 
     scores_nodes = True
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(
         self, *, num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K, keep_between_prompts: bool = False
@@ -107,7 +106,7 @@ class TokenRecycling(Drafter):
         check_int("k", k, 1, TEMPLATE_K)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
-        self._matrix: NDArray[np.int32] | None = None  # (V, k)
+        self._matrix: dict[int, list[int]] = {}  # rows that are not all zeros
         self._model: Any = None
         if keep_between_prompts:
             self.state = "warm"
@@ -118,37 +117,27 @@ class TokenRecycling(Drafter):
         return {"num_draft": min(num_nodes, TEMPLATE_NODES)}
 
     def bind(self, target: Any) -> None:
-        if target.model is None or target.model is not self._model:
-            self._matrix = None  # another model has another vocabulary
+        if target.model is not self._model:
+            self._matrix = {}  # another model has another vocabulary
         self.target, self._model = target, target.model
 
     def start(self, prompt: Prompt) -> None:
-        if self._matrix is None or not self.keep_between_prompts:
-            self._matrix = np.zeros((self.target.last.logits.shape[-1], self.k), np.int32)
+        if not self.keep_between_prompts:
+            self._matrix = {}
         super().start(prompt)
         self._prefilled = prompt.ids[-1:]
 
     def propose(self, budget: int) -> DraftTree:
         self.learn()
-        assert self._matrix is not None
         size = min(self.num_draft, budget), self.k
         parents, ranks = template(*size)
-        tokens = np.zeros(len(parents), np.int64)
-        tokens[0] = self.root
-        for _ in _CHILDREN:  # each round makes one more level right
-            tokens[1:] = self._matrix[tokens[parents[1:]], ranks[1:]]
-        return DraftTree(tokens, parents, probs=template_probs(*size))
+        tokens, unknown = [self.root], [0] * self.k
+        for parent, rank in zip(parents[1:].tolist(), ranks[1:].tolist(), strict=True):
+            tokens.append(self._matrix.get(tokens[parent], unknown)[rank])
+        return DraftTree(np.array(tokens, np.int64), parents, probs=template_probs(*size))
 
     def learn(self) -> None:
-        """Take over what the last forward said; `propose` does so first.
-
-        The top k are found where the logits are and come over at once: the matrix is small, and a search in it by many
-        small kernels would cost more than the copy.
-        """
-        assert self._matrix is not None
-        last = self.target.last
-        successors = last.logits.topk(self.k, dim=-1).indices.cpu().numpy()
-        tokens = self._prefilled if last.tree is None else last.tree.tokens
-        # numpy leaves open which of several equal indices wins.
-        unique, from_behind = np.unique(tokens[::-1], return_index=True)
-        self._matrix[unique] = successors[len(tokens) - 1 - from_behind]
+        """Take over what the last forward said; `propose` does so first."""
+        likely, tree = self.target.likely(self.k), self.target.last.tree
+        tokens = self._prefilled if tree is None else tree.tokens[likely.places]
+        self._matrix |= zip(tokens.tolist(), likely.tokens.tolist(), strict=True)

@@ -289,7 +289,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         "forced": ["cost", "dataset", "datasets"],
     }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "force", *unused):
+    for name in ("output", "force", "likely", *unused):
         del resolved[name]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
         if resolved.get(several):

@@ -17,6 +17,8 @@ from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
+#: What a drafter reads that asks the target for nothing but `likely` and `likely_in_prompt`.
+LIKELY_TOKENS = "likely tokens"
 
 
 def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
@@ -98,7 +100,7 @@ class Drafter(ABC):
     own_model: str | None = None
     own_revision: str | None = None
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
-    #: tokens only.
+    #: tokens, and `LIKELY_TOKENS` where they were recorded: those behind accepted nodes alone.
     reads: ClassVar[str] = "tokens"
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False

@@ -84,6 +84,8 @@ class PromptRecord:
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
+        lower_bound: of recorded answers, replayed by a drafter that reads likely tokens: those behind rejected nodes
+            were not recorded, so live accept lengths are as a rule larger.
     """
 
     run: str
@@ -107,6 +109,7 @@ class PromptRecord:
     failure: Failure | None = None
     baseline: str = "vanilla"
     session: int = 0
+    lower_bound: bool = False
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:

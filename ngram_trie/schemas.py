@@ -155,6 +155,7 @@ class Run(_Fields):
     paper_tables: list[int]
     output: str | None
     force: bool
+    likely: PositiveInt | None
 
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
 from ngram_trie.blend.context_index import BlendIndex, Part
-from ngram_trie.drafter import Drafter, Likely, State, check_int, check_positive
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
@@ -206,7 +206,7 @@ class BlendLogitsDrafter(BlendDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(
         self,

@@ -58,6 +58,8 @@ def measure(config: DictConfig) -> Path:
         LosslessError: a method gave other tokens than vanilla.
     """
     check_values(config)
+    if config.likely:
+        raise ConfigError(f"likely={config.likely}: likely tokens are written down by scripts.record")
     engine = prepare(config)
     folder = Path(config.output or default_folder(config, engine.manifest.run))
     with loop.open_run(folder, engine, config.force) as writer:
@@ -146,8 +148,8 @@ def explore(
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 
-    The drafters must read tokens only. Unless a question is named, the one whose accept length under the first drafter
-    is the median of its data set is shown.
+    The drafters must read tokens only, or likely tokens that were recorded. Unless a question is named, the one whose
+    accept length under the first drafter is the median of its data set is shown.
 
       python -m scripts.explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
     """

@@ -67,7 +67,7 @@ def replayable(method: str, traces: Path) -> Drafter:
     config = composed([f"method={name}", *changed, "engine=replay", "engine.traces=FILE"])
     config.engine.traces = str(traces)  # as it is: an override would have to be quoted
     drafter: Drafter = build(config.method, f"method {name}")
-    check_replayable({name: drafter})
+    check_replayable({name: drafter}, traces)
     for what in split_missing({name: drafter})[1].values():
         raise ConfigError(f"method {name}: {what}")
     return drafter

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.decoding import GenerationResult
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely
 from ngram_trie.engines import replay
 from ngram_trie.engines.measure import Interleaved
 from ngram_trie.engines.traces import Trace
@@ -59,6 +59,14 @@ class ForcedTarget(replay.TraceTarget):
 
     def synchronize(self) -> None:
         self._target.synchronize()
+
+    def likely(self, k: int) -> Likely:
+        self._target.likely(k)
+        return super().likely(k)
+
+    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+        self._target.likely_in_prompt(places, k)
+        return super().likely_in_prompt(places, k)
 
 
 def title(model: str, traces: str) -> str:
@@ -120,7 +128,7 @@ class Forced(Interleaved):
 
     Attributes:
         items: traces.
-        methods: drafters that see tokens only, vanilla among them.
+        methods: drafters that can be replayed, vanilla among them.
         load: makes the target.
     """
 
@@ -135,7 +143,8 @@ class Forced(Interleaved):
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
         drafter, trace = self.methods[key.method], self.items[key.item]
-        return self.record(key, trace.prompt, answer(drafter, trace, self.target), state=drafter.state)
+        about = {"state": drafter.state, "lower_bound": drafter.reads == LIKELY_TOKENS}
+        return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
         trace = self.items[key.item]

@@ -18,13 +18,14 @@ from ngram_trie import config as configuration
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
-from ngram_trie.drafter import Drafter, Verify
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Verify
 from ngram_trie.engines import forced, live, replay
+from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine, by_key
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.trace_noise import with_noise
 from ngram_trie.engines.traces import Trace, file_hash, read_traces, select
-from ngram_trie.files import content_hash
+from ngram_trie.files import content_hash, fingerprint
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RunManifest
 from ngram_trie.targets import choose
@@ -197,10 +198,10 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
 
 
 def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str, list[Trace]], str]:
-    """The recorded answers that the methods can be run over, by category, and their file's hash."""
-    replay.check_replayable(methods)
-    noise = configuration.noise_settings(config)
+    """The recorded answers that the methods can be run over, by category, and the hash of what is read of them."""
     path = Path(config.engine.traces)
+    replay.check_replayable(methods, path)
+    noise = configuration.noise_settings(config)
     categories = select(read_traces(path), config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
@@ -208,4 +209,7 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
         categories = with_noise(categories, noise)
     for trace in next(filter(None, categories.values()), [])[:1]:
         _check_contexts(methods, trace.prompt)
-    return categories, file_hash(path)
+    digest = file_hash(path)
+    if any(method.reads == LIKELY_TOKENS for method in methods.values()):
+        digest = content_hash([digest, fingerprint(str(companion(path)))])
+    return categories, digest

@@ -2,20 +2,27 @@
 
 Greedy speculative decoding emits what greedy decoding would have emitted. So for a drafter that sees only tokens, each
 step's accept length follows from prompt, answer and drafter, and a recorded answer gives it exactly.
+
+A drafter that also reads the model's likeliest tokens finds those that were recorded along the answer. Behind drafted
+nodes that left the answer there are none, so its drafts have seen less than live ones. Its accept lengths are no longer
+exact: as a rule they are a lower bound, and records and tables say so.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numba import njit
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, WrappedDrafter
+from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, WrappedDrafter
+from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
 from ngram_trie.records import Failure, PromptRecord, RecordKey
@@ -27,10 +34,14 @@ TURNS_PER_JOB = 20
 
 
 @njit(cache=True)
-def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, position: int) -> IntArray:
-    """(m,) the answer's next token after each node whose path from the root spells the answer, else NOTHING."""
+def _recorded_choices(
+    tokens: IntArray, parents: IntArray, answer: IntArray, position: int
+) -> tuple[IntArray, IntArray]:
+    """(m,) the answer's next token after each node whose path from the root spells the answer, else NOTHING; and (m,)
+    the position in the answer of each such node, else -1.
+    """
     size = len(tokens)
-    reached = np.full(size, -1, np.int64)  # of a node on the answer: its position there
+    reached = np.full(size, -1, np.int64)
     choices = np.full(size, NOTHING, np.int64)
     for node in range(size):
         if node == 0:
@@ -39,12 +50,25 @@ def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, pos
             reached[node] = reached[parents[node]] + 1
         if reached[node] >= 0 and reached[node] + 1 < len(answer):
             choices[node] = answer[reached[node] + 1]
-    return choices
+    return choices, reached
+
+
+@dataclass
+class RecordedForward:
+    """What is known of a forward that was recorded, as `targets.model.Forward` has it."""
+
+    tree: DraftTree | None
+    path: list[int] = field(default_factory=list)
 
 
 class TraceTarget:
-    """A `Target` that reads its choices from a recorded answer."""
+    """A `Target` that reads its choices from a recorded answer.
 
+    Attributes:
+        last: the last forward, for drafters that read `likely`.
+    """
+
+    last: RecordedForward
     model = None
     context_limit = UNLIMITED
     build_seconds = 0.0
@@ -52,17 +76,52 @@ class TraceTarget:
 
     def __init__(self, trace: Trace, max_draft: int = 256) -> None:
         self.max_draft = max_draft
+        self._trace = trace
         self._answer = np.array(trace.output_ids, np.int64)
 
     def prefill(self, prompt_ids: IntArray) -> int:
-        self._position = 0
+        self._position, self._num_prompt = 0, len(prompt_ids)
+        self.last = RecordedForward(None)
         return int(self._answer[0])
 
     def verify(self, tree: DraftTree) -> IntArray:
-        return _recorded_choices(tree.tokens, tree.parents, self._answer, self._position)
+        choices, self._reached = _recorded_choices(tree.tokens, tree.parents, self._answer, self._position)
+        self.last = RecordedForward(tree)
+        return choices
 
     def commit(self, past: int, path: list[int]) -> None:
+        self.last.path = path
         self._position += len(path)
+
+    def likely(self, k: int) -> Likely:
+        """Behind those nodes of the last tree that lie on the answer, its last token excepted; or behind the prompt's
+        last token.
+
+        Raises:
+            ValueError: they were not recorded, or fewer than `k`.
+        """
+        if self.last.tree is None:
+            end = np.array([self._num_prompt - 1])
+            return self._likely(end, end, k)
+        places = np.flatnonzero((self._reached >= 0) & (self._reached < len(self._answer) - 1))
+        return self._likely(places, self._num_prompt + self._reached[places], k)
+
+    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+        """As `likely`, behind the prompt's tokens at `places`."""
+        return self._likely(places, places, k)
+
+    def _likely(self, places: IntArray, rows: IntArray, k: int) -> Likely:
+        if k > (known := self._rows["tokens"].shape[1]):
+            raise ValueError(f"the {k} likeliest tokens were asked for, and {known} were recorded (likely={known})")
+        found = self._rows[rows]
+        probs = np.exp(found["logprobs"][:, :k].astype(np.float64))
+        return Likely(places, found["tokens"][:, :k].astype(np.int64), probs)
+
+    @cached_property
+    def _rows(self) -> np.ndarray:
+        if self._trace.likely is None:
+            raise ValueError(f"the answer {self._trace.key} was recorded without the model's likely tokens")
+        return self._trace.likely.map()
 
     def synchronize(self) -> None:
         pass
@@ -114,14 +173,24 @@ def answer(drafter: Drafter, trace: Trace, target: TraceTarget) -> GenerationRes
     return result
 
 
-def check_replayable(methods: Mapping[str, Any]) -> None:
-    """Raises:
-    ValueError: a method that no recorded answer can be replayed for, with the reason.
+def check_replayable(methods: Mapping[str, Any], traces: Path | None = None) -> None:
     """
+    Args:
+        traces: the file of recorded answers; `read_traces` sees to it that what stands beside it is theirs.
+
+    Raises:
+        ValueError: a method that no recorded answer can be replayed for, with the reason.
+    """
+    has_likely = traces is not None and companion(traces).exists()
     for name, method in methods.items():
         if not isinstance(method, Drafter):
             raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")
-        if method.reads != "tokens":
+        if method.reads == LIKELY_TOKENS and not has_likely:
+            raise ValueError(
+                f"method {name} drafts from the model's likely tokens, which were not recorded beside these traces; "
+                "record them (scripts.record likely=16) or use engine=live"
+            )
+        if method.reads not in ("tokens", LIKELY_TOKENS):
             raise ValueError(
                 f"method {name} drafts from the model's {method.reads}, which a trace does not hold; use engine=live"
             )
@@ -160,7 +229,8 @@ class Replay(Engine):
         for (name, drafter, traces), outcomes in zip(jobs, results, strict=True):
             for trace, outcome in zip(traces, outcomes, strict=True):
                 key = RecordKey(name, *trace.key)
-                yield self.record(key, trace.prompt, outcome, state=drafter.state, model=trace.model)
+                about = {"state": drafter.state, "lower_bound": drafter.reads == LIKELY_TOKENS}
+                yield self.record(key, trace.prompt, outcome, model=trace.model, **about)
 
 
 _COMPILED: set[str] = set()

@@ -2,7 +2,8 @@
 
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
 max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
-`dataset`) are enough; lines whose `token_count_matches` is false are left out.
+`dataset`) are enough; lines whose `token_count_matches` is false are left out. The model's likeliest tokens along the
+answers may lie beside them (`likely_file`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ngram_trie.engines.likely_file import LikelyFile, LikelyRows, companion, fingerprint
 from ngram_trie.files import write_atomically
 from ngram_trie.prompt import Prompt, question_number
 
@@ -33,6 +35,7 @@ class Trace:
         output_ids: the answer, the token that ended it included.
         max_output_tokens: how long it could have become; decides how deep the last drafts may go.
         stop_reason: why it ended, as in `PromptRecord`.
+        likely: the likeliest next tokens behind each token of prompt and answer but the last, if they were recorded.
     """
 
     model: str
@@ -40,6 +43,7 @@ class Trace:
     output_ids: list[int]
     max_output_tokens: int = UNLIMITED
     stop_reason: str = "recorded_end"
+    likely: LikelyRows | None = None
 
     @property
     def key(self) -> tuple[str, str, int]:
@@ -144,11 +148,12 @@ def vicuna_spans(prompt_ids: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """All traces of a file, in order.
+    """All traces of a file, in order; with their likely tokens where the file of these stands beside it.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: a line is no trace, or repeats a turn; the message names file, line and reason.
+        ValueError: a line is no trace, or repeats a turn; the message names file, line and reason. Or the likely tokens
+            are of other answers.
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
@@ -165,7 +170,18 @@ def read_traces(path: Path) -> list[Trace]:
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
                 traces[trace.key] = trace
-    return list(traces.values())
+    likely = companion(path)
+    return _with_likely(traces.values(), LikelyFile.open(likely)) if likely.exists() else list(traces.values())
+
+
+def _with_likely(traces: Iterable[Trace], file: LikelyFile) -> list[Trace]:
+    found = []
+    for trace in traces:
+        rows = file.rows.get(fingerprint(trace.prompt.ids, trace.output_ids))
+        if rows is None:
+            raise ValueError(f"{file.path}: has no likely tokens of the answer {trace.key}: not of these traces")
+        found.append(replace(trace, likely=rows))
+    return found
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:

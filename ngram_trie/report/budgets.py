@@ -12,7 +12,7 @@ import pandas as pd
 from ngram_trie.metrics import ALL, group_order
 from ngram_trie.records import RunManifest
 from ngram_trie.report import markup
-from ngram_trie.report.blocks import TABLE, WITHOUT_LOOPS, WORDS, Tables
+from ngram_trie.report.blocks import JSON, TABLE, WITHOUT_LOOPS, WORDS, Tables, read
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.report.sweeps import grid_blocks
 
@@ -57,9 +57,12 @@ def _write(folder: Path, runs: Mapping[str, Path], table: str) -> str:
     shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
     groups = shown.drop_duplicates("method").set_index("method").group
     suffix = ", without loops" if table == WITHOUT_LOOPS else ""
+    said = WORDS["notes"]["lower_bounds"].partition(":")[0]
+    below = [note for path in runs.values() for block in read(path / JSON).measured for note in block.notes]
+    notes = [WORDS["notes"]["budgets"], *dict.fromkeys(note for note in below if note.startswith(said))]
     blocks = [
         replace(block, title=block.title + suffix, lead={"group": [groups[method] for method in block.rows]})
-        for block in grid_blocks(shown, ["method", "budget"], value, notes=[WORDS["notes"]["budgets"]])
+        for block in grid_blocks(shown, ["method", "budget"], value, notes=notes)
     ]
     synthetic = any(RunFolder(path).is_synthetic for path in runs.values())
     return markup.write(folder, frame, Tables(blocks), synthetic, table)

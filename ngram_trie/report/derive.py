@@ -143,7 +143,8 @@ def _live_table(
         for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
-    return frame, list(table1.measured_blocks(frame, repeats, [*notes, *missing], marks))
+    below = [*notes, *missing, *_bounds_note(run.records)]
+    return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
 def _write_replay(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
@@ -336,4 +337,10 @@ def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> lis
             f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
             "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
-    return [kind, prompts + failed]
+    return [kind, prompts + failed, *_bounds_note(records)]
+
+
+def _bounds_note(records: Sequence[PromptRecord]) -> list[str]:
+    """In words, of which methods the accept lengths are lower bounds, if of any."""
+    methods = dict.fromkeys(record.method for record in records if record.lower_bound)
+    return [WORDS["notes"]["lower_bounds"].format(methods=", ".join(methods))] if methods else []
