@@ -56,10 +56,10 @@ class Table(NamedTuple):
 @njit(cache=True)
 def _same(text: IntArray, place: int, other: IntArray, start: int, length: int) -> bool:
     """Whether `length` tokens of `text` from `place` on are those of `other` from `start` on."""
-    for index in range(length):
-        if text[place + index] != other[start + index]:
-            return False
-    return True
+    same = 0
+    while same < length and text[place + same] == other[start + same]:
+        same += 1
+    return same == length
 
 
 @njit(cache=True)
@@ -113,7 +113,8 @@ def _draft(
     """Tokens, parents and path probabilities of the draft behind `text`."""
     sizes = Sizes(*sizes_fields)
     tables = Table(*dynamic_fields), Table(*frozen_fields)
-    tokens, parents, probs = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64), np.ones(num_draft + 1)
+    tokens, parents = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64)
+    probs = np.ones(num_draft + 1)
     tokens[0], parents[0] = text[-1], -1
     ends = np.zeros(num_draft + 1, np.int64)  # the last nodes of the followers, breadth first; of none, the root
     begin, end, size, full = 0, 1, 1, False

@@ -1,5 +1,4 @@
-"""STAND (Song et al. 2025, arXiv 2506.04708): n-grams that remember what the model held likely behind them fill a static
-tree.
+"""STAND (Song et al. 2025, arXiv 2506.04708): n-grams with what the model held likely behind them fill a static tree.
 
 Shapes: k = tokens kept for a context, r = contexts there is room for, m = nodes with the root.
 """
@@ -8,7 +7,6 @@ from __future__ import annotations
 
 from functools import cache
 from heapq import heappop, heappush
-from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,9 +20,9 @@ from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: The size of the paper's tree.
 TREE_NODES = 80
-#: How often a candidate is right where those ranked before it were wrong. The paper's tree of 80 nodes is not
-#: published; it is said to be 13 levels deep, and so is the likeliest one of 80 nodes for 0.73 or 0.74.
-RIGHT = 0.73
+#: How fast candidates fall off: rank r, from 0, is right in proportion to (r + 1)^-DECAY. The paper's tree is not
+#: published; it is said to be wide and 13 levels deep, and so deep is the likeliest one of 80 nodes for 2.3.
+DECAY = 2.3
 
 
 @cache
@@ -32,18 +30,20 @@ def template(num_draft: int = TREE_NODES, k: int = 10) -> tuple[IntArray, IntArr
     """The tree's shape, breadth first: (m,) parents, -1 for the root, and (m,) ranks, the how-manieth likeliest token
     behind its parent a node is, counted from 0.
 
-    They are the `num_draft` likeliest nodes if rank r is right with RIGHT (1 - RIGHT)^r, of ranks below `k`.
+    They are the `num_draft` likeliest nodes if candidates fall off with DECAY, one of `k` is right, and each node is as
+    good as any other.
     """
-    deeper, wider = -log(RIGHT), -log(1 - RIGHT)
-    frontier: list[tuple[float, tuple[int, ...]]] = [(deeper, (0,))]
+    shares = np.arange(1, k + 1) ** -DECAY
+    costs = np.log(shares.sum() / shares).tolist()
+    frontier: list[tuple[float, tuple[int, ...]]] = [(costs[0], (0,))]
     paths: list[tuple[int, ...]] = []
     while len(paths) < num_draft:
         _, path = heappop(frontier)
         paths.append(path)
-        if path[-1] + 1 < k:
-            sibling = (*path[:-1], path[-1] + 1)
-            heappush(frontier, (deeper * len(path) + wider * sum(sibling), sibling))
-        heappush(frontier, (deeper * (len(path) + 1) + wider * sum(path), (*path, 0)))
+        siblings = [(*path[:-1], path[-1] + 1)] if path[-1] + 1 < k else []
+        for other in (*siblings, (*path, 0)):
+            # rounded, so that the order of the ranks on a path makes no difference
+            heappush(frontier, (round(sum(costs[rank] for rank in other), 9), other))
     paths = [(), *sorted(paths, key=lambda path: (len(path), path))]
     index = {path: node for node, path in enumerate(paths)}
     parents = [-1, *(index[path[:-1]] for path in paths[1:])]
@@ -184,8 +184,8 @@ def _fill(
 
 
 class STAND(HistoryDrafter):
-    """STAND: of every n-gram of the text the target's k likeliest next tokens and their probabilities, averaged over its
-    occurrences; a node of the tree is drafted from the longest n-gram that ends there and is known.
+    """STAND: of every n-gram of the text the target's k likeliest next tokens and their probabilities, averaged over
+    its occurrences; a node of the tree is drafted from the longest n-gram that ends there and is known.
 
     The k-th occurrence weighs 1/k, what was known (k - 1)/k, and the k likeliest are kept. A node's probability is the
     product of these means along its path. What differs from the paper, of which there is no public code:
@@ -194,11 +194,11 @@ class STAND(HistoryDrafter):
       (Gumbel-Top-K), so that its verification keeps the distribution of sampled answers. Greedy verification accepts
       the target's own choice, and a draw would only put less likely tokens in its place. Sampled answers keep their
       distribution here by the loop (`ngram_trie.targets.sampling`), whatever is drafted.
-    - The paper grows a tree of 625 nodes and keeps the 80 that were accepted most often on 30 problems of AIME. It does
-      not print them; `template` is a tree of the same size and depth by a rule. It fits no model and no data.
+    - The paper begins with a tree of 625 nodes, 20 deep, and keeps the 80 that were accepted most often on 30 problems
+      of AIME. They are not published; `template` has as many and goes as deep, by a rule that fits no model.
     - The tree is filled as far as contexts are known; nodes that are not are left out.
     - The n-grams are those of the accepted text, the prompt's last token the first that something is known behind.
-      Whether the paper learns from drafts that were not accepted, or from the whole prompt, we could not find out.
+      What could be read of the paper does not say whether it learns from rejected drafts or the whole prompt.
     - Accounts of the paper differ on whether contexts go down to two tokens or to one; here to one.
 
     The paper keeps the table over the repeated answers to one problem and begins anew with the next. Here every prompt

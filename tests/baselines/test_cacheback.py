@@ -19,7 +19,9 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
-def drafted(drafter: Cacheback, prompt: list[int], output: list[int], budget: int = 999, question: str = "") -> DraftTree:
+def drafted(
+    drafter: Cacheback, prompt: list[int], output: list[int], budget: int = 999, question: str = ""
+) -> DraftTree:
     drafter.start(Prompt(np.array(prompt, np.int64), dataset="sums", question_id=question))
     drafter.observe(output)
     return drafter.propose(budget)
