@@ -50,7 +50,8 @@ class Table(NamedTuple):
 
     @classmethod
     def empty(cls, room: int) -> Table:
-        return cls(*np.zeros((2, room), np.int64), np.zeros(1 << (2 * room - 1).bit_length(), np.int64))
+        slots = 1 << (2 * room - 1).bit_length()
+        return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(slots, np.int64))
 
 
 @njit(cache=True)
@@ -101,6 +102,29 @@ def _copy(fields: Fields, larger_fields: Fields, size: int, leader_len: int) -> 
 
 
 @njit(cache=True)
+def _read_leader(text: IntArray, tokens: IntArray, parents: IntArray, node: int, leader: IntArray) -> bool:
+    """Whether text and path to `node` are long enough for a leader, and then its tokens."""
+    at, back = len(leader), 1
+    while at > 0 and back <= len(text):
+        at -= 1
+        if node > 0:
+            leader[at], node = tokens[node], parents[node]
+        else:
+            leader[at] = text[-back]
+            back += 1
+    return at == 0
+
+
+@njit(cache=True)
+def _child(tokens: IntArray, parents: IntArray, size: int, node: int, token: int) -> int:
+    """The child of `node` by `token`; -1 if there is none."""
+    for child in range(node + 1, size):
+        if parents[child] == node and tokens[child] == token:
+            return child
+    return -1
+
+
+@njit(cache=True)
 def _draft(
     text: IntArray,
     dynamic_fields: Fields,
@@ -123,28 +147,18 @@ def _draft(
     while begin < end and not full:
         more = end
         for leaf in ends[begin:end]:
-            node, at, back = leaf, sizes.leader_len, 1
-            while at > 0 and back <= len(text):
-                at -= 1
-                if node > 0:
-                    leader[at], node = tokens[node], parents[node]
-                else:
-                    leader[at] = text[-back]
-                    back += 1
+            known = _read_leader(text, tokens, parents, leaf, leader)
             rank = 0.0
             for table in tables:
-                # a text shorter than a leader has none
-                place = table.latest[_slot(table, leader)] - 1 if at == 0 else -1
+                place = table.latest[_slot(table, leader)] - 1 if known else -1
                 while place >= 0:
                     node, shared = leaf, 0
-                    while merge and shared < sizes.follower_len:
-                        child = node + 1
-                        while child < size and (parents[child] != node or tokens[child] != table.text[place + shared]):
-                            child += 1
-                        if child == size:
-                            break
-                        node = child
-                        shared += 1
+                    child = node
+                    while merge and shared < sizes.follower_len and child >= 0:
+                        child = _child(tokens, parents, size, node, table.text[place + shared])
+                        if child >= 0:
+                            node = child
+                            shared += 1
                     full = sizes.follower_len - shared > room
                     if full:
                         break

@@ -86,14 +86,9 @@ def _slot(table: Table, key: np.uint64) -> np.int64:
 
 
 @njit(cache=True)
-def _copy(fields: Fields, larger_fields: Fields) -> None:
-    """Take all contexts over into a larger table, which is empty."""
+def _enter_all(fields: Fields, larger_fields: Fields) -> None:
+    """Enter all contexts into the hash table of a larger table, which is empty."""
     table, larger = Table(*fields), Table(*larger_fields)
-    size = table.size[0]
-    larger.size[0] = size
-    larger.seen[:size] = table.seen[:size]
-    larger.tokens[:size] = table.tokens[:size]
-    larger.probs[:size] = table.probs[:size]
     for slot in range(len(table.keys)):
         if table.rows[slot] >= 0:
             moved = _slot(larger, table.keys[slot])
@@ -108,21 +103,24 @@ def _average(table: Table, row: int, tokens: IntArray, probs: FloatArray) -> Non
     k = len(tokens)
     seen = table.seen[row]
     table.seen[row] += 1
-    merged, means = np.empty(2 * k, np.int32), np.empty(2 * k)
-    size = 0
-    if seen > 0:
-        merged[:k], means[:k] = table.tokens[row], table.probs[row] * (seen / (seen + 1))
-        size = k
+    merged, means = np.empty(2 * k, np.int64), np.zeros(2 * k)
+    size = k if seen else 0
+    for column in range(size):
+        merged[column], means[column] = table.tokens[row, column], table.probs[row, column] * (seen / (seen + 1))
     for column in range(k):
         at = 0
         while at < size and merged[at] != tokens[column]:
             at += 1
-        if at == size:
-            merged[at], means[at] = tokens[column], 0.0
-            size += 1
+        merged[at] = tokens[column]
         means[at] += probs[column] / (seen + 1)
-    order = np.argsort(-means[:size], kind="mergesort")[:k]
-    table.tokens[row], table.probs[row] = merged[order], means[order]
+        size = max(size, at + 1)
+    for rank in range(k):
+        best = 0
+        for at in range(1, size):
+            if means[at] > means[best]:  # the first of equals was known before
+                best = at
+        table.tokens[row, rank], table.probs[row, rank] = merged[best], means[best]
+        means[best] = -1.0
 
 
 @njit(cache=True)
@@ -264,7 +262,10 @@ class STAND(HistoryDrafter):
         assert self._table is not None
         needed = int(self._table.size[0]) + contexts
         if needed > len(self._table.seen):
-            larger = Table.empty(2 * needed, self.k)
-            _copy(tuple(self._table), tuple(larger))
+            larger, size = Table.empty(2 * needed, self.k), self._table.size[0]
+            for name in ("seen", "tokens", "probs"):
+                getattr(larger, name)[:size] = getattr(self._table, name)[:size]
+            larger.size[0] = size
+            _enter_all(tuple(self._table), tuple(larger))
             self._table = larger
         return self._table
