@@ -1,0 +1,231 @@
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.fake_target import FakeTarget, answer, fibonacci, jumbled
+from support.tiny import plain_greedy
+
+from ngram_trie.baselines.cacheback import Cacheback
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+def drafted(
+    drafter: Cacheback, prompt: list[int], output: list[int], budget: int = 999, question: str = ""
+) -> DraftTree:
+    drafter.start(Prompt(np.array(prompt, np.int64), dataset="sums", question_id=question))
+    drafter.observe(output)
+    return drafter.propose(budget)
+
+
+def recorded(folder: Path, answers: dict[str, list[int]]) -> str:
+    path = folder / "answers.jsonl"
+    rows = [{"dataset": "sums", "question_id": name, "output_token_ids": ids} for name, ids in answers.items()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+# 1 was followed by 2 3 4, by 5 6 7, by 2 3 4 again, by 2 8 9; the last 1 by nothing yet.
+FOLLOWED = [1, 2, 3, 4, 1, 5, 6, 7, 1, 2, 3, 4, 1, 2, 8, 9]
+
+
+def test_the_first_round_and_chaining_by_hand() -> None:
+    # The first round has 9 nodes: 2 8 9, 2 3 4 and 5 6 7, and the fourth does not exist. Then 3 more: nothing followed
+    # 9 but "1", alone; behind 4 came 1 2 8, the latest, and 1 5 6, for which there is no room.
+    tree = drafted(Cacheback(num_draft=12, reserve=3), FOLLOWED, [1])
+    assert tree.tokens.tolist() == [1, 2, 8, 9, 2, 3, 4, 5, 6, 7, 1, 2, 8]
+    assert tree.parents.tolist() == [-1, 0, 1, 2, 0, 4, 5, 0, 7, 8, 6, 10, 11]
+    # Ranks 0, 1, 2: one in rank + 2; then 2 of 3 and 3 of 4.
+    begun = np.repeat([1 / 2, 1 / 3, 1 / 4], 3) * np.tile([1, 2 / 3, 2 / 4], 3)
+    chained = begun[5] / 2 * np.array([1, 2 / 3, 2 / 4])
+    assert tree.probs is not None and tree.probs.tolist() == pytest.approx([1, *begun, *chained])
+
+
+def test_what_does_not_fit_ends_a_round() -> None:
+    assert drafted(Cacheback(num_draft=11, reserve=3), FOLLOWED, [1]).tokens.tolist()[1:] == [
+        *(2, 8, 9, 2, 3, 4),  # of 8
+        *(1, 2, 8),  # behind 4, of 5
+    ]
+    assert drafted(Cacheback(num_draft=8, reserve=0), FOLLOWED, [1]).num_draft == 6
+    assert drafted(Cacheback(num_draft=8, reserve=8), FOLLOWED, [1]).num_draft == 0
+    # Half the budget has half the reserve.
+    assert drafted(Cacheback(num_draft=24, reserve=6), FOLLOWED, [1], budget=12).num_draft == 12
+    assert drafted(Cacheback(), FOLLOWED, [1], budget=2).num_draft == 0
+
+
+def test_merged_beginnings_leave_room() -> None:
+    # Three followers take 8 of 9 nodes; behind 4, 1 2 8 take 3 of the 4 left, and 1 5 6 would need two more.
+    merged = Cacheback(num_draft=12, reserve=3, merge=True)
+    tree = drafted(merged, FOLLOWED, [1])
+    assert tree.tokens.tolist() == [1, 2, 8, 9, 3, 4, 5, 6, 7, 1, 2, 8]
+    assert tree.parents.tolist() == [-1, 0, 1, 2, 1, 4, 0, 6, 7, 5, 9, 10]
+    larger = drafted(Cacheback(num_draft=13, reserve=3, merge=True), FOLLOWED, [1])
+    assert larger.tokens.tolist() == [*tree.tokens.tolist(), 5, 6]
+    assert larger.parents.tolist() == [*tree.parents.tolist(), 9, 12]
+
+
+def test_no_more_followers_than_asked_and_the_least_recent_go_first() -> None:
+    kept = drafted(Cacheback(followers=2, reserve=0, num_draft=99), [*FOLLOWED, 1, 5, 6, 7], [1])
+    assert kept.tokens[kept.parents == 0].tolist() == [5, 2] and kept.tokens[4:7].tolist() == [2, 8, 9]
+
+
+def test_longer_leaders_span_text_and_follower() -> None:
+    text = [1, 2, 3, 4, 9, 2, 3, 5, 3, 4, 6]
+    tree = drafted(Cacheback(leader_len=2, follower_len=1, num_draft=3, reserve=1), text, [2, 3])
+    # behind 2 3: 5 and 4; behind 3 5: 3
+    assert tree.tokens.tolist() == [3, 5, 4, 3] and tree.parents.tolist() == [-1, 0, 0, 1]
+    assert drafted(Cacheback(leader_len=3), [], [1, 2]).num_draft == 0
+
+
+def test_the_frozen_table_is_asked_second_and_knows_no_answer_to_the_question(tmp_path: Path) -> None:
+    answers = {"a": [1, 2, 3, 4, 1, 7, 7, 7, 1, 7, 7, 7], "b": [1, 8, 8, 8], "c": [1, 2, 3]}
+    drafter = Cacheback(answers=recorded(tmp_path, answers), num_draft=99, reserve=0)
+    assert drafter.state == "preloaded" and list(drafter.parts()) == [drafter.answers]
+
+    def begun(question: str) -> list[list[int]]:
+        tree = drafted(drafter, [1, 6, 6, 6], [1], question=question)
+        return [tree.tokens[node : node + 3].tolist() for node in np.flatnonzero(tree.parents == 0)]
+
+    # By count, then in the order of the answers. "c" is shorter than an n-gram.
+    assert begun("d") == begun("c") == [[6, 6, 6], [7, 7, 7], [2, 3, 4], [8, 8, 8]]
+    assert begun("a") == [[6, 6, 6], [8, 8, 8]]
+    assert begun("b") == [[6, 6, 6], [7, 7, 7], [2, 3, 4]]
+    assert "_frozen" in vars(drafter) and "_frozen" not in drafter.__getstate__()
+
+
+def test_what_was_seen_stays_only_if_asked() -> None:
+    for keep in (False, True):
+        drafter = Cacheback(keep_between_prompts=keep)
+        assert drafter.state == ("warm" if keep else "cold")
+        drafted(drafter, FOLLOWED, [7, 7])
+        # No n-gram reaches from one prompt into the next, such as 7 after 7 7.
+        assert (drafted(drafter, [40, 41], [1]).num_draft > 0) == keep
+        assert drafted(drafter, [40, 41], [7]).tokens.tolist()[1:4] == ([1, 2, 3] if keep else [])
+    assert Cacheback.state == "cold"
+
+
+def test_sizes_for_an_equal_budget() -> None:
+    assert Cacheback.sized(95) == {"num_draft": 95, "reserve": 16, "merge": True}
+    for size in range(1, 130):
+        tree = drafted(Cacheback(**Cacheback.sized(size)), FOLLOWED * 4, [1])
+        assert size - 3 < tree.num_draft <= size
+
+
+# ---- against the release's own structures, in plain Python -----------------------------------------------------------
+
+
+class Reference:
+    """Ordered dicts of ordered dicts, and a draft that is grown by walking down from the root in every round."""
+
+    def __init__(self, leader_len: int, follower_len: int, followers: int) -> None:
+        self.leader_len, self.follower_len, self.followers = leader_len, follower_len, followers
+        self.cache: dict[tuple[int, ...], OrderedDict[tuple[int, ...], None]] = {}
+
+    def read(self, text: list[int]) -> None:
+        for at in range(self.leader_len, len(text) - self.follower_len + 1):
+            known = self.cache.setdefault(tuple(text[at - self.leader_len : at]), OrderedDict())
+            known[tuple(text[at : at + self.follower_len])] = None
+            known.move_to_end(tuple(text[at : at + self.follower_len]))
+            if len(known) > self.followers:
+                known.popitem(last=False)
+
+    def draft(self, text: list[int], num_draft: int, reserve: int) -> list[tuple[int, ...]]:
+        """The paths of all followers that are drafted, in order."""
+        drafts: list[tuple[int, ...]] = []
+        level: list[tuple[int, ...]] = [()]
+        room = num_draft - reserve
+        while level:
+            grown, full = [], False
+            for path in level:
+                for follower in reversed(self.cache.get(tuple([*text, *path][-self.leader_len :]), {})):
+                    full = full or len(follower) > room
+                    if not full:
+                        room -= len(follower)
+                        grown.append(path + follower)
+            drafts += grown
+            if path == () and reserve:
+                room += reserve
+            elif full:
+                break
+            level = grown
+        return drafts
+
+
+@given(
+    st.lists(st.integers(0, 3), min_size=1, max_size=60),
+    st.lists(st.integers(0, 3), min_size=1, max_size=20),
+    *(st.integers(1, 3) for _ in range(3)),
+    st.integers(1, 40),
+    st.data(),
+)
+def test_drafts_are_what_plain_dicts_give(
+    prompt: list[int], output: list[int], leader_len: int, follower_len: int, followers: int, size: int, data: Any
+) -> None:
+    reserve = data.draw(st.integers(0, size))
+    lengths = {"leader_len": leader_len, "follower_len": follower_len, "followers": followers}
+    drafter = Cacheback(num_draft=size, reserve=reserve, **lengths)
+    reference = Reference(**lengths)
+    drafter.start(Prompt(np.array(prompt)))
+    for token in output:  # one by one, so that every n-gram is completed by itself
+        drafter.observe([token])
+    reference.read(prompt + output)
+    tree = drafter.propose(999)
+    paths = [tuple(tree.tokens[tree.path_to(node)[1:]].tolist()) for node in range(1, len(tree))]
+    ends = [path for path in paths if len(path) % follower_len == 0]
+    expected = reference.draft(prompt + output, size, reserve)
+    assert ends == expected and tree.num_draft == follower_len * len(expected)
+    merged = Cacheback(num_draft=size, reserve=reserve, merge=True, **lengths)
+    shared = drafted(merged, prompt, output)
+    inner = {tuple(shared.tokens[shared.path_to(node)[1:]].tolist()) for node in range(1, len(shared))}
+    for each in (tree, shared):
+        assert each.probs is not None and each.probs[0] == 1 and (each.probs > 0).all()
+        assert (each.probs[1:] < each.probs[each.parents[1:]]).all()
+    assert len(inner) == shared.num_draft <= size and inner >= set(paths[: follower_len if paths else 0])
+
+
+# ---- in the loop -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"leader_len": 2}, {"merge": True}, {"keep_between_prompts": True}])
+@pytest.mark.parametrize("rule", [fibonacci, jumbled(12)])
+def test_long_answers_are_the_greedy_ones(rule: Any, settings: dict[str, Any]) -> None:
+    drafter = Cacheback(**settings)
+    for prompt in ([1, 2], [5, 3, 8]):
+        result = answer(FakeTarget(rule), drafter, prompt, 700)
+        assert len(result.accept_lengths) < 650  # both repeat themselves, one seldom
+
+
+@pytest.mark.parametrize("budget", [0, 1, 3, 8, 64])
+def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    monkeypatch.setattr(target, "max_draft", budget)
+    decoder = SpeculativeDecoder(target, Cacheback(keep_between_prompts=True))
+    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3), (9,)]:
+        result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(40))
+        assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, 40)
+        assert max(result.tree_sizes, default=0) <= budget
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_draft", 0), ("reserve", -1), ("reserve", 96), ("leader_len", 0), ("follower_len", 0), ("followers", 0),
+        ("followers", 1.0), ("merge", 1), ("keep_between_prompts", "no"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        Cacheback(**{field: value})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file of answers"):
+        drafted(Cacheback(answers=str(tmp_path / "none.jsonl")), [1], [2])
