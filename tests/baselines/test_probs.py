@@ -234,6 +234,8 @@ def test_probabilities_fall_along_every_path(
                 continue
             probs = tree.probs
             assert probs.dtype == np.float64 and probs.shape == tree.tokens.shape and probs[0] == 1, name
+            is_chain = tree.parents.tolist() == list(range(-1, tree.num_draft))
+            assert is_chain or not drafter.drafts_chains, f"{name} drafts trees"
             assert (probs >= 0).all() and (probs[1:] <= probs[tree.parents[1:]]).all(), name
 
 
