@@ -11,7 +11,7 @@ from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
-from ngram_trie.tree import DraftTree, FloatArray, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 
 @njit(cache=True)
@@ -112,12 +112,19 @@ class RowsDrafter(HistoryDrafter):
         """(r, w) the rows that continue `text`, r at most k, best first; and (r, w) the path probabilities of their
         tokens. A node of several rows has the largest."""
 
+    def sources(self, num_rows: int) -> Sources | None:
+        """Where the rows that `rows` has just given come from, if from more than one source."""
+        return None
+
     def propose(self, budget: int) -> DraftTree:
         most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
         rows, probs = self.rows(self.text)
         # Level by level, so that a cut leaves every row its beginning.
         begun = [row[:length] for length in range(1, self.w + 1) for row in rows.tolist()]
-        return DraftTree.from_paths(self.root, begun, probs.tolist() * self.w).pruned(most, self.w)
+        sources = self.sources(len(rows))
+        if sources is not None:
+            sources = Sources(sources.names, np.tile(sources.ranks, self.w))
+        return DraftTree.from_paths(self.root, begun, probs.tolist() * self.w, sources).pruned(most, self.w)
 
 
 class ContextNgrams(RowsDrafter):

@@ -36,6 +36,7 @@ class Jacobi(Drafter):
     """
 
     reads = "choices at other tokens"
+    drafts_chains = True
 
     def __init__(self, *, num_draft: int = 5, fill: str | int = "prompt", seed: int = 0) -> None:
         check_int("num_draft", num_draft, 1)

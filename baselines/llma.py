@@ -59,6 +59,7 @@ class LLMA(HistoryDrafter):
     """
 
     scores_nodes = True
+    drafts_chains = True
 
     def __init__(
         self, *, n: int = 1, k: int = 20, max_n: int = 5, context: str = "prompt", which: Which = "first"

@@ -166,6 +166,7 @@ class NgramPredictor(HistoryDrafter):
     """
 
     scores_nodes = True
+    drafts_chains = True
 
     def __init__(self, *, max_order: int = 4, num_draft: int = 4, history: int = 512, ties: Ties = "recent") -> None:
         check_int("max_order", max_order, 2)

@@ -19,7 +19,7 @@ from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
 from ngram_trie.baselines.datastore import check_folder
 from ngram_trie.drafter import State, Verify, check_choice, check_int
 from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
-from ngram_trie.tree import FloatArray, IntArray, rank_probs
+from ngram_trie.tree import FloatArray, IntArray, Sources, rank_probs
 
 Extend = Literal["model", "bigram"]
 
@@ -144,13 +144,18 @@ class ModelBigram(TableDrafter):
 class MixedNgrams(ModelBigram):
     """The mixed strategy (section 4.3): as many rows as there are from the context, then the extended model bigram
     until there are k. As published, a row that both give takes two of the k places. The probabilities of the first are
-    those of `ContextNgrams`, of the others those of `ModelBigram`.
+    those of `ContextNgrams`, of the others those of `ModelBigram`. A node's source is "context" or "bigram".
 
     Args:
         tables, k, w, extend, num_draft, verify: as in `ModelBigram`; (k, w) = (10, 10) is the paper's representative
             choice.
         q: query length of the context n-grams; the paper's is 1 (section 5, note 4).
+
+    Attributes:
+        num_context: how many of the rows given last are the context's.
     """
+
+    num_context = 0
 
     def __init__(
         self,
@@ -182,8 +187,12 @@ class MixedNgrams(ModelBigram):
 
     def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:
         ours, shares = self.context_rows(text)
+        self.num_context = len(ours)
         left = self.k - len(ours)
         if not left:
             return ours, shares
         more, probs = super().rows(text)
         return np.concatenate([ours, more[:left]]), np.concatenate([shares, probs[:left]])
+
+    def sources(self, num_rows: int) -> Sources:
+        return Sources(("context", "bigram"), (np.arange(num_rows) >= self.num_context).astype(np.int64))

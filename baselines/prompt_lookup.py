@@ -42,6 +42,7 @@ class PromptLookup(HistoryDrafter):
     """
 
     scores_nodes = True
+    drafts_chains = True
 
     def __init__(
         self,

@@ -324,6 +324,7 @@ class SAMDecoding(Drafter):
     """
 
     scores_nodes = True
+    drafts_chains = True
     not_sent = ("_static",)  # another process builds its own
 
     @classmethod

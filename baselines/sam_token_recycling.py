@@ -25,6 +25,8 @@ class SAMTokenRecycling(Drafter):
     - a copy that reaches the end of the text ends there; the release fills it up to 40 tokens with token 0;
     - a match that nothing could follow leaves the step to the tree.
 
+    A draft's source (`DraftTree.sources`) is "copy" or "recycled".
+
     Args:
         num_draft: most tokens copied (`n_predicts` = 40 counts the pending one).
         tree_nodes: most nodes of the tree, at most the template's 80.
@@ -85,6 +87,6 @@ class SAMTokenRecycling(Drafter):
     def propose(self, budget: int) -> DraftTree:
         copy = self.copies.propose(budget)
         if not copy.num_draft:
-            return self.recycled.propose(budget)
+            return self.recycled.propose(budget).owed_to("recycled")
         self.recycled.learn()
-        return copy
+        return copy.owed_to("copy")

@@ -39,6 +39,7 @@ class SpS(Drafter):
 
     state: State = "trained"
     scores_nodes = True
+    drafts_chains = True
     uses_device = True
     not_sent = ("_draft", "_model")  # another process loads the weights itself
     _draft: Any = None

@@ -33,7 +33,7 @@ from ngram_trie.baselines.sam import (
     append,
     edge_slot,
 )  # fmt: skip
-from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive
+from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 from ngram_trie.trie import Ties
@@ -239,8 +239,7 @@ class SuffixDecoding(Drafter):
         check_int("max_depth", max_depth, 2)
         if alpha is not None:
             check_positive("alpha", alpha, ", or null for no limit")
-        if not isinstance(min_prob, int | float) or isinstance(min_prob, bool) or not 0 <= min_prob <= 1:
-            raise ValueError(f"min_prob={min_prob!r}: must be a number from 0 to 1")
+        check_share("min_prob", min_prob)
         check_choice("totals", totals, get_args(Totals))
         check_choice("ties", ties, get_args(Ties))
         check_context(context)

@@ -1,4 +1,4 @@
-"""How many nodes a draft should have: one rule for every drafter that says how likely its nodes are.
+"""How many nodes a draft should have, and of what shape: one rule for every drafter that says how likely its nodes are.
 
 With v(q) what a step over q nodes costs and p_1 >= p_2 >= ... the nodes' probabilities, a step emits, on average,
 1 + p_1 + ... + p_q tokens, so the draft to take is the one of the largest
@@ -12,16 +12,23 @@ reason: what is not drafted now can be drafted next.
 Drafters mean different things by their probabilities: a share of counts, the length of a match, a rank. So each has
 two constants that make them comparable, p = said ** power * discount ** depth. They and the caution are chosen on odd
 questions (`make fit-budgets`).
+
+Some engines verify chains alone (vLLM, llama.cpp, transformers' assisted generation). The chain to take of a tree is
+the path from its root that is best by the same rule, with its own length in place of q. Up to a fixed length all steps
+cost the same, and the largest sum decides. Going from likeliest child to likeliest child would not do: a long copy
+behind the second may be worth more than the first alone. The tree should be larger than the chain is long, or it spends
+on branches what the chain lacks; a best-first tree then leaves out only what is less likely than each of its nodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, get_args
 
 import numpy as np
+from numba import njit
 
-from ngram_trie.drafter import Drafter, WrappedDrafter, check_int, check_positive
+from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice, check_int, check_positive, check_share
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
@@ -47,6 +54,76 @@ def nodes_that_pay(probs: FloatArray, prices: FloatArray) -> IntArray:
     return np.sort(order[: int(np.argmax(rates)) + 1])
 
 
+@njit(cache=True)
+def path_that_pays(parents: IntArray, probs: FloatArray, prices: FloatArray) -> IntArray:
+    """The path from the root with the best rate, as increasing indices.
+
+    Args:
+        parents: (m,) of a tree (`DraftTree.parents`).
+        probs: (m,) as in `nodes_that_pay`. Of paths with equal rates the one whose end comes first is taken, so none
+            ends in nodes of probability 0.
+        prices: v(0) ** caution and so on; a path has at most as many drafted nodes as there are prices behind v(0)'s.
+    """
+    sums, depths = probs.copy(), np.zeros(len(parents), np.int64)
+    end, best = 0, sums[0] / prices[0]
+    for node in range(1, len(parents)):
+        sums[node] += sums[parents[node]]
+        depths[node] = depths[parents[node]] + 1
+        if depths[node] < len(prices) and sums[node] / prices[depths[node]] > best:
+            end, best = node, sums[node] / prices[depths[node]]
+    path = np.empty(depths[end] + 1, np.int64)
+    for depth in range(depths[end], -1, -1):
+        path[depth] = end
+        end = parents[end]
+    return path
+
+
+def _said(tree: DraftTree, drafter: Drafter) -> FloatArray:
+    """(m,) the probabilities of the drafter's tree.
+
+    Raises:
+        ValueError: it does not say how likely its nodes are.
+    """
+    if tree.probs is None:
+        raise ValueError(f"{type(drafter).__name__} does not say how likely its nodes are: give it a fixed number")
+    return tree.probs
+
+
+class Chained(WrappedDrafter):
+    """A drafter of whose trees only the best path is drafted; see the module.
+
+    Args:
+        drafter: its draft trees must have `probs`, and should have more nodes than the chain.
+        num_nodes: most nodes of the chain; None for no limit but the tree's depth.
+        min_prob: the chain ends before a node less likely than this, from 0 to 1.
+
+    Raises:
+        ValueError: a value that is not allowed, or a drafter that does not say how likely its nodes are.
+    """
+
+    drafts_chains = True
+
+    def __init__(self, drafter: Drafter, *, num_nodes: int | None = None, min_prob: float = 0.0) -> None:
+        super().__init__(drafter)
+        if not drafter.scores_nodes:
+            raise ValueError(
+                f"shape=chain: {type(drafter).__name__} does not say how likely its nodes are, so none of its paths is "
+                "the best; give shape=tree"
+            )
+        if num_nodes is not None:
+            check_int("num_nodes", num_nodes, 1)
+        check_share("min_prob", min_prob)
+        self.num_nodes, self.min_prob = num_nodes, min_prob
+
+    def propose(self, budget: int) -> DraftTree:
+        tree = self.drafter.propose(budget)
+        if len(tree) == 1:
+            return tree
+        said = _said(tree, self.drafter)
+        most = tree.num_draft if self.num_nodes is None else self.num_nodes
+        return tree.part(path_that_pays(tree.parents, np.where(said < self.min_prob, 0, said), np.ones(most + 1)))
+
+
 class Budgeted(WrappedDrafter):
     """A drafter whose drafts are cut to the nodes that pay; see the module.
 
@@ -56,6 +133,7 @@ class Budgeted(WrappedDrafter):
         max_draft: nodes that it is asked for.
         power, discount: constants that make the drafter's probabilities true; above 0, the discount at most 1.
         caution: exponent of the costs, above 0.
+        shape: "tree", or "chain" to draft only the path that pays.
 
     Raises:
         ValueError: a value that is not allowed.
@@ -70,6 +148,7 @@ class Budgeted(WrappedDrafter):
         power: float = 1.0,
         discount: float = 1.0,
         caution: float = 1.25,
+        shape: Shape = "tree",
     ) -> None:
         super().__init__(drafter)
         check_int("max_draft", max_draft, 1)
@@ -77,7 +156,9 @@ class Budgeted(WrappedDrafter):
             check_positive(name, value)
         if discount > 1:
             raise ValueError(f"discount={discount}: must be at most 1, a child is no likelier than its parent")
+        check_choice("shape", shape, get_args(Shape))
         self.cost, self.max_draft = cost, max_draft
+        self.drafts_chains = shape == "chain"  # type: ignore[misc]
         self.power, self.discount, self.caution = power, discount, caution
 
     def identity(self) -> str:
@@ -99,9 +180,9 @@ class Budgeted(WrappedDrafter):
         tree = self.drafter.propose(min(budget, self.max_draft))
         if len(tree) == 1:
             return tree
-        if tree.probs is None:
-            raise ValueError(
-                f"{type(self.drafter).__name__} does not say how likely its nodes are: give it a fixed number"
-            )
-        kept = nodes_that_pay(tree.probs**self.power * self.discount**tree.depths, self._prices)
+        probs = _said(tree, self.drafter) ** self.power * self.discount**tree.depths
+        if self.drafts_chains:
+            kept = path_that_pays(tree.parents, probs, self._prices)
+        else:
+            kept = nodes_that_pay(probs, self._prices)
         return tree if len(kept) == len(tree) else tree.part(kept)

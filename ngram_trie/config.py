@@ -10,13 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.budget import Budgeted
+from ngram_trie.budget import Budgeted, Chained
+from ngram_trie.drafter import Shape, check_choice
 from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
@@ -28,6 +29,9 @@ OmegaConf.register_new_resolver(
 
 
 T = TypeVar("T")
+
+#: Chains of a fixed length are taken from trees of at least so many nodes.
+CHAIN_TREE = 64
 
 #: By which engines and budgets are told apart; no field has such a name.
 SCHEMAS = ("live", "replay", "forced", "published", "equal", "auto")
@@ -65,8 +69,13 @@ def near(name: str, known: Sequence[str]) -> str:
     return f"{guess}There are: {', '.join(known)}"
 
 
-def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
+def make_method(
+    name: str, fields: Mapping[str, Any] | None = None, shape: Shape = "tree", num_nodes: int | None = None
+) -> Any:
     """The method that `method=name` stands for, with `fields` in place of what configs/method says.
+
+    Args:
+        shape: "chain" for drafts that are chains, of at most `num_nodes`; of a tree the number is among `fields`.
 
     Raises:
         ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
@@ -80,6 +89,10 @@ def make_method(name: str, fields: Mapping[str, Any] | None = None) -> Any:
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
     whole = OmegaConf.create({"method": OmegaConf.merge(config, dict(fields or {}))})
+    if shape != "tree":
+        OmegaConf.update(whole.method, "shape", shape, force_add=True)
+        if num_nodes is not None:
+            give_size(whole, whole.method, {"num_nodes": num_nodes}, 0)
     for field in allowed:
         try:
             whole.method[field]
@@ -120,17 +133,23 @@ def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
 
 
 def apply_budget(config: DictConfig) -> None:
-    """Give every configured method the size that `budget` asks for, in place. A method with a field `budget: published`
-    keeps its own, and so does one that has no size, such as vanilla. Applying it again changes nothing.
+    """Give every configured method the size that `budget` asks for and the `shape`, in place. A method with a field
+    `budget: published` keeps its own size, and so does one that has no size, such as vanilla; one with a field `shape`
+    has that. Applying it again changes nothing.
 
     Raises:
         ConfigError: no constants for a method, or no file of them.
     """
     rule = config.budget
+    # the cells of a grid are made of the one method, and have sizes of their own
+    methods = {config.method.name: config.method} if config.grid else named(config, "method", "methods")
+    for method in methods.values():
+        if config.shape != "tree" and "shape" not in method:
+            OmegaConf.update(method, "shape", config.shape, force_add=True)
     if rule.rule == "published":
         return
     constants = read_constants(rule.constants, costs(config)) if rule.rule == "auto" else {}
-    for name, method in named(config, "method", "methods").items():
+    for name, method in methods.items():
         if method.get("budget") or not sizes(method, 1):
             continue
         if rule.rule == "auto" and name not in constants:
@@ -144,7 +163,10 @@ def apply_budget(config: DictConfig) -> None:
 
 def give_size(config: DictConfig, method: DictConfig, constants: Mapping[str, float], max_nodes: int) -> None:
     """Give a method a fixed number of nodes, `num_nodes`, or the size rule with its constants, up to `max_nodes`."""
-    if "num_nodes" in constants:
+    if "num_nodes" in constants and method.get("shape") == "chain" and _is_cut(class_of(method)):
+        num_nodes = int(constants["num_nodes"])
+        fields = sizes(method, max(num_nodes, CHAIN_TREE)) | {"budget": {"num_nodes": num_nodes}}
+    elif "num_nodes" in constants:
         fields = sizes(method, int(constants["num_nodes"]))
     else:
         fields = sizes(method, max_nodes)
@@ -159,8 +181,19 @@ def give_size(config: DictConfig, method: DictConfig, constants: Mapping[str, fl
 
 def sizes(method: DictConfig, num_nodes: int) -> dict[str, Any]:
     """The fields of a method's configuration, with their values, that give it drafts of at most so many nodes."""
-    known = resolve_name(imported(method._target_))
-    return {name: value for name, value in known.sized(num_nodes).items() if name in method}
+    return {name: value for name, value in class_of(method).sized(num_nodes).items() if name in method}
+
+
+def class_of(method: DictConfig) -> Any:
+    """The class that a method's configuration names."""
+    return resolve_name(imported(method._target_))
+
+
+def _is_cut(method: Any) -> bool:
+    """Whether `shape=chain` cuts the drafts of a method, or of a class of them: not where they are chains, and not
+    those of an outside loop.
+    """
+    return not getattr(method, "drafts_chains", True)
 
 
 def costs(config: DictConfig) -> Any:
@@ -254,10 +287,14 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     fields: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     if not where.startswith("dataset"):  # a dataset is told its name, the others have no use for it
         fields.pop("name", None)
-    budget = fields.pop("budget", None)
+    budget, shape = fields.pop("budget", None), fields.pop("shape", "tree")
+    size = construct(budget) if isinstance(budget, dict) else {}
     try:
+        check_choice("shape", shape, get_args(Shape))
         built = construct(fields)
-        return Budgeted(built, **construct(budget)) if isinstance(budget, dict) else built
+        if "cost" in size:
+            return Budgeted(built, shape=shape, **size)
+        return Chained(built, **size) if shape == "chain" and _is_cut(built) else built
     except Exception as error:  # whatever the class raises
         raise ConfigError(f"{where}: {error}") from error
 
@@ -291,6 +328,8 @@ def resolve(config: DictConfig) -> dict[str, Any]:
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
     for name in ("output", "force", "likely", *unused):
         del resolved[name]
+    if resolved["shape"] == "tree":  # so it was before there was another
+        del resolved["shape"]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
         if resolved.get(several):
             resolved.pop(single, None)

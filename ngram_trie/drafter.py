@@ -19,6 +19,7 @@ State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
 #: What a drafter reads that asks the target for nothing but `likely` and `likely_in_prompt`.
 LIKELY_TOKENS = "likely tokens"
+Shape = Literal["tree", "chain"]
 
 
 def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
@@ -52,6 +53,14 @@ def check_positive(field: str, value: object, otherwise: str = "") -> None:
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
         raise ValueError(f"{field}={value!r}: must be a number above 0{otherwise}")
+
+
+def check_share(field: str, value: object) -> None:
+    """Raises:
+    ValueError: `value` is not a number from 0 to 1.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise ValueError(f"{field}={value!r}: must be a number from 0 to 1")
 
 
 def check_context(context: object) -> None:
@@ -106,6 +115,8 @@ class Drafter(ABC):
     uses_device: ClassVar[bool] = False
     #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
     scores_nodes: ClassVar[bool] = False
+    #: Whether its drafts are chains, or nothing at all, so that `shape=chain` leaves them as they are.
+    drafts_chains: ClassVar[bool] = False
     #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
@@ -175,6 +186,7 @@ class WrappedDrafter(Drafter):
         self.state, self.context = drafter.state, drafter.context
         self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
         self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
+        self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
 
     def parts(self) -> Mapping[Path, str]:
         return self.drafter.parts()

@@ -15,6 +15,8 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
+    drafts_chains = True
+
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
         return {}

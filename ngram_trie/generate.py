@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from ngram_trie.budget import Chained
 from ngram_trie.config import make_method
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Shape, check_choice
 from ngram_trie.files import relative
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.choose import target_for
@@ -88,28 +89,29 @@ class CriteriaStop(Stop):
         return "criterion" if any(bool(torch.as_tensor(ends(text, None)).all()) for ends in self.criteria) else None
 
 
-def make_drafter(drafter: DrafterLike, num_draft: int | None = None) -> Drafter:
-    """The drafter meant by a name, by a name with fields, or by itself.
+def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shape = "tree") -> Drafter:
+    """The drafter meant by a name, by a name with fields, or by itself; of `shape` "chain" it drafts chains.
 
     Raises:
         ValueError: an unknown name or field, a wrong value, a method that is no drafter for any model.
         FileNotFoundError: something that it needs is not there; the message says how to get it.
     """
+    check_choice("shape", shape, get_args(Shape))
     if isinstance(drafter, Drafter):
         if num_draft is not None:
             raise ValueError("num_draft: this drafter is an object and has its own; give the one or the other")
-        return drafter
+        return Chained(drafter) if shape == "chain" and not drafter.drafts_chains else drafter
     if not isinstance(drafter, str | Mapping):
         raise ValueError(
             f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
         )
     fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
-    if num_draft is not None:
+    if num_draft is not None and shape == "tree":
         fields["num_draft"] = num_draft
     if "name" not in fields:
         raise ValueError(f"drafter={fields}: give its name, as in {{'name': 'ngram_trie', 'n': 8}}")
     name = fields.pop("name")
-    method = make_method(name, fields)
+    method = make_method(name, fields, shape, num_draft)
     if not isinstance(method, Drafter):
         raise ValueError(f"method {name} has a decoding loop of its own; give a drafter, such as 'blend'")
     if method.own_model:
@@ -129,6 +131,7 @@ class Speculator:
         drafter: a name of `method=`, the name with fields, or an object.
         tokenizer: for texts, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the named drafter's own.
+        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
 
     Raises:
         ValueError: a drafter that does not exist or does not fit; one line.
@@ -141,9 +144,10 @@ class Speculator:
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         num_draft: int | None = None,
+        shape: Shape = "tree",
     ) -> None:
         self.model, self.tokenizer = model, tokenizer
-        self.drafter = make_drafter(drafter, num_draft)
+        self.drafter = make_drafter(drafter, num_draft, shape)
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
 
@@ -318,6 +322,7 @@ def speculative_generate(
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     num_draft: int | None = None,
+    shape: Shape = "tree",
     streamer: BaseStreamer | None = None,
     stop_strings: str | Sequence[str] | None = None,
     seed: int | None = None,
@@ -333,6 +338,7 @@ def speculative_generate(
             `Drafter`. `Speculator` keeps it, and the cache, from prompt to prompt.
         tokenizer: for strings, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the drafter's own.
+        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
         streamer: of transformers; is given the prompt, then each token as soon as it is known.
         stop_strings: the answer ends with the token that completes one of them.
         seed: of the draws; None takes torch's own generator, as transformers does.
@@ -346,7 +352,7 @@ def speculative_generate(
         ValueError: an option, an input or a drafter that does not fit; one line.
         PromptTooLong: the prompt fills the model's context, or its sliding window.
     """
-    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft)
+    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape)
     return speculator(inputs, streamer=streamer, stop_strings=stop_strings, seed=seed, **options)
 
 
@@ -356,6 +362,7 @@ def custom_generate(
     *,
     drafter: DrafterLike = "blend",
     num_draft: int | None = None,
+    shape: Shape = "tree",
     stream_to: BaseStreamer | None = None,
     seed: int | None = None,
     **settled: Any,
@@ -363,14 +370,14 @@ def custom_generate(
     """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
 
     Args:
-        drafter, num_draft, seed: as in `speculative_generate`; given to `generate` beside its own options.
+        drafter, num_draft, shape, seed: as in `speculative_generate`; given to `generate` beside its own options.
         stream_to: the streamer. transformers (5.23) gives a callable neither its `streamer` nor its `tokenizer`; for
             stop strings give `stopping_criteria=[StopStringCriteria(...)]`, or take `Speculator.custom_generate`.
 
     Returns:
         What `generate` returns: prompt and answer (1, l), or with `return_dict_in_generate` a `SpeculativeOutput`.
     """
-    speculator = Speculator(model, drafter, num_draft=num_draft)
+    speculator = Speculator(model, drafter, num_draft=num_draft, shape=shape)
     return speculator.custom_generate(model, input_ids, stream_to=stream_to, seed=seed, **settled)
 
 

@@ -148,6 +148,7 @@ class Run(_Fields):
     methods: dict[str, dict[str, Any]]
     engine: Annotated[Live | Replay | Forced, Field(discriminator="name")]
     budget: Annotated[Published | Equal | Auto, Field(discriminator="rule")]
+    shape: Literal["tree", "chain"]
     cost: dict[str, Any]
     measure: Measure
     grid: dict[str, list[Any]] | None

@@ -6,10 +6,10 @@ Shapes: m = number of nodes (the root and the drafted tokens).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import repeat
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
@@ -49,6 +49,18 @@ def rank_probs(ranks: IntArray) -> FloatArray:
     return np.asarray(1.0 / (ranks + 2.0), np.float64)
 
 
+class Sources(NamedTuple):
+    """Where nodes, or whole paths, come from, for those who look at drafts; the loop does not.
+
+    Attributes:
+        names: of the sources, a word each.
+        ranks: (m,) of each node its source's place among the names; the root, which nobody drafted, has any.
+    """
+
+    names: tuple[str, ...]
+    ranks: IntArray
+
+
 @dataclass(frozen=True)
 class DraftTree:
     """Candidate continuations of the text, as a tree of tokens.
@@ -65,12 +77,14 @@ class DraftTree:
             parent's. Only what they say about each other need be true: the size rule corrects them by constants
             (`ngram_trie.budget`). None of a drafter that does not say. One that counts what followed n places counts
             one place more, not seen yet: what followed a single place is no certainty, which no power of 1 corrects.
+        sources: of a drafter that has several and tells: for each node the one that its probability is mostly owed to.
     """
 
     tokens: IntArray
     parents: IntArray
     probes: int = 0
     probs: FloatArray | None = None
+    sources: Sources | None = None
 
     def __post_init__(self) -> None:
         nodes = np.arange(len(self.tokens))
@@ -85,6 +99,8 @@ class DraftTree:
             raise ValueError("parents must precede their children, and only node 0 may be a root")
         if self.probs is not None and len(self.probs) != len(self.tokens):
             raise ValueError(f"{len(self.probs)} probabilities for {len(self.tokens)} nodes")
+        if self.sources is not None and len(self.sources.ranks) != len(self.tokens):
+            raise ValueError(f"{len(self.sources.ranks)} sources for {len(self.tokens)} nodes")
 
     @classmethod
     def root_only(cls, root: int) -> DraftTree:
@@ -110,16 +126,23 @@ class DraftTree:
 
     @classmethod
     def from_paths(
-        cls, root: int, paths: Iterable[Sequence[int]], probs: Iterable[Sequence[float]] | None = None
+        cls,
+        root: int,
+        paths: Iterable[Sequence[int]],
+        probs: Iterable[Sequence[float]] | None = None,
+        sources: Sources | None = None,
     ) -> DraftTree:
         """The tree of all `paths` (each without the root), shared prefixes merged, in order of appearance.
 
         Args:
             probs: of the nodes on each path, none above the one before; a node of several paths has the largest.
+            sources: of the paths, one each; a node of several paths has that of the path it has the probability of, the
+                first of equals.
         """
-        tokens, parents, best = [root], [-1], [1.0]
+        tokens, parents, best, owed = [root], [-1], [1.0], [0]
         child_of: dict[tuple[int, int], int] = {}
-        for path, scores in zip(paths, repeat(repeat(0.0)) if probs is None else probs, strict=False):
+        ranks = repeat(0) if sources is None else sources.ranks.tolist()
+        for path, scores, rank in zip(paths, repeat(repeat(0.0)) if probs is None else probs, ranks, strict=False):
             node = 0
             for token, prob in zip(path, scores, strict=False):
                 if (node, token) not in child_of:
@@ -127,11 +150,20 @@ class DraftTree:
                     tokens.append(token)
                     parents.append(node)
                     best.append(prob)
+                    owed.append(rank)
                 node = child_of[node, token]
-                best[node] = max(best[node], prob)
+                if prob > best[node]:
+                    best[node], owed[node] = prob, rank
         return cls(
-            np.array(tokens, np.int64), np.array(parents, np.int64), probs=None if probs is None else np.array(best)
+            np.array(tokens, np.int64),
+            np.array(parents, np.int64),
+            probs=None if probs is None else np.array(best),
+            sources=None if sources is None else Sources(sources.names, np.array(owed, np.int64)),
         )
+
+    def owed_to(self, name: str) -> DraftTree:
+        """The same tree, all of it from one source."""
+        return replace(self, sources=Sources((name,), np.zeros(len(self), np.int64)))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -173,4 +205,5 @@ class DraftTree:
         index[kept] = np.arange(len(kept))
         probes = int((kept >= len(self) - self.probes).sum())
         probs = None if self.probs is None else self.probs[kept]
-        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes, probs)
+        sources = None if self.sources is None else Sources(self.sources.names, self.sources.ranks[kept])
+        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes, probs, sources)

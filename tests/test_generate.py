@@ -25,10 +25,13 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie import Speculator, custom_generate, speculative_generate
+from ngram_trie.baselines.jacobi import Jacobi
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget import Chained
 from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.files import PROJECT
-from ngram_trie.generate import CriteriaStop
+from ngram_trie.generate import CriteriaStop, make_drafter
 from ngram_trie.prompt import Prompt
 
 PROMPT = [3, 4, 5, 6, 7] * 5
@@ -150,6 +153,28 @@ def test_a_drafter_by_name_with_fields_and_as_an_object() -> None:
     assert named.accept_lengths == built.accept_lengths
     assert 0 < max(named.tree_sizes) <= 5
     assert named.accept_length == np.mean(named.accept_lengths)
+
+
+def test_chains_of_any_drafter() -> None:
+    model = tiny_model("llama")
+    expected = plain(model, PROMPT, max_new_tokens=30)
+    for drafter in ("blend", {"name": "blend", "num_draft": 16}, BlendDrafter(), "pld"):
+        ids, trees = speculative_generate(model, PROMPT, drafter, max_new_tokens=30)
+        chained, chains = speculative_generate(model, PROMPT, drafter, shape="chain", max_new_tokens=30)
+        assert ids == chained == expected
+        assert sum(chains.tree_sizes) < sum(trees.tree_sizes) or drafter == "pld", "prompt lookup copies chains"
+    drafter = Speculator(model, "blend", num_draft=3, shape="chain").drafter
+    assert isinstance(drafter, Chained) and (drafter.num_nodes, drafter.drafter.num_draft) == (3, 64)
+    ids, answer = speculative_generate(model, PROMPT, "blend", num_draft=3, shape="chain", max_new_tokens=30)
+    assert ids == expected and max(answer.tree_sizes) == 3
+    inputs = torch.tensor([PROMPT])
+    told = model.generate(inputs, custom_generate=custom_generate, shape="chain", max_new_tokens=30)
+    assert told[0, len(PROMPT) :].tolist() == expected
+    assert isinstance(make_drafter("jacobi", 20, "chain"), Jacobi)
+    with pytest.raises(ValueError, match=r"^shape='star': must be one of tree, chain$"):
+        Speculator(model, shape="star")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^method lookahead: shape=chain: Lookahead does not say how likely"):
+        Speculator(model, "lookahead", shape="chain")
 
 
 def test_every_form_of_one_text(embedded: Any, told: tuple[list[int], list[int]]) -> None:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_trie.tree import DraftTree
+from ngram_trie.tree import DraftTree, Sources
 
 paths = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=5), max_size=6)
 
@@ -50,6 +50,29 @@ def test_a_node_of_several_paths_has_the_largest_probability() -> None:
     assert DraftTree.from_paths(9, [[1]]).probs is None
     kept = tree.pruned(3, 1).probs
     assert kept is not None and kept.tolist() == [1, 0.75, 0.25], "a cut draft keeps those of its nodes"
+
+
+def test_a_node_of_several_paths_comes_from_where_its_probability_does() -> None:
+    origins = Sources(("a", "b"), np.array([0, 1, 1]))
+    tree = DraftTree.from_paths(9, [[1, 2], [1, 3], [4]], [[0.5, 0.25], [0.75, 0.5], [0.25]], origins)
+    assert tree.sources is not None and tree.sources.names == ("a", "b")
+    assert tree.sources.ranks[1:].tolist() == [1, 0, 1, 1]
+    equal = DraftTree.from_paths(9, [[1], [1]], [[0.5], [0.5]], Sources(("a", "b"), np.array([0, 1])))
+    assert equal.sources is not None and equal.sources.ranks[1:].tolist() == [0], "the first of equals"
+    for part, ranks in [
+        (tree.part(np.array([0, 1, 3])), [1, 1]),
+        (tree.pruned(4, 1), [1, 1]),
+        (tree.pruned(2, 9), [1, 0]),
+    ]:
+        assert part.sources is not None and part.sources.names == ("a", "b")
+        assert part.sources.ranks[1:].tolist() == ranks
+    assert (
+        DraftTree.from_paths(9, [[1]]).sources is None and DraftTree.from_paths(9, [[1]]).pruned(0, 0).sources is None
+    )
+    copied = DraftTree.copied(4, [5, 6], 2).owed_to("copy")
+    assert copied.probs is not None and copied.sources is not None and copied.sources.names == ("copy",)
+    with pytest.raises(ValueError, match="2 sources for 3 nodes"):
+        DraftTree(copied.tokens, copied.parents, sources=Sources(("a",), np.zeros(2, np.int64)))
 
 
 def test_a_copy_by_the_rule_of_succession() -> None:

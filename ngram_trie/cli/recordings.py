@@ -9,7 +9,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from ngram_trie.cli.overrides import composed
-from ngram_trie.config import ConfigError, build
+from ngram_trie.config import ConfigError, apply_budget, build
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.live import split_missing
 from ngram_trie.engines.replay import check_replayable, replay
@@ -55,7 +55,7 @@ def replayable(method: str, traces: Path) -> Drafter:
     """The drafter of configs/method as engine=replay has it.
 
     Args:
-        method: its name, and fields to change: "blend num_draft=8".
+        method: its name, and fields to change, or its shape: "blend num_draft=8", "blend shape=chain".
         traces: the recording that is to be replayed; a drafter over other answers takes them from it.
 
     Raises:
@@ -63,9 +63,10 @@ def replayable(method: str, traces: Path) -> Drafter:
         ValueError: a drafter that cannot be replayed.
     """
     name, *fields = method.split()
-    changed = [f"method.{field}" for field in fields]
+    changed = [field if field.startswith("shape=") else f"method.{field}" for field in fields]
     config = composed([f"method={name}", *changed, "engine=replay", "engine.traces=FILE"])
     config.engine.traces = str(traces)  # as it is: an override would have to be quoted
+    apply_budget(config)
     drafter: Drafter = build(config.method, f"method {name}")
     check_replayable({name: drafter}, traces)
     for what in split_missing({name: drafter})[1].values():

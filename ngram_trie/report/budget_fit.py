@@ -6,7 +6,6 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 import pandas as pd
@@ -62,7 +61,7 @@ def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunMani
     }
     if not methods:
         raise ConfigError("none of the methods has a size that could be chosen")
-    scored = {name: _class(method).scores_nodes for name, method in methods.items()}
+    scored = {name: configuration.class_of(method).scores_nodes for name, method in methods.items()}
     best: dict[str, Constants] = {name: BEGIN if scored[name] else {} for name in methods}
     rows: list[dict[str, Any]] = []
     for constant, values in {"num_nodes": NUM_NODES, **TRIED}.items():
@@ -85,10 +84,6 @@ def fit(config: DictConfig) -> tuple[dict[str, Constants], pd.DataFrame, RunMani
             best[name] = {each: chosen[each] for each in (BEGIN if scored[name] else ["num_nodes"])}
     run = {row["method"] for row in rows}
     return {name: constants for name, constants in best.items() if name in run}, pd.DataFrame(rows), manifest
-
-
-def _class(method: DictConfig) -> Any:
-    return resolve_name(configuration.imported(method._target_))
 
 
 def _on_odd_questions(config: DictConfig) -> DictConfig:

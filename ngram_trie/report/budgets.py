@@ -21,21 +21,27 @@ SHOWN = ("summarization", "rag", ALL)
 VALUES = ("accept_length", "predicted_speedup", "speedup")
 
 
-def label(budget: Mapping[str, Any]) -> str:
-    """A budget in words: "published", "8 nodes", "auto"."""
-    return f"{budget['num_nodes']} nodes" if budget["rule"] == "equal" else str(budget["rule"])
+def label(config: Mapping[str, Any]) -> str:
+    """A run's budget in words: "published", "8 nodes", "auto"; "8 nodes, chain"."""
+    budget = config["budget"]
+    size = f"{budget['num_nodes']} nodes" if budget["rule"] == "equal" else str(budget["rule"])
+    return f"{size}, {config['shape']}" if "shape" in config else size
 
 
 def found(folder: Path) -> dict[str, Path]:
-    """The runs right below `folder` by their budget, in the order published, equal (fewest nodes first), auto; empty
-    unless there are two or more and they differ in their budgets.
+    """The runs right below `folder` by their budget, in the order published, equal (fewest nodes first), auto, chains
+    behind the trees of their budget; empty unless there are two or more and they differ in budget or shape.
     """
-    runs = {path.parent: RunManifest.read(path).config.get("budget") for path in folder.glob("*/manifest.json")}
-    budgets = {path: budget for path, budget in runs.items() if budget and (path / "table.csv").exists()}
+    configs = {path.parent: RunManifest.read(path).config for path in folder.glob("*/manifest.json")}
+    runs = {path: config for path, config in configs.items() if "budget" in config and (path / "table.csv").exists()}
     rules = ["published", "equal", "auto"]
-    order = sorted(budgets, key=lambda path: (rules.index(budgets[path]["rule"]), budgets[path].get("num_nodes", 0)))
-    by_label = {label(budgets[path]): path for path in order}
-    return by_label if len(by_label) == len(budgets) > 1 else {}
+
+    def place(path: Path) -> tuple[int, int, bool]:
+        budget = runs[path]["budget"]
+        return rules.index(budget["rule"]), budget.get("num_nodes", 0), "shape" in runs[path]
+
+    by_label = {label(runs[path]): path for path in sorted(runs, key=place)}
+    return by_label if len(by_label) == len(runs) > 1 else {}
 
 
 def write(folder: Path) -> str:

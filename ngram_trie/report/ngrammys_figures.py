@@ -91,8 +91,7 @@ class Observed(MixedNgrams):
         self._proposed: IntArray | None = None
 
     def propose(self, budget: int) -> DraftTree:
-        text = self.text
-        self._proposed, self._num_context = self.rows(text)[0], len(self.context_rows(text)[0])
+        self._proposed, _ = self.rows(self.text)
         return super().propose(budget)
 
     def observe(self, new_ids: Sequence[int]) -> None:
@@ -100,7 +99,7 @@ class Observed(MixedNgrams):
             emitted = np.array(new_ids)[: self.w]
             same = (self._proposed[:, : len(emitted)] == emitted).cumprod(axis=1).sum(axis=1)
             rank = int(same.argmax()) + 1 if same.max() else 0
-            self.steps.append((self._num_context, rank, int(same.max())))
+            self.steps.append((self.num_context, rank, int(same.max())))
             self._proposed = None  # the last step of an answer may have no room for a draft
         super().observe(new_ids)
 

@@ -6,6 +6,7 @@ run and the paths those that are accepted. `ngram_trie.site` shows it as a page.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -121,6 +122,8 @@ def explore(trace: Trace, drafters: Mapping[str, Drafter], decode: Decode | None
         decode: token ids to text, a tokenizer's own function; without it ids are shown.
     """
     walks = {name: walk(drafter, trace) for name, drafter in drafters.items()}
+    told = [step.tree.sources for steps in walks.values() for step in steps if step.tree.sources is not None]
+    sources = list(dict.fromkeys(itertools.chain.from_iterable(each.names for each in told)))
     text = np.concatenate([trace.prompt.ids, np.array(trace.output_ids, np.int64)])
     begin = len(trace.prompt.ids)
     facts = [evidence(text[: begin + place], int(text[begin + place])) for place in range(len(trace.output_ids))]
@@ -133,11 +136,14 @@ def explore(trace: Trace, drafters: Mapping[str, Drafter], decode: Decode | None
         "pieces": pieces,
         "texts": {str(token): part for token, part in token_texts(sorted(shown), decode).items()},
         "evidence": [[fact.length, fact.places, fact.followers, fact.seen] for fact in facts],
-        "drafters": [{"name": name, "steps": [_step_data(step) for step in steps]} for name, steps in walks.items()],
+        "sources": sources,
+        "drafters": [
+            {"name": name, "steps": [_step_data(step, sources) for step in steps]} for name, steps in walks.items()
+        ],
     }
 
 
-def _step_data(step: Step) -> dict[str, Any]:
+def _step_data(step: Step, sources: Sequence[str]) -> dict[str, Any]:
     data: dict[str, Any] = {
         "start": step.start,
         "emitted": step.num_emitted,
@@ -149,4 +155,6 @@ def _step_data(step: Step) -> dict[str, Any]:
         data["probes"] = step.tree.probes
     if step.tree.probs is not None:
         data["probs"] = [float(f"{prob:.3g}") for prob in step.tree.probs]
+    if step.tree.sources is not None:
+        data["sources"] = [sources.index(step.tree.sources.names[rank]) for rank in step.tree.sources.ranks]
     return data

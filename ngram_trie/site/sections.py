@@ -176,7 +176,7 @@ def recorded_readings(results: Results) -> Table | None:
         frame = folder.csv("table.csv")
         if cells is None or last is None or frame is None or not {OURS, RELEASED} <= set(frame.method):
             continue
-        if "budget" in frame or folder.config.get("budget", OWN_SIZE) != OWN_SIZE:
+        if "budget" in frame or folder.config.get("budget", OWN_SIZE) != OWN_SIZE or "shape" in folder.config:
             continue
         for row in last[last.model == folder.model].itertuples():
             cell = cells[(cells.model == folder.model) & (cells.method == OURS) & (cells.dataset == row.dataset)]

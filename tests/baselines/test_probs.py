@@ -151,6 +151,19 @@ def test_of_a_models_tables_by_hand(stored: dict[str, str]) -> None:
     assert mixed == {(2,): 0.5, (2, 2): 0.5, (2, 0): 0.25}
 
 
+def test_rows_and_nodes_of_them_know_their_source(stored: dict[str, str]) -> None:
+    """As above: of the node that both rows have, with the same probability, the context comes first."""
+    mixed = MixedNgrams(tables=stored["tables"], k=2, w=2)
+    tree = drafted(mixed, [1, 2, 2], [1])
+    assert tree.sources is not None and tree.sources.names == ("context", "bigram")
+    sources = {path: rank for path, rank in by_path(tree, tree.sources.ranks.tolist()).items() if path}
+    assert sources == {(2,): 0, (2, 2): 0, (2, 0): 1}
+    # Nothing followed 0 before: all is the model's.
+    alone = drafted(mixed, [1], [0]).sources
+    assert alone is not None and alone.ranks[1:].tolist() == [1] * (len(alone.ranks) - 1)
+    assert drafted(ModelBigram(tables=stored["tables"], k=2), [0], [1]).sources is None
+
+
 def test_of_earlier_answers_by_hand() -> None:
     warm = SuffixDecoding(remember_outputs=True, num_draft=2)
     drafted(warm, [8], [31, 32, 33, 31, 32, 34, 31, 32, 33])
@@ -221,6 +234,8 @@ def test_probabilities_fall_along_every_path(
                 continue
             probs = tree.probs
             assert probs.dtype == np.float64 and probs.shape == tree.tokens.shape and probs[0] == 1, name
+            is_chain = tree.parents.tolist() == list(range(-1, tree.num_draft))
+            assert is_chain or not drafter.drafts_chains, f"{name} drafts trees"
             assert (probs >= 0).all() and (probs[1:] <= probs[tree.parents[1:]]).all(), name
 
 

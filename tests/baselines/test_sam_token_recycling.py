@@ -45,7 +45,9 @@ def proposed(text: list[int], **settings: Any) -> tuple[DraftTree, DraftTree]:
 def test_a_match_of_five_tokens_is_copied_and_a_shorter_one_left_to_the_tree() -> None:
     five, _ = proposed([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5])
     assert five.tokens.tolist() == [5, 6, 7, 1, 2, 3, 4, 5] and five.parents.tolist() == list(range(-1, 7))
+    assert five.sources is not None and five.sources.names == ("copy",)
     four, tree = proposed([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5])
+    assert four.sources is not None and four.sources.names == ("recycled",)
     assert four.tokens.tolist() == tree.tokens.tolist() and four.num_draft == 80
     assert proposed([1, 2, 3, 4, 5, 6, 7, 2, 3, 4, 5], min_match=4)[0].tokens.tolist() == [5, 6, 7, 2, 3, 4, 5]
     assert proposed([1, 2, 3, 4, 5], tree_nodes=8)[0].num_draft == 8

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -122,6 +123,10 @@ def test_budgets_stand_side_by_side(traces: Path, tmp_path: Path) -> None:
     assert list(budgets.found(tmp_path / "runs")) == ["published", "4 nodes"]
     text = derive.gather(tmp_path / "runs")
     assert "published" in text and "4 nodes" in text
+    chain = ["shape=chain", "budget=equal", "budget.num_nodes=4"]
+    measure(composed(settings(traces, *chain, f"output={tmp_path / 'runs' / 'chain'}")))
+    assert list(budgets.found(tmp_path / "runs")) == ["published", "4 nodes", "4 nodes, chain"]
+    shutil.rmtree(tmp_path / "runs" / "chain")
     frame = pd.read_csv(tmp_path / "runs" / "table.csv")
     assert set(frame.budget) == {"published", "4 nodes"} and {"suffix", "pld"} <= set(frame.method)
     measure(

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from ngram_trie.baselines import arctic_suffix
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.budget import Chained
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.recordings import choose, recall, replayable
@@ -24,9 +28,11 @@ from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
 from ngram_trie.site.explorer import Evidence, evidence, explore, token_texts, walk
-from ngram_trie.tree import DraftTree
+from ngram_trie.site.render import explorer_page
+from ngram_trie.tree import DraftTree, Sources
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 # 1 2 3 4 occurs before, and after 9 nothing does
 TRACE = Trace("toy", Prompt(np.array([1, 2, 3, 4, 5, 1, 2, 3, 6]), dataset="rag", question_id="7"), [1, 2, 3, 4, 9, 8])
 
@@ -93,6 +99,80 @@ def test_the_page_has_the_probabilities_that_a_drafter_gives() -> None:
     assert any(len(step["tokens"]) > 1 for step in silent) and not any("probs" in step for step in silent)
 
 
+class Sourced(Drafter):
+    """Drafts the next two tokens of 1 2 3 ... and a wrong one, each from a source of its own."""
+
+    names: tuple[str, ...] = ("copy", "guess", "table")
+
+    def propose(self, budget: int) -> DraftTree:
+        paths = [[self.root + 1], [self.root + 1, self.root + 2], [7]]
+        probs = [[0.5], [0.5, 0.4], [0.1]]
+        return DraftTree.from_paths(self.root, paths, probs, Sources(self.names, np.array([0, 1, 2])))
+
+
+class Scored(Sourced):
+    """The same from others, in another order."""
+
+    scores_nodes = True
+    names = ("guess", "copy", "more")
+
+
+COUNTED = Trace("toy", Prompt(np.array([9]), dataset="rag", question_id="7"), [1, 2, 3, 4], 4, "eos")
+
+
+def test_the_page_has_the_sources_that_a_drafter_gives() -> None:
+    """One list of names for all drafters, so that a source has the same colour everywhere; none, and nothing is new."""
+    data = explore(COUNTED, {"one": Sourced(), "other": Chained(Scored()), "silent": Silent()})
+    assert data["sources"] == ["copy", "guess", "table", "more"]
+    one, other, silent = (drafter["steps"][0] for drafter in data["drafters"])
+    assert one["tokens"][1:] == [2, 3, 7] and one["sources"][1:] == [0, 1, 2]
+    assert other["tokens"][1:] == [2, 3] and other["sources"][1:] == [1, 0], "a wrapper that cuts keeps them"
+    assert "sources" not in silent
+    plain = explore(COUNTED, {"silent": Silent()})
+    assert plain["sources"] == [] and "badge" not in explorer_page(plain).split("</style>")[1].split("<script>")[0]
+    legend = explorer_page(data).split("</style>")[1].split("<script>")[0]
+    assert re.findall(r'<i class="badge source-(\d)">(\w)</i> (\w+)', legend) == [
+        ("0", "c", "copy"), ("1", "g", "guess"), ("2", "t", "table"), ("3", "m", "more")
+    ]  # fmt: skip
+    json.dumps(data)
+
+
+def luminance(colour: str) -> float:
+    """As in WCAG 2: of #rgb or #rrggbb."""
+    digits = colour.lstrip("#")
+    parts = [int(2 * digit, 16) for digit in digits] if len(digits) == 3 else list(bytes.fromhex(digits))
+    linear = [part / 255 / 12.92 if part <= 10 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+
+
+def test_letters_can_be_read_on_their_colours() -> None:
+    style = explorer_page(explore(COUNTED, {"one": Sourced()}))
+    pairs = re.findall(r"--fill: (#\w+); --on: (#\w+)", style)
+    assert len(pairs) == 6
+    for fill, on in pairs:
+        dark, light = sorted([luminance(fill), luminance(on)])
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, (fill, on)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="no Chromium on this machine")
+def test_a_browser_draws_the_sources(tmp_path: Path) -> None:
+    page = tmp_path / "explorer.html"
+    page.write_text(explorer_page(explore(COUNTED, {"one": Sourced(), "silent": Silent()})), encoding="utf-8")
+    switches = ("headless=new", "no-sandbox", "no-first-run", "disable-gpu", f"user-data-dir={tmp_path / 'profile'}")
+    command = [str(CHROMIUM), *(f"--{switch}" for switch in switches), "--dump-dom", page.as_uri()]
+    drawn = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    one, silent = drawn.split('<div class="panel">')[1:]
+    silent = silent.split("</section>")[0].split('<p class="key">')[0]
+    assert re.findall(r'<g class="badge source-(\d)".*?<text[^>]*>(\w)</text>', one) == [
+        ("0", "c"), ("1", "g"), ("2", "t")
+    ]  # fmt: skip
+    told = "from copy 1 (1 accepted), guess 1 (1 accepted), table 1 (0 accepted)"
+    assert f"3 tokens emitted; {told}.</p>" in one
+    assert f"<title>Draft tree of 3 nodes; {told}</title>" in one
+    assert "#2 (token 2), 0.5, from copy</title>" in one
+    assert "svg" in silent and "from" not in silent and "badge" not in silent
+
+
 def test_an_empty_answer_is_refused() -> None:
     with pytest.raises(ValueError, match="no tokens"):
         walk(NoDraft(), trace_of([1], []))
@@ -156,6 +236,11 @@ def test_a_part_that_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(arctic_suffix, "is_installed", lambda: False)
     with pytest.raises(ConfigError, match="method suffix_arctic: arctic_inference: not there; make suffix-package"):
         replayable("suffix_arctic", TRACES)
+
+
+def test_a_shape_is_given_with_the_name() -> None:
+    drafter = replayable("blend num_draft=8 shape=chain", TRACES)
+    assert isinstance(drafter, Chained) and drafter.drafter.num_draft == 8
 
 
 def test_a_table_of_answers_is_that_of_the_recording(tmp_path: Path) -> None:

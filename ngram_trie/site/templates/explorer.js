@@ -12,7 +12,17 @@
   const quoted = (text) => "\u201c" + visible(text) + "\u201d";
   const count = (number, noun) => number + " " + noun + (number === 1 ? "" : "s");
   const shownProb = (prob) => (prob >= 0.995 ? "1" : prob >= 0.01 ? prob.toFixed(2).slice(1) : prob >= 0.001 ? prob.toFixed(3).slice(1) : "<.001");
-  const ROW = 24, GAP = 24, CHAR = 7.4, SMALL = 6.2;
+  const ROW = 24, GAP = 24, CHAR = 7.4, SMALL = 6.2, BADGE = 17;
+
+  // In words, of each source how many nodes it gave and how many of them were accepted.
+  const bySource = (step, data) => {
+    if (!step.sources) return "";
+    const parts = data.sources.map((name, source) => {
+      const from = (nodes) => nodes.filter((node) => node && step.sources[node] === source).length;
+      return [from([...step.tokens.keys()]), `${name} ${from([...step.tokens.keys()])} (${from(step.path)} accepted)`];
+    });
+    return parts.some(([given]) => given) ? "; from " + parts.filter(([given]) => given).map(([, said]) => said).join(", ") : "";
+  };
 
   const drawTree = (step, data) => {
     const size = step.tokens.length, depth = [0], below = step.tokens.map(() => []);
@@ -23,7 +33,7 @@
     const lit = new Set(step.path);
     const label = step.tokens.map((token) => short(visible(data.texts[token])));
     const boxes = step.tokens.map((_, node) => (
-      { label: label[node], prob: step.probs && node ? shownProb(step.probs[node]) : "", depth: depth[node], kind: !node ? "root" : lit.has(node) ? "lit" : node >= size - (step.probes || 0) ? "probe" : "not" }));
+      { label: label[node], prob: step.probs && node ? shownProb(step.probs[node]) : "", source: node ? step.sources?.[node] : undefined, depth: depth[node], kind: !node ? "root" : lit.has(node) ? "lit" : node >= size - (step.probes || 0) ? "probe" : "not" }));
     // The model's own token hangs below the last accepted node, unless the answer ended before it.
     const last = step.path[step.path.length - 1];
     if (step.emitted >= step.path.length) {
@@ -34,7 +44,7 @@
     }
     const widths = [];
     for (const box of boxes) {
-      box.width = box.label.length * CHAR + 10 + (box.prob ? box.prob.length * SMALL + 5 : 0);
+      box.width = box.label.length * CHAR + 10 + (box.prob ? box.prob.length * SMALL + 5 : 0) + (box.source === undefined ? 0 : BADGE);
       widths[box.depth] = Math.max(widths[box.depth] || 0, box.width);
     }
     const left = widths.map((_, at) => widths.slice(0, at).reduce((sum, width) => sum + width + GAP, 2));
@@ -50,7 +60,7 @@
     place(0);
     const width = Math.max(...boxes.map((box) => left[box.depth] + widths[box.depth])) + 4;
     const svg = make("svg", { width, height: rows * ROW + 8, viewBox: `0 0 ${width} ${rows * ROW + 8}`, role: "img" });
-    svg.append(make("title", {}, `Draft tree of ${count(size - 1, "node")}`));
+    svg.append(make("title", {}, `Draft tree of ${count(size - 1, "node")}${bySource(step, data)}`));
     const middle = (box) => box.y + 9;
     for (const [at, box] of boxes.entries()) {
       if (!at) continue;
@@ -62,10 +72,12 @@
     for (const [at, box] of boxes.entries()) {
       const token = at < size ? step.tokens[at] : data.ids[step.start + step.path.length - 1];
       const group = make("g", { class: box.kind, transform: `translate(${left[box.depth]} ${box.y})` },
-        make("title", {}, `${data.texts[token]} (token ${token})` + (box.prob && `, ${step.probs[at]}`)),
+        make("title", {}, `${data.texts[token]} (token ${token})` + (box.prob && `, ${step.probs[at]}`) + (box.source === undefined ? "" : `, from ${data.sources[box.source]}`)),
         make("rect", { width: box.width, height: 18, rx: 4 }),
         make("text", { x: 5, y: 13 }, box.label));
       if (box.prob) group.append(make("text", { class: "prob", x: box.label.length * CHAR + 10, y: 13 }, box.prob));
+      if (box.source !== undefined) group.append(make("g", { class: `badge source-${box.source % 6}`, transform: `translate(${box.width - BADGE} 0)` },
+        make("rect", { x: 1, y: 2, width: 14, height: 14, rx: 3 }), make("text", { x: 8, y: 12.5 }, data.sources[box.source][0])));
       svg.append(group);
     }
     return svg;
@@ -123,7 +135,7 @@
         }
         const drafts = step.tokens.length - 1, accepted = step.path.length - 1;
         const expected = step.probs ? `, ${step.probs.slice(1).reduce((sum, prob) => sum + prob, 0).toFixed(2)} expected` : "";
-        said.textContent = `Step ${drafter.steps.indexOf(step) + 1}: ${count(drafts, "node")} drafted, ${accepted} accepted${expected}, ${count(step.emitted, "token")} emitted.`;
+        said.textContent = `Step ${drafter.steps.indexOf(step) + 1}: ${count(drafts, "node")} drafted, ${accepted} accepted${expected}, ${count(step.emitted, "token")} emitted${bySource(step, data)}.`;
         tree.replaceChildren(drawTree(step, data));
       }
     };
