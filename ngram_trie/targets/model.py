@@ -229,8 +229,8 @@ class TargetModel:
         return self._likely(places, self.model.get_output_embeddings()(self.last.hidden[places]), k)
 
     def _likely(self, places: IntArray, logits: torch.Tensor, k: int) -> Likely:
-        """Found where the logits are: what comes over is small."""
-        largest, tokens = logits.topk(k, dim=-1)
+        """Found where the logits are: what comes over is small. A smaller vocabulary is given whole."""
+        largest, tokens = logits.topk(min(k, logits.shape[-1]), dim=-1)
         probs = (largest.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
         return Likely(places, tokens.cpu().numpy(), probs.double().cpu().numpy())
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Likely
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import Forward
 from ngram_trie.tree import DraftTree, IntArray
@@ -60,6 +60,18 @@ class FakeTarget:
 
     def synchronize(self) -> None:
         pass
+
+    def likely(self, k: int) -> Likely:
+        places = [len(self.text) - 1] if self.last.tree is None else range(len(self.last.tree))
+        return self._likely(places, self.last.logits, k)
+
+    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+        assert self.last.tree is None
+        return self._likely(places, torch.stack([self.runners_up(self.text[: place + 1]) for place in places]), k)
+
+    def _likely(self, places: Any, logits: torch.Tensor, k: int) -> Likely:
+        probs, tokens = logits.double().softmax(-1).topk(min(k, self.vocabulary), dim=-1)
+        return Likely(np.array(places, np.int64), tokens.numpy(), probs.numpy())
 
     def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
         choices = np.array([self.rule(text) for text in texts])
