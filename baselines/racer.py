@@ -111,9 +111,9 @@ def _insert(trie: Automaton, text: IntArray, first_end: int, last_end: int, n: i
 def _retrieve(
     trie: Automaton, suffix: IntArray, min_match: int, tokens: IntArray, parents: IntArray, probs: FloatArray
 ) -> int:
-    """The retrieval tree (section 3.2): of the borders, suffixes of the text of `min_match` tokens and more, and all that
-    continues them, the m most frequent states; what continues several borders alike is one node of the draft. Returns
-    the number of nodes.
+    """The retrieval tree (section 3.2): of the borders, suffixes of the text of `min_match` tokens and more, and all
+    that continues them, the m most frequent states; what continues several borders alike is one node of the draft.
+    Returns the number of nodes.
     """
     heap = [(0, 0, 0, 0, 0, 0)]  # -frequency, depth below the border, order, state, node of the draft above, border
     heap.clear()
@@ -150,9 +150,9 @@ def _refill(
 ) -> int:
     """The logits tree (section 3.1, algorithm 1), merged into a draft of `size` nodes until it has m, breadth first.
 
-    A node of breadth b has its b likeliest successors. The root's breadth is k, that of its children k, k/2, k/4, ... by
-    rank, and that of the children of a deeper node b/2, b/4, ..., each at least 1 (equation 3). Returns the number of
-    nodes.
+    A node of breadth b has its b likeliest successors. The root's breadth is k, that of its children k, k/2, k/4, ...
+    by rank, and that of the children of a deeper node b/2, b/4, ..., each at least 1 (equation 3). Returns the number
+    of nodes.
     """
     breadth = np.zeros(len(tokens), np.int64)
     queue = np.zeros(len(tokens), np.int64)
