@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
@@ -45,8 +46,8 @@ class Automaton(NamedTuple):
     @classmethod
     def empty(cls, max_nodes: int) -> Automaton:
         nodes = np.arange(max_nodes)
-        zeros = (np.zeros(max_nodes, np.int64) for _ in range(5))
-        return cls(*zeros, newer=np.roll(nodes, -1), older=np.roll(nodes, 1))
+        token, parent, child, sibling, freq = np.zeros((5, max_nodes), np.int64)
+        return cls(token, parent, child, sibling, freq, np.roll(nodes, -1), np.roll(nodes, 1))
 
 
 @kernel
@@ -146,7 +147,7 @@ def _retrieve(
 
 @njit(cache=True)
 def _refill(
-    table: IntArray, rank_prob: FloatArray, size: int, tokens: IntArray, parents: IntArray, probs: FloatArray
+    table: NDArray[np.int32], rank_prob: FloatArray, size: int, tokens: IntArray, parents: IntArray, probs: FloatArray
 ) -> int:
     """The logits tree (section 3.1, algorithm 1), merged into a draft of `size` nodes until it has m, breadth first.
 
