@@ -44,6 +44,22 @@ def _ancestor_mask(parents: IntArray) -> NDArray[np.bool_]:
     return mask
 
 
+@kernel
+def grow(tokens: IntArray, parents: IntArray, size: int, parent: int, token: int) -> tuple[int, int]:
+    """The child `token` of the node `parent` in a draft of `size` nodes so far, which is added where there is none yet.
+
+    Returns:
+        The child, -1 where the arrays have no room for it, and the size with it.
+    """
+    for node in range(parent + 1, size):
+        if parents[node] == parent and tokens[node] == token:
+            return node, size
+    if size == len(tokens):
+        return -1, size
+    tokens[size], parents[size] = token, parent
+    return size, size + 1
+
+
 def rank_probs(ranks: IntArray) -> FloatArray:
     """How likely candidates are of which nothing is known but their ranks, counted from 0: one in rank + 2."""
     return np.asarray(1.0 / (ranks + 2.0), np.float64)

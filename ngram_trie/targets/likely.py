@@ -52,7 +52,7 @@ def likely_rows(places: IntArray, logits: torch.Tensor, k: int) -> Likely:
         _largest(rows, rows[:, : blocks * BLOCK].reshape(len(rows), blocks, BLOCK).max(-1), values, tokens)
         largest, found = torch.from_numpy(values), tokens
     else:
-        largest, indices = logits.topk(k, dim=-1)
+        largest, indices = logits.topk(min(k, logits.shape[-1]), dim=-1)
         found = indices.cpu().numpy()
     probs = (largest.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
     return Likely(places, found, probs.double().cpu().numpy())

@@ -1,0 +1,139 @@
+"""LogitSpec: a step by hand, every step of answers against brute force, and which logits the guesses come from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from support.fake_target import FakeTarget, answer, jumbled
+from support.text import by_path
+from support.tiny import plain_greedy
+
+from ngram_trie.baselines.logitspec import LogitSpec
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.engines.replay import check_replayable
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+def fake(vocabulary: int, rule: Any, **options: Any) -> FakeTarget:
+    """Its runners-up are the tokens behind the choice, in circles."""
+    return FakeTarget(
+        rule,
+        vocabulary,
+        runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float(),
+        **options,
+    )
+
+
+def first_draft(prompt: list[int], vocabulary: int, **settings: Any) -> DraftTree:
+    """The draft behind the first token of the answer, which is the token after the prompt's last one."""
+    target, drafter = fake(vocabulary, lambda text: (text[-1] + 1) % vocabulary), LogitSpec(**settings)
+    drafter.bind(target)
+    whole = Prompt(np.array(prompt, np.int64))
+    first = target.prefill(whole.ids)
+    drafter.start(whole)
+    drafter.observe([first])
+    return drafter.propose(9999)
+
+
+def test_the_first_step_by_hand() -> None:
+    prompt = [5, 6, 7, 8, 1, 5, 6, 9, 2, 5]  # then 6, and 7, 8, 9, ... are guesses of what follows
+    tree = first_draft(prompt, 50, num_draft=9, num_copy=3)
+    # "5 6" has stood twice, the last time with 9 2 5 behind it; "5 6 7" once, with 8 1 5; 8 never behind 6: with 1 5 6.
+    assert tree.tokens.tolist() == [6, 9, 2, 5, 7, 8, 1, 5, 8, 1]
+    assert tree.parents.tolist() == [-1, 0, 1, 2, 0, 4, 5, 6, 0, 8]
+    copied, guessed = [2 / 3, 2 / 4, 2 / 5], [1 / 3, 1 / 3 * 3 / 4, 1 / 3 * 3 / 5, 1 / 3 * 3 / 6]
+    assert tree.probs is not None and tree.probs.tolist() == pytest.approx([1, *copied, *guessed, 1 / 4, 1 / 4 / 2])
+    # 20 tokens have followed neither: the place that more have followed, and then 8 that stands in the copy.
+    longer = first_draft(prompt, 50, num_draft=8, max_ngram=2)
+    assert longer.tokens.tolist() == [6, 7, 8, 1, 5, 6, 9, 2, 5] and longer.depths.tolist() == list(range(9))
+    assert first_draft([3], 50, num_draft=3).tokens.tolist() == [4, 5, 6, 7]  # nothing to copy
+    assert first_draft([3], 50, num_likely=2).tokens.tolist() == [4, 5]
+
+
+def test_likelier_guesses_are_continued_further() -> None:
+    """All tokens in order, then the last one: token r is the guess of rank r, and r + 1 has followed it."""
+    tree = first_draft([*range(100), 99], 100, num_draft=500)
+    paths = set(by_path(tree, tree.tokens.tolist()))
+    longest = {first: max(len(path) for path in paths if path[:1] == (first,)) for first in range(1, 64)}
+    assert longest == {1: 20} | {r: 4 if r <= 8 else 3 if r <= 32 else 1 for r in range(2, 64)}
+    assert all(path == tuple(range(path[0], path[-1] + 1)) for path in paths if path)
+
+
+def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_copy: int) -> list[tuple[int, ...]]:
+    """The draft's paths by brute force, of the text with the pending token."""
+    verified = text[:-1]
+
+    def copy(suffix: list[int]) -> list[int]:
+        for n in range(min(max_ngram, len(suffix)), 0, -1):
+            places = [at + n for at in range(len(verified) - n) if verified[at : at + n] == suffix[-n:]]
+            if places:
+                full = [place for place in places if place + num_copy <= len(verified)]
+                start = full[-1] if full else places[0]
+                return verified[start : start + num_copy]
+        return []
+
+    paths: list[tuple[int, ...]] = []
+    branches = [copy(text)]
+    for rank, guess in enumerate(guesses):
+        if guess != text[-1]:
+            branches.append([guess, *copy([*text, guess])][: 4 if rank <= 8 else 3 if rank <= 32 else 1])
+    for branch in branches:
+        paths += [path for end in range(len(branch)) if (path := tuple(branch[: end + 1])) not in paths]
+    return paths[:most]
+
+
+@pytest.mark.parametrize(
+    ("vocabulary", "num_draft", "max_ngram", "num_copy", "k"),
+    [(9, 63, 3, 20, 64), (20, 30, 3, 5, 12), (50, 63, 2, 20, 40), (12, 8, 1, 3, 12), (9, 2, 3, 4, 1)],
+)
+def test_drafts_are_those_of_brute_force(
+    vocabulary: int, num_draft: int, max_ngram: int, num_copy: int, k: int
+) -> None:
+    target = fake(vocabulary, jumbled(vocabulary))
+    prompt, length = [1, 2, 3, 4] * 6, 60
+    drafter = LogitSpec(num_draft=num_draft, max_ngram=max_ngram, num_copy=num_copy, num_likely=k)
+    result = answer(target, drafter, prompt, length)
+    done, logits = 1, target.forwards[0].logits[0]
+    for forward, emitted in zip(target.forwards[1:], result.accept_lengths, strict=True):
+        assert forward.tree is not None
+        guesses = logits.argsort(descending=True)[:k].tolist()
+        paths = drafted(prompt + result.output_ids[:done], guesses, num_draft, max_ngram, num_copy)
+        found = by_path(forward.tree, forward.tree.tokens.tolist())
+        assert list(found)[1:] == [path for path in paths if len(path) <= length - done - 1]
+        if forward.tree.num_draft:
+            probs = forward.tree.probs
+            assert probs is not None and probs[0] == 1 and (probs[1:] <= probs[forward.tree.parents[1:]]).all()
+        done, logits = done + emitted, forward.logits[forward.path[-1]]
+    assert done == length
+    assert max(result.accept_lengths) > 1
+
+
+@pytest.mark.parametrize("budget", [0, 1, 8, 64])
+def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
+    monkeypatch.setattr(target, "max_draft", budget)
+    decoder = SpeculativeDecoder(target, LogitSpec())
+    steps = tokens = 0
+    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3)]:
+        for length in (1, 2, 5, 40):
+            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
+            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
+            assert max(result.tree_sizes, default=0) <= min(budget, 63)
+            steps, tokens = steps + len(result.accept_lengths), tokens + length - 1
+    assert steps < tokens or budget <= 1  # some drafts are accepted
+
+
+def test_cannot_be_replayed() -> None:
+    with pytest.raises(ValueError, match="logits"):
+        check_replayable({"logitspec": LogitSpec()})
+
+
+@pytest.mark.parametrize("field", ["num_draft", "max_ngram", "num_copy", "num_likely"])
+@pytest.mark.parametrize("value", [0, "8"])
+def test_bad_values_are_named(field: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
+        LogitSpec(**{field: value})
