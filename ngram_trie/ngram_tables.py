@@ -150,7 +150,7 @@ class NgramTables:
             ) from None
 
     def check(self, model: Any, folder: Path) -> None:
-        """Check that the tables were made with `model`, of transformers: by the size of its vocabulary and `same_model`.
+        """Check that the tables were made with `model`, of transformers: `same_model`, and as large a vocabulary.
 
         Raises:
             ValueError: they are of another model.

@@ -38,9 +38,7 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
     "blend, 32 nodes": BlendDrafter,
     "blend, what pays of 64 nodes": lambda: Budgeted(BlendDrafter(num_draft=64), cost=assumed_curve()),
-    "blend over a table, 32 nodes": lambda: BlendOver(
-        CountTables.of_texts(other_answers(), k=10, escape=3.5, max_context=1)
-    ),
+    "blend over a table, 32 nodes": lambda: BlendOver(table_of(other_answers())),
     "blend over answers, 32 nodes": lambda: BlendOver(store_of(other_answers())),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
 }
@@ -64,6 +62,10 @@ class BlendOver(BlendDrafter):
 def other_answers() -> list[IntArray]:
     rng = np.random.default_rng(1)
     return [synthetic_text(200, rng) for _ in range(300)]
+
+
+def table_of(answers: Sequence[IntArray]) -> CountTables:
+    return CountTables.of_texts(answers, k=10, escape=3.5, max_context=1)
 
 
 def store_of(answers: Sequence[IntArray]) -> AnswerStore:
