@@ -112,7 +112,7 @@ def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None)
 
 
 def folder_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
-    """The documents of all files in a folder and below it whose names end in one of TEXT_FILES, in order of their names.
+    """The documents of all files in a folder and below it whose names end in one of TEXT_FILES, in order of names.
 
     Raises:
         ValueError: as `file_documents`, or there is no such file.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ def main(
     model: Annotated[str | None, Option(callback=name_in("model"), help="Whose tokens: in configs/model.")] = None,
     output: Annotated[Path | None, Option(help="Default: results/local/prior/NAME.")] = None,
     answers: Annotated[bool, Option(help="SOURCE holds recorded answers.")] = False,
-    parity: Annotated[str | None, Option(callback=one_of(["odd", "even"]), help="Of --answers, these ids only.")] = None,
+    parity: Annotated[str | None, Option(callback=one_of(["odd", "even"]), help="Of --answers, these ids.")] = None,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
     field: Annotated[str | None, Option(help=f"Of the text; default: {', '.join(documents.FIELDS)}.")] = None,
@@ -57,6 +58,7 @@ def main(
     made: dict[str, Any] = {"model": identity(about) if about else "", "parity": parity}
     made["source"] = dataset or Path(str(source)).name
     encode = documents.load_tokenizer(model) if model and not answers else None
+    found: Iterable[Sequence[int]]
     if answers:
         rows = [row for row in read_answers(Path(str(source))) if not parity or parity_of(row["question_id"]) == parity]
         made["questions"] = sorted({(row["dataset"], row["question_id"]) for row in rows if row["question_id"]})

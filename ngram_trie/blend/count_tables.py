@@ -134,7 +134,7 @@ def _grown(
     num_parts = len(text) // PART + 1
     for part in range(num_parts):
         places, keys = _keys_of(text, length, part, num_parts)
-        order = np.lexsort([text[places + 1], keys])
+        order = np.lexsort((text[places + 1], keys))
         places, keys = places[order], keys[order]
         _, first, sizes = np.unique(keys, return_index=True, return_counts=True)
         often = sizes >= min_count
@@ -224,7 +224,7 @@ class CountTables:
             raise ValueError(f"min_change={min_change}: must be a number from 0 to 1")
         text = _joined(texts)
         tables = NOTHING._replace(successors=np.empty((0, k), np.int32), shares=np.empty((0, k), np.float32))
-        contexts = []
+        contexts: list[int] = []
         for length in range(1, max_context + 1):
             tables = _grown(tables, text, length, k, float(escape), min_count, min_change)
             contexts.append(len(tables.keys) - sum(contexts))
