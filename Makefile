@@ -199,6 +199,9 @@ bench-index: setup ## How an index's time, memory and disk grow (a quarter of an
 build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
 	$(RUN) -m scripts.build_ngram_tables $(MODEL) $(ARGS)
 
+build-prior: results/local/docs/passages.jsonl ## Tables that blend_prior falls back to: of the packages' documentation, or SOURCE=FILE, for MODEL (a minute)
+	$(RUN) -m scripts.build_prior $(or $(SOURCE),$<) --model $(or $(MODEL),smollm2_135m) $(ARGS)
+
 results/local/datastore/header.json: | $(VENV)/.ready
 	$(RUN) -m scripts.build_datastore
 

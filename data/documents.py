@@ -26,6 +26,8 @@ from ngram_trie.targets.load import load_tokenizer as load_pretrained
 
 #: Fields that hold the text, in the order in which they are looked for.
 FIELDS = ("text", "conversations", "messages", "data")
+#: What files of texts in a folder are called.
+TEXT_FILES = (".jsonl", ".md", ".rst", ".txt")
 BATCH = 256
 Tokenizer = Callable[[list[str]], list[list[int]]]
 
@@ -107,6 +109,19 @@ def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None)
                     yield ids
             except ValueError as error:
                 raise ValueError(f"{source}:{number}: {error}") from None
+
+
+def folder_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
+    """The documents of all files in a folder and below it whose names end in one of TEXT_FILES, in order of names.
+
+    Raises:
+        ValueError: as `file_documents`, or there is no such file.
+    """
+    files = sorted(path for path in source.rglob("*") if path.suffix in TEXT_FILES)
+    if not files:
+        raise ValueError(f"{source}: holds no file that ends in {', '.join(TEXT_FILES)}")
+    for file in files:
+        yield from file_documents(file, tokenizer, field)
 
 
 def paragraphs(lines: Iterable[str]) -> Iterator[str]:

@@ -105,6 +105,15 @@ def fingerprint(path: str, revision: str | None = None) -> str:
     return digest.hexdigest()[:16] if files else f"{path}@{revision or 'main'}"
 
 
+def same_model(path: str, known: str) -> bool:
+    """Whether the model at `path` may be the one of which `fingerprint` said `known`. Of a hub id the name alone is
+    compared, as a loaded model does not say its revision; a model without files, or an empty `known`, may be any.
+    """
+    if not path or not known:
+        return True
+    return fingerprint(path) == known if Path(path).exists() else known.startswith(f"{path}@")
+
+
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A name to write under. When the block ends without an error, the file replaces `path`: a kill leaves the old file

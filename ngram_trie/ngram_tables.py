@@ -21,6 +21,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ngram_trie.files import same_model
+
 Table: TypeAlias = NDArray[np.integer]
 
 FORMAT = "ngram-trie model n-grams 4"
@@ -148,21 +150,14 @@ class NgramTables:
             ) from None
 
     def check(self, model: Any, folder: Path) -> None:
-        """Check that the tables were made with `model`, of transformers. Of a hub id the name alone is compared, as a
-        loaded model does not say its revision; of a model without files the size of its vocabulary.
+        """Check that the tables were made with `model`, of transformers: `same_model`, and as large a vocabulary.
 
         Raises:
             ValueError: they are of another model.
         """
-        from ngram_trie.files import fingerprint
-
-        path, size = model.name_or_path, model.config.vocab_size
-        same = len(self.bigram) == size
-        if same and path and self.model:
-            same = fingerprint(path) == self.model if Path(path).exists() else self.model.startswith(f"{path}@")
-        if not same:
+        if len(self.bigram) != model.config.vocab_size or not same_model(model.name_or_path, self.model):
             raise ValueError(
-                f"tables={folder}: made with another model than {path or 'the target'}; "
+                f"tables={folder}: made with another model than {model.name_or_path or 'the target'}; "
                 f"give its own or build them: {BUILD_COMMAND}NAME"
             )
 

@@ -15,6 +15,7 @@ from omegaconf import OmegaConf
 from support.fake_target import FakeTarget, jumbled
 
 from ngram_trie.baselines.datastore import build_datastore
+from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.config import choices, imported, make_method
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
@@ -35,7 +36,7 @@ NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Random tables and a random datastore."""
+    """Random tables, a random prior and a random datastore."""
     folder = tmp_path_factory.mktemp("parts")
     random = np.random.default_rng(0)
     NgramTables(
@@ -46,8 +47,10 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         random.integers(0, VOCABULARY, (VOCABULARY, 10, 9)).astype(np.int32),
         np.full((VOCABULARY, 10), 0.1, np.float32),
     ).write(folder / "tables")
+    texts = [random.integers(0, VOCABULARY, 50) for _ in range(20)]
+    CountTables.of_texts(texts, k=8, escape=3.5).write(folder / "prior")
     build_datastore([random.integers(0, 4, 300).tolist() for _ in range(20)], folder / "datastore")
-    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore")}
+    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore"), "prior": str(folder / "prior")}
 
 
 def sized(name: str, num_nodes: int, parts: dict[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""What the blend falls back to below its text: earlier answers, or a table of successors.
+"""What the blend falls back to below its text: earlier answers, tables of counts, or first the one and then the other.
 
 Both answer one question of the blend (`expect`): what follows these tokens elsewhere, and which share is left to what
 is below. Both also know how frequent tokens are elsewhere, which is the last thing that the blend falls back to.
@@ -7,23 +7,23 @@ is below. Both also know how frequent tokens are elsewhere, which is the last th
 points to the one before it of the same token, and to the one before it of the same two tokens: of a frequent token the
 latest occurrences alone would miss the long ones.
 
-`SuccessorTable`: of each token its k likeliest successors, from answers or from a model (N-Grammys' model bigram).
+`ngram_trie.blend.count_tables`: of each context of a few tokens its k likeliest successors, worked out beforehand.
 """
 
 from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
-from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence
+from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
 from ngram_trie.files import replacing
-from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.tree import IntArray, kernel
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
@@ -36,15 +36,18 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Background(NamedTuple):
-    """A store or a table, as compiled code reads them.
+    """A store, tables, or a store over tables, as compiled code reads them. R rows of tables, each of one context.
 
     Attributes:
         text: (s,) a store's token ids, `BOUNDARY` between answers.
         before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; -1: none.
         heads, pair_heads: hash tables of the latest places + 1; 0 is empty, the sizes are powers of 2.
         hidden: (2,) occurrences from this place to that do not count.
-        successors: (V, k) of a table, the likeliest first; -1 where there are fewer.
-        shares: (V, k) their probabilities.
+        keys: (R,) the context of each row, as `longer_key` writes it.
+        slots: hash table of the rows + 1; 0 is empty, the size is a power of 2.
+        successors: (R, k) what follows the context, the likeliest first; -1 where there are fewer.
+        shares: (R, k) their probabilities.
+        max_context: most tokens of a row's context.
         counts: (W,) how often each token occurs elsewhere, `total` in all.
         common: (c,) the most frequent of them, the most frequent first.
         max_occurrences: how many are looked at of a context's last two tokens, and of its last one; the latest.
@@ -56,8 +59,11 @@ class Background(NamedTuple):
     heads: Numbers
     pair_heads: Numbers
     hidden: IntArray
+    keys: IntArray
+    slots: Numbers
     successors: Numbers
-    shares: FloatArray
+    shares: NDArray[np.float32]
+    max_context: int
     counts: IntArray
     total: int
     common: Numbers
@@ -73,8 +79,11 @@ NOTHING = Background(
     heads=np.zeros(1, np.int32),
     pair_heads=np.zeros(1, np.int32),
     hidden=np.zeros(2, np.int64),
+    keys=np.empty(0, np.int64),
+    slots=np.zeros(1, np.int32),
     successors=np.empty((0, 0), np.int32),
-    shares=np.empty((0, 0)),
+    shares=np.empty((0, 0), np.float32),
+    max_context=0,
     counts=np.empty(0, np.int64),
     total=0,
     common=_EMPTY,
@@ -155,18 +164,51 @@ def _tally(store: Background, context: IntArray, pairs: bool, found: int, succes
 
 
 @kernel
-def _add_table(table: Background, last: int, left: float, found: int, successors: Successors) -> tuple[int, float]:
-    """Add what the table has after token `last`, at the share `left`: successors now, and the share that is left."""
+def longer_key(key: int, token: int) -> int:
+    """The key of a context that begins one token earlier, with `token`; that of no tokens is 0."""
+    mixed = (key ^ (token + 1)) * 0x5851F42D4C957F2D  # wraps around
+    return mixed ^ ((mixed >> 32) & 0xFFFFFFFF)  # the low bits, which make the slot, hear of the high ones
+
+
+@kernel
+def slot_of(key: int, keys: IntArray, slots: Numbers) -> int:
+    """Where `slots` holds the row of `key`, or would hold it. 64 bits are taken for the context itself: among a
+    million contexts, one that is not there is mistaken for one of them once in 10**13 times.
+    """
+    mask = len(slots) - 1
+    slot = key & mask
+    while slots[slot] != 0 and keys[slots[slot] - 1] != key:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@kernel
+def find_row(context: IntArray, most: int, keys: IntArray, slots: Numbers) -> int:
+    """The row of the longest of the contexts that the `most` last tokens end with, the last one first; -1: none."""
+    for length in range(min(most, len(context)), 0, -1):
+        key = 0
+        for back in range(length):
+            key = longer_key(key, context[back])
+        row = slots[slot_of(key, keys, slots)] - 1
+        if row >= 0:
+            return row
+    return -1
+
+
+@kernel
+def _add_row(tables: Background, row: int, left: float, found: int, successors: Successors) -> tuple[int, float]:
+    """Add a row of the tables, at the share `left`: successors now, and the share that is left."""
     told = 0.0
-    for column in range(table.successors.shape[1]):
-        if table.successors[last, column] < 0:
+    for column in range(tables.successors.shape[1]):
+        token = tables.successors[row, column]
+        if token < 0:
             break
-        row = _row_of(table.successors[last, column], found, successors)
-        if row == found:
+        at = _row_of(token, found, successors)
+        if at == found:
             found += 1
-            successors.shares[row] = 0.0
-        successors.shares[row] += left * table.shares[last, column]
-        told += table.shares[last, column]
+            successors.shares[at] = 0.0
+        successors.shares[at] += left * tables.shares[row, column]
+        told += tables.shares[row, column]
     return found, left * (1 - told)
 
 
@@ -189,8 +231,9 @@ def expect(background: Background, context: IntArray, escape: float, successors:
             found = _tally(background, context, True, found, successors)
         found = _tally(background, context, False, found, successors)
         left = blend_orders(successors, found, escape)
-    if context[0] < len(background.successors):
-        found, left = _add_table(background, context[0], left, found, successors)
+    row = find_row(context, background.max_context, background.keys, background.slots)
+    if row >= 0:
+        found, left = _add_row(background, row, left, found, successors)
     return found, left
 
 
@@ -200,58 +243,26 @@ def most_successors(background: Background) -> int:
     return 2 * background.max_occurrences + background.successors.shape[1]
 
 
-def _common(counts: IntArray) -> Numbers:
+def most_common(counts: IntArray) -> Numbers:
     """The most frequent tokens, of equals the lowest first."""
     return np.argsort(-counts, kind="stable")[: min(NUM_COMMON, np.count_nonzero(counts))].astype(np.int32)
 
 
-class SuccessorTable:
-    """Of each token the k likeliest successors: the background of `method=blend_bigram`.
-
-    Attributes:
-        successors, shares, counts: as in `Background`.
-    """
-
-    def __init__(self, successors: Numbers, shares: FloatArray, counts: IntArray) -> None:
-        self.successors, self.shares, self.counts = successors, shares, counts
-        self._background = NOTHING._replace(
-            successors=successors, shares=shares, counts=counts, total=int(counts.sum()), common=_common(counts)
-        )
-
-    @classmethod
-    def of_answers(cls, answers: Iterable[Sequence[int] | IntArray], k: int, escape: float) -> SuccessorTable:
-        """Of the answers' own pairs: n of N times, of u different successors, is a share of n / (N + escape u)."""
-        texts = [np.asarray(answer, np.int64) for answer in answers]
-        tokens = np.concatenate([*texts, np.empty(0, np.int64)])
-        neighbours = (np.column_stack([text[:-1], text[1:]]) for text in texts)
-        pairs = np.concatenate([*neighbours, np.empty((0, 2), np.int64)])
-        size = int(tokens.max(initial=-1)) + 1
-        kinds, times = np.unique(pairs, axis=0, return_counts=True)
-        order = np.lexsort([kinds[:, 1], -times, kinds[:, 0]])
-        (first, second), times = kinds[order].T, times[order]
-        rank = np.arange(len(first)) - np.searchsorted(first, first)
-        totals = np.bincount(first, times, size) + escape * np.bincount(first, minlength=size)
-        kept = rank < k
-        successors, shares = np.full((size, k), -1, np.int32), np.zeros((size, k))
-        successors[first[kept], rank[kept]] = second[kept]
-        shares[first[kept], rank[kept]] = times[kept] / totals[first[kept]]
-        return cls(successors, shares, np.bincount(tokens, minlength=size))
-
-    @classmethod
-    def of_model(cls, tables: NgramTables, k: int, escape: float) -> SuccessorTable:
-        """Of a model's bigram, which counts as one observation: a probability p is a share of p / (1 + escape). It does
-        not say how frequent tokens are.
-
-        Raises:
-            ValueError: the tables hold fewer than `k` successors of each token.
-        """
-        if k > tables.k:
-            raise ValueError(f"k={k}: the tables hold {tables.k} successors of each token")
-        shares = np.asarray(tables.shares[:, :k], np.float64) / (1 + escape)
-        return cls(np.ascontiguousarray(tables.bigram[:, :k], np.int32), shares, np.empty(0, np.int64))
-
-    def background(self) -> Background:
-        return self._background
+def over(store: Background, tables: Background) -> Background:
+    """A store that falls back to tables. A token is as frequent elsewhere as both together say."""
+    counts = np.zeros(max(len(store.counts), len(tables.counts)), np.int64)
+    counts[: len(store.counts)] += store.counts
+    counts[: len(tables.counts)] += tables.counts
+    return store._replace(
+        keys=tables.keys,
+        slots=tables.slots,
+        successors=tables.successors,
+        shares=tables.shares,
+        max_context=tables.max_context,
+        counts=counts,
+        total=int(counts.sum()),
+        common=most_common(counts),
+    )
 
 
 class AnswerStore:
@@ -339,7 +350,7 @@ class AnswerStore:
             hidden=np.array(hidden, np.int64),
             counts=counts,
             total=int(counts.sum()),
-            common=_common(counts),
+            common=most_common(counts),
         )
 
     def save(self, path: Path | str) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, SuccessorTable, read_answers
+from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, over, read_answers
 from ngram_trie.blend.context_index import BlendIndex, Part
+from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
+from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
@@ -30,12 +32,15 @@ class BlendDrafter(Drafter):
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller. `ngram_trie.budget.Budgeted`
             around it drafts only what pays.
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
+        prior: folder of tables of other texts (`CountTables`, `scripts.build_prior`), which the text falls back to, or
+            what else the drafter knows; opened when it is first needed.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
     scores_nodes = True
+    not_sent = ("_index", "_prior")  # another process opens the tables itself, and starts a text of its own
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class BlendDrafter(Drafter):
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
+        prior: str | None = None,
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_positive("escape", escape)
@@ -58,10 +64,38 @@ class BlendDrafter(Drafter):
             "num_frequent": num_frequent,
             "max_occurrences": max_occurrences,
         }
+        self.prior = Path(prior) if prior else None
+        if prior and self.state == "cold":
+            self.state = "preloaded"
+
+    def parts(self) -> Mapping[Path, str]:
+        return {self.prior / "header.json": f"`{BUILD_PRIOR}{self.prior.name}` builds it"} if self.prior else {}
+
+    def bind(self, target: Any) -> None:
+        if self.prior and target.model:  # a recorded answer does not say which weights gave it
+            self._prior[0].check(target.model, self.prior)
+
+    @functools.cached_property
+    def _prior(self) -> tuple[CountTables, Background]:
+        assert self.prior
+        tables = CountTables.open(self.prior)
+        return tables, tables.background()
 
     def background(self, prompt: Prompt) -> Background:
-        """What is known besides the prompt."""
-        return NOTHING
+        """What is known besides the prompt.
+
+        Raises:
+            ValueError: the prior holds an answer to this question.
+        """
+        if not self.prior:
+            return NOTHING
+        tables, background = self._prior
+        if (prompt.dataset, prompt.question_id) in tables.questions:
+            raise ValueError(
+                f"prior={self.prior}: holds an answer to question {prompt.question_id} of {prompt.dataset}; draft "
+                "other questions (engine.parity), or build it of others (--parity)"
+            )
+        return background
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
@@ -91,12 +125,14 @@ class BlendBigramDrafter(BlendDrafter):
     """
 
     state: State = "preloaded"
-    not_sent = ("_index", "_tables")  # another process opens the tables itself, and starts a text of its own
+    not_sent = ("_index", "_tables")
 
     def __init__(self, *, tables: str | None = None, answers: str | None = None, k: int = 10, **options: Any) -> None:
         check_int("k", k, 1)
         if not tables and not answers:
             raise ValueError("blend_bigram needs tables, a folder, or answers, a file of recorded ones")
+        if options.get("prior"):
+            raise ValueError(f"prior={options['prior']!r}: blend_bigram has a table already; must be null")
         super().__init__(**options)
         self.k = k
         self.answers = Path(answers) if answers else None
@@ -120,13 +156,14 @@ class BlendBigramDrafter(BlendDrafter):
         """The part of each recorded question, and by part the table of the others' answers; last that of all."""
         escape = self._settings["escape"]
         if self.tables:
-            table = SuccessorTable.of_model(NgramTables.open(self.tables), self.k, escape)
+            table = CountTables.of_model(NgramTables.open(self.tables), self.k, escape)
             return {}, [table.background()] * (FOLDS + 1)
         assert self.answers
         rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in read_answers(self.answers)]
         parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
         others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
-        return parts, [SuccessorTable.of_answers(each, self.k, escape).background() for each in others]
+        tables = (CountTables.of_texts(each, k=self.k, escape=escape, max_context=1) for each in others)
+        return parts, [table.background() for table in tables]
 
 
 class BlendWarmDrafter(BlendDrafter):
@@ -162,7 +199,8 @@ class BlendWarmDrafter(BlendDrafter):
         self._output: list[int] = []
 
     def parts(self) -> Mapping[Path, str]:
-        return {self.answers: "give a file that AnswerStore.save wrote, or recorded answers"} if self.answers else {}
+        known = {self.answers: "give a file that AnswerStore.save wrote, or recorded answers"} if self.answers else {}
+        return {**super().parts(), **known}
 
     @property
     def store(self) -> AnswerStore:
@@ -178,7 +216,8 @@ class BlendWarmDrafter(BlendDrafter):
         self._prompt, self._output = None, []
 
     def background(self, prompt: Prompt) -> Background:
-        return self.store.background(prompt.dataset, prompt.question_id)
+        store = self.store.background(prompt.dataset, prompt.question_id)
+        return over(store, super().background(prompt)) if self.prior else store
 
     def start(self, prompt: Prompt) -> None:
         self.remember()
@@ -241,6 +280,7 @@ class BlendLogitsDrafter(BlendDrafter):
         }
 
     def bind(self, target: Any) -> None:
+        super().bind(target)
         self.target = target
 
     def recalled(self, prompt: Prompt) -> Iterable[Part]:

@@ -18,7 +18,8 @@ from ngram_trie.baselines.datastore import Datastore, build_datastore
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.sam import static_automaton
 from ngram_trie.baselines.suffix_decoding import SuffixDecoding
-from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable
+from ngram_trie.blend.background import AnswerStore, Background
+from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import Budgeted
 from ngram_trie.cost import assumed_curve
@@ -37,7 +38,7 @@ METHODS: dict[str, Callable[[], Drafter]] = {
     "SuffixDecoding, 32 nodes": lambda: SuffixDecoding(alpha=None),
     "blend, 32 nodes": BlendDrafter,
     "blend, what pays of 64 nodes": lambda: Budgeted(BlendDrafter(num_draft=64), cost=assumed_curve()),
-    "blend over a table, 32 nodes": lambda: BlendOver(SuccessorTable.of_answers(other_answers(), 10, 3.5)),
+    "blend over a table, 32 nodes": lambda: BlendOver(table_of(other_answers())),
     "blend over answers, 32 nodes": lambda: BlendOver(store_of(other_answers())),
     "reference in Python, 32 nodes": lambda: ReferenceDrafter(n=13, prefix_len=3, num_draft=32),
 }
@@ -50,7 +51,7 @@ if is_installed():
 class BlendOver(BlendDrafter):
     """The blend over what is known of 60,000 tokens of other answers."""
 
-    def __init__(self, known: SuccessorTable | AnswerStore) -> None:
+    def __init__(self, known: CountTables | AnswerStore) -> None:
         super().__init__()
         self.known = known
 
@@ -61,6 +62,10 @@ class BlendOver(BlendDrafter):
 def other_answers() -> list[IntArray]:
     rng = np.random.default_rng(1)
     return [synthetic_text(200, rng) for _ in range(300)]
+
+
+def table_of(answers: Sequence[IntArray]) -> CountTables:
+    return CountTables.of_texts(answers, k=10, escape=3.5, max_context=1)
 
 
 def store_of(answers: Sequence[IntArray]) -> AnswerStore:

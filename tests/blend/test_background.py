@@ -16,8 +16,9 @@ from support.plain import PROMPTS, decode, greedy
 from support.text import TEXTS, by_path, next_token
 from support.tiny import tiny_target
 
-from ngram_trie.blend.background import AnswerStore, Background, SuccessorTable, read_answers
+from ngram_trie.blend.background import AnswerStore, Background, read_answers
 from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.variants import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.live import part_hashes, split_missing
@@ -92,16 +93,15 @@ def left_of_text(text: list[int], context: list[int], escape: int) -> Fraction:
 
 def test_a_table_of_answers_by_hand() -> None:
     # 1 is followed by 2 twice and by 3 and 5 once each, 2 by 1 twice; the last token of an answer by nothing.
-    table = SuccessorTable.of_answers([[1, 2, 1, 3], [1, 2, 1, 5]], k=2, escape=2.0)
-    assert table.successors.tolist() == [[-1, -1], [2, 3], [1, -1], [-1, -1], [-1, -1], [-1, -1]]
-    assert table.shares[1].tolist() == [2 / 10, 1 / 10] and table.shares[2].tolist() == [2 / 4, 0]
+    table = CountTables.of_texts([[1, 2, 1, 3], [1, 2, 1, 5]], k=2, escape=2.0, max_context=1)
+    rows = dict(zip(map(tuple, table.successors.tolist()), table.shares.tolist(), strict=True))
+    assert rows == {(2, 3): pytest.approx([2 / 10, 1 / 10]), (1, -1): pytest.approx([2 / 4, 0])}
     background = table.background()
     assert background.counts.tolist() == [0, 4, 2, 1, 0, 1] and background.common.tolist() == [1, 2, 3, 5]
-    assert SuccessorTable.of_answers([], k=2, escape=1.0).background().total == 0
 
 
 def test_a_draft_over_a_table_by_hand() -> None:
-    table = SuccessorTable.of_answers([[3, 9], [3, 9], [3, 8]], k=5, escape=1.0)
+    table = CountTables.of_texts([[3, 9], [3, 9], [3, 8]], k=5, escape=1.0, max_context=1)
     # Nothing follows 3 in the text, so order 1 says nothing; the table gives 9 2/5, 8 1/5 and leaves 2/5 to order 0:
     # three places and three kinds, of the tokens elsewhere half are 3, a third 9, a sixth 8.
     tree = BlendIndex([1, 2, 3], background=table.background()).draft(30)
@@ -121,10 +121,10 @@ def test_a_model_says_its_probabilities() -> None:
         np.empty((2, 2, 0), np.int32),
         np.array([[0.5, 0.25], [0.75, 0.125]], np.float32),
     )
-    table = SuccessorTable.of_model(tables, k=1, escape=1.0)
+    table = CountTables.of_model(tables, k=1, escape=1.0)
     assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
     with pytest.raises(ValueError, match="k=3: the tables hold 2 successors"):
-        SuccessorTable.of_model(tables, k=3, escape=1.0)
+        CountTables.of_model(tables, k=3, escape=1.0)
 
 
 # ---- stores ----------------------------------------------------------------------------------------------------------
