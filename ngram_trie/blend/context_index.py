@@ -29,13 +29,14 @@ from ngram_trie.blend.background import NOTHING, Background, expect, most_succes
 from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
 from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
 
-# Rows of `Index.tokens`: a token's latest place in the text, its latest one among rejected drafts, how often it is
-# in the text, its rank among the most frequent (-1: none), and for counting successors: the context that saw it last,
-# and its row there.
-LAST, REJECTED, COUNT, RANK, SEEN_BY, ROW = range(6)
+# Rows of `Index.tokens`: a token's latest place in the text, among rejected drafts, in earlier texts, and among drafts
+# that were rejected there (-1: none), how often it is in the text, its rank among the most frequent (-1: none), and for
+# counting successors: the context that saw it last, and its row there.
+LAST, REJECTED, EARLIER, EARLIER_REJECTED, COUNT, RANK, SEEN_BY, ROW = range(8)
 # Entries of `Index.sizes`: places, tokens that are numbered, those of them that the text has, those that are ranked,
-# how many contexts were asked for, the length of the text, its last place, and entries of `likely`.
-SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_LIKELY = range(8)
+# how many contexts were asked for, the length of the text, its last place, entries of `likely`, and places of earlier
+# texts.
+SIZE, NUM_TOKENS, NUM_KINDS, NUM_RANKED, CONTEXT, LENGTH, END, NUM_LIKELY, NUM_EARLIER = range(9)
 #: Where a node's probability comes from: what followed in the text, the model's distributions there, those behind
 #: rejected drafts, other texts, and order 0.
 SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
@@ -51,18 +52,17 @@ class Index(NamedTuple):
     Attributes:
         text: (c,) token numbers.
         back: (c,) the place that each stands behind; -1: none.
-        before: (c,) of each place that of the same token before it, of the text or of what was rejected, as the place
-            itself; -1: none.
+        before: (c,) of each place that of the same token before it, in the same chain; -1: none.
         follower: (c,) the token that followed; -1: none.
         soft: (c,) where in `likely` the model's distribution behind the place begins; -1: there is none.
         likely, probs: (r,) of each distribution the likeliest tokens, the likeliest first, and their probabilities; at
             its end stands `NO_MORE`.
         ids: (v,) the token of each number.
         slots: hash table from tokens to number + 1; 0 is empty, the size is a power of 2.
-        tokens: (6, v) what is known of each token: rows LAST to ROW.
+        tokens: (8, v) what is known of each token: rows LAST to ROW.
         frequent: (f,) the most frequent tokens, best first, as far as they are ranked.
         common: the most frequent tokens of the background.
-        sizes: (8,) SIZE to NUM_LIKELY.
+        sizes: (9,) SIZE to NUM_EARLIER.
     """
 
     text: Numbers
@@ -135,13 +135,14 @@ class Scratch(NamedTuple):
     Attributes:
         queue: the best candidates, the best of them last.
         depths: (m,) of the drafted nodes.
-        successors, elsewhere: of the node's context, here and in the background.
+        successors, earlier, elsewhere: of the node's context, here, in earlier texts, and in the background.
         context, last_ids: (max_order,) the last tokens of the context, the last one first; numbers, and ids.
     """
 
     queue: Nodes
     depths: IntArray
     successors: Successors
+    earlier: Successors
     elsewhere: Successors
     context: Numbers
     last_ids: IntArray
@@ -172,7 +173,7 @@ def _enter(token: int, index: Index) -> int:
         number = index.sizes[NUM_TOKENS]
         index.sizes[NUM_TOKENS] += 1
         index.ids[number] = token
-        index.tokens[LAST, number] = index.tokens[REJECTED, number] = index.tokens[RANK, number] = -1
+        index.tokens[:COUNT, number] = index.tokens[RANK, number] = -1
         index.tokens[COUNT, number] = index.tokens[SEEN_BY, number] = 0
         index.slots[slot] = number + 1
     return index.slots[slot] - 1
@@ -188,7 +189,7 @@ def _enter_all(new_ids: Numbers, index: Index) -> Numbers:
 
 @kernel
 def _add(token: int, back: int, chain: int, index: Index) -> int:
-    """A new place of `token` behind the place `back`, in the chain LAST or REJECTED."""
+    """A new place of `token` behind the place `back`, in one of the chains LAST to EARLIER_REJECTED."""
     place = index.sizes[SIZE]
     index.sizes[SIZE] += 1
     index.text[place], index.back[place] = token, back
@@ -246,7 +247,7 @@ def _recall(part_fields: Fields, fields: Fields) -> None:
     index, part = Index(*fields), Part(*part_fields)
     base, base_likely = index.sizes[SIZE], index.sizes[NUM_LIKELY]
     for at, token in enumerate(part.ids):
-        chain = REJECTED if part.followers[at] < 0 else LAST
+        chain = EARLIER_REJECTED if part.followers[at] < 0 else EARLIER
         place = _add(_enter(token, index), base + part.back[at] if part.back[at] >= 0 else -1, chain, index)
         if part.followers[at] >= 0:
             index.follower[place] = _enter(part.followers[at], index)
@@ -256,6 +257,7 @@ def _recall(part_fields: Fields, fields: Fields) -> None:
         index.likely[base_likely + at] = token if token == NO_MORE else _enter(token, index)
         index.probs[base_likely + at] = part.probs[at]
     index.sizes[NUM_LIKELY] += len(part.likely)
+    index.sizes[NUM_EARLIER] += len(part.ids)
 
 
 @njit(cache=True)
@@ -322,12 +324,16 @@ def _count_likely(soft: int, length: int, weight: float, found: int, index: Inde
 
 
 @kernel
-def _count_successors(index: Index, settings: Settings, context: Numbers, successors: Successors) -> int:
-    """Count what followed the context in the text, and what the model would have had follow there and behind rejected
+def _count_successors(index: Index, settings: Settings, context: Numbers, chain: int, successors: Successors) -> int:
+    """Count what followed the context in a text, and what the model would have had follow there and behind rejected
     drafts; returns how many successors there are.
+
+    Args:
+        chain: LAST for the text, EARLIER for those before it.
     """
+    index.sizes[CONTEXT] += 1
     found, left, left_soft = 0, settings.max_occurrences, settings.max_soft
-    place = index.tokens[LAST, context[0]]
+    place = index.tokens[chain, context[0]]
     while place >= 0 and left > 0:
         follower, soft = index.follower[place], index.soft[place]
         if follower >= 0 or soft >= 0:  # the end of the text has neither
@@ -339,7 +345,7 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, succes
                 left_soft -= 1
                 found = _count_likely(soft, length, settings.soft, found, index, successors)
         place = index.before[place]
-    place, left = index.tokens[REJECTED, context[0]], settings.max_rejected
+    place, left = index.tokens[chain + 1, context[0]], settings.max_rejected
     while place >= 0 and left > 0:
         if index.soft[place] >= 0:
             left -= 1
@@ -350,26 +356,38 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, succes
 
 
 @kernel
+def _add_share(token: int, share: float, found: int, index: Index, successors: Successors) -> int:
+    """Give `token` a share more; returns how many successors there are now."""
+    row = _row_of(token, found, index, successors)
+    if row == found:
+        successors.shares[row] = 0.0
+    successors.shares[row] += share
+    return max(found, row + 1)
+
+
+@kernel
 def _expect(
     index: Index, background: Background, settings: Settings, context: Numbers, scratch: Scratch
 ) -> tuple[int, float]:
-    """What follows the context, its last token first, here and elsewhere, in `scratch.successors`: how many there are,
-    and the share that is left to order 0.
+    """What follows the context, its last token first, here, in earlier texts and elsewhere, in `scratch.successors`:
+    how many there are, and the share that is left to order 0.
     """
-    successors, elsewhere = scratch.successors, scratch.elsewhere
-    index.sizes[CONTEXT] += 1
-    found = _count_successors(index, settings, context, successors)
-    left = blend_orders(successors, found, settings.escape * (settings.hard + settings.soft))
+    successors, earlier, elsewhere = scratch.successors, scratch.earlier, scratch.elsewhere
+    escape = settings.escape * (settings.hard + settings.soft)
+    num_earlier = _count_successors(index, settings, context, EARLIER, earlier)
+    below = blend_orders(earlier, num_earlier, escape)
+    found = _count_successors(index, settings, context, LAST, successors)
+    left = blend_orders(successors, found, escape)
+    for row in range(num_earlier):
+        found = _add_share(earlier.tokens[row], left * earlier.shares[row], found, index, successors)
+    left *= below
     last_ids = scratch.last_ids[: len(context)]
     for back in range(len(context)):
         last_ids[back] = index.ids[context[back]]
     more, below = expect(background, last_ids, settings.escape, elsewhere)
-    for other in range(more):
-        row = _row_of(_enter(elsewhere.tokens[other], index), found, index, successors)
-        if row == found:
-            found += 1
-            successors.shares[row] = 0.0
-        successors.shares[row] += left * elsewhere.shares[other]
+    for row in range(more):
+        token = _enter(elsewhere.tokens[row], index)
+        found = _add_share(token, left * elsewhere.shares[row], found, index, successors)
     return found, left * below
 
 
@@ -482,14 +500,16 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
 
 
 @njit(cache=True)
-def _scratch(max_nodes: int, settings: Settings, background: Background) -> Scratch:
+def _scratch(max_nodes: int, index: Index, settings: Settings, background: Background) -> Scratch:
     """For drafts of so many nodes, the root counted."""
     more = most_successors(background)
-    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.num_likely + more
+    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.num_likely
+    most_earlier = most if index.sizes[NUM_EARLIER] else 0
     return Scratch(
         _room_for_nodes(max_nodes),
         np.empty(max_nodes, np.int64),
-        room_for(most, settings.max_order),
+        room_for(most + most_earlier + more, settings.max_order),
+        room_for(most_earlier, settings.max_order),
         room_for(more, settings.max_order),
         np.empty(settings.max_order, np.int32),
         np.empty(settings.max_order, np.int64),
@@ -501,9 +521,8 @@ def _share(
     index: Index, settings: Settings, context: Numbers, worth: FloatArray, token: int, scratch: Scratch
 ) -> float:
     """What `token` has by the counts that `settings` take in, where one count of order k is worth worth[k]."""
-    index.sizes[CONTEXT] += 1
     successors, share = scratch.successors, 0.0
-    for row in range(_count_successors(index, settings, context, successors)):
+    for row in range(_count_successors(index, settings, context, LAST, successors)):
         if successors.tokens[row] == token:
             count = 0.0
             for order in range(int(successors.counts[row, 0]), 0, -1):
@@ -526,26 +545,22 @@ def _explain(
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
     draft = Nodes(*draft_fields)
     hard, soft, rejected = Settings(*hard_fields), Settings(*soft_fields), Settings(*rejected_fields)
-    shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), settings, background)
+    shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), index, settings, background)
     worth = np.empty(settings.max_order + 1)
     for node in range(1, len(draft.tokens)):
         token, parent = draft.tokens[node], draft.parents[node]
         context = scratch.context[: _lay_out(index, draft, parent, scratch.context)]
-        index.sizes[CONTEXT] += 1
-        found = _count_successors(index, settings, context, scratch.successors)
-        left = blend_orders(scratch.successors, found, settings.escape * (settings.hard + settings.soft))
+        found, _ = _expect(index, background, settings, context, scratch)
+        known = 0.0
+        for row in range(found):
+            if scratch.successors.tokens[row] == token:
+                known = scratch.successors.shares[row]
         worth[:] = scratch.successors.weights[0]
-        for back in range(len(context)):
-            scratch.last_ids[back] = index.ids[context[back]]
-        more, _ = expect(background, scratch.last_ids[: len(context)], settings.escape, scratch.elsewhere)
-        for row in range(more):
-            if scratch.elsewhere.tokens[row] == index.ids[token]:
-                shares[node, 3] = left * scratch.elsewhere.shares[row]
         shares[node, 0] = _share(index, hard, context, worth, token, scratch)
         shares[node, 1] = _share(index, soft, context, worth, token, scratch)
         shares[node, 2] = _share(index, rejected, context, worth, token, scratch)
-        # what is left comes from order 0
-        shares[node, 4] = max(draft.probs[node] / draft.probs[parent] - shares[node].sum(), 0.0)
+        shares[node, 3] = max(known - shares[node].sum(), 0.0)
+        shares[node, 4] = max(draft.probs[node] / draft.probs[parent] - known, 0.0)
     return shares
 
 
@@ -555,7 +570,7 @@ def _draft(
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root."""
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    draft, scratch = _room_for_nodes(num_draft + 1), _scratch(num_draft + 1, settings, background)
+    draft, scratch = _room_for_nodes(num_draft + 1), _scratch(num_draft + 1, index, settings, background)
     kept = _grow(index, background, settings, draft, scratch)
     return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
 
@@ -607,10 +622,10 @@ class BlendIndex:
             probs=np.empty(0, np.float32),
             ids=np.empty(0, np.int64),
             slots=np.zeros(1, np.int32),
-            tokens=np.empty((6, 0), np.int32),
+            tokens=np.empty((8, 0), np.int32),
             frequent=np.empty(num_frequent, np.int32),
             common=nothing,
-            sizes=np.zeros(8, np.int64),
+            sizes=np.zeros(9, np.int64),
         )
         self._index.sizes[END] = -1
         self._reserve(2 * len(text) + 256, 2 * len(text) + 256 + len(background.common))
@@ -631,7 +646,7 @@ class BlendIndex:
             self._index = self._index._replace(likely=np.resize(old.likely, new), probs=np.resize(old.probs, new))
         if (needed := sizes[NUM_TOKENS] + num_tokens) > (held := len(old.ids)):
             new = max(needed, 2 * held)
-            tokens, ids = np.empty((6, new), np.int32), np.resize(old.ids, new)
+            tokens, ids = np.empty((8, new), np.int32), np.resize(old.ids, new)
             tokens[:, :held] = old.tokens
             slots = np.zeros(1 << (2 * int(new) - 1).bit_length(), np.int32)
             _rehash(ids, sizes[NUM_TOKENS], slots)
@@ -685,7 +700,7 @@ class BlendIndex:
         return np.where(numbers < 0, -1, self._index.ids[numbers])
 
     def recall(self, part: Part) -> None:
-        """Add places of another text, to an index that has no text yet. They count like its own, not at order 0."""
+        """Add places of an earlier text, to an index that has none yet. Its orders are blended below the text's own."""
         kinds = 2 * len(part.ids) + len(part.likely)
         self._reserve(len(part.ids), kinds, len(part.likely))
         _recall(tuple(part), tuple(self._index))
@@ -703,7 +718,7 @@ class BlendIndex:
     def _begin(self, num_contexts: int) -> None:
         """Room for the new tokens that so many contexts may bring from elsewhere, and numbers for the contexts."""
         self._reserve(0, self._more * num_contexts)
-        if self._index.sizes[CONTEXT] > 2**31 - 2 - 4 * num_contexts:
+        if self._index.sizes[CONTEXT] > 2**31 - 2 - 8 * num_contexts:
             self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0
 
     def explain(self, tree: DraftTree) -> FloatArray:
