@@ -35,7 +35,7 @@ from ngram_trie.generate import CriteriaStop, make_drafter
 from ngram_trie.prompt import Prompt
 
 PROMPT = [3, 4, 5, 6, 7] * 5
-DRAFTERS = ["blend", "ngram_trie", "pld", "suffix"]
+DRAFTERS = ["blend", "blend_logits", "ngram_trie", "pld", "suffix"]
 CHAT = [
     {"role": "user", "content": "Where was Anna Sharp born?"},
     {"role": "assistant", "content": "Anna Sharp was born in Fenford."},

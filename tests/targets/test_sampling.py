@@ -134,10 +134,11 @@ def test_the_test_rejects_rests_published_rule(tree: Callable[[list[int]], Draft
 
 
 @pytest.mark.slow
-def test_sampling_from_a_model_with_a_real_drafter() -> None:
+@pytest.mark.parametrize("drafter", ["ngram_trie", "blend_logits"])
+def test_sampling_from_a_model_with_a_real_drafter(drafter: str) -> None:
     vocabulary, prompt = 5, [1, 4, 3, 1, 4, 3, 1]
     model = tiny_model("llama", vocab_size=vocabulary, eos_token_id=None, bos_token_id=None)
-    speculator = Speculator(model, "ngram_trie", num_draft=4)
+    speculator = Speculator(model, drafter, num_draft=4)
     generator = torch.Generator().manual_seed(0)
     decoder, lengths, answers = speculator._reserve(len(prompt), 40), [], []
     for _ in range(600):
