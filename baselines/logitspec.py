@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel
 
@@ -106,7 +106,7 @@ class LogitSpec(HistoryDrafter):
     """
 
     scores_nodes = True
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(self, *, num_draft: int = 63, max_ngram: int = 3, num_copy: int = 20, num_likely: int = 64) -> None:
         check_int("num_draft", num_draft, 1)

@@ -16,7 +16,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel, rank_probs
 
@@ -219,7 +219,7 @@ class RACER(HistoryDrafter):
     """
 
     scores_nodes = True
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(
         self,

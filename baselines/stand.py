@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
@@ -214,7 +214,7 @@ class STAND(HistoryDrafter):
     """
 
     scores_nodes = True
-    reads = "logits"
+    reads = LIKELY_TOKENS
 
     def __init__(
         self, *, num_draft: int = TREE_NODES, order: int = 4, k: int = 10, keep_between_prompts: bool = False

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, FloatArray, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
@@ -165,6 +165,10 @@ class Drafter(ABC):
     def propose(self, budget: int) -> DraftTree:
         """Draft at most `budget`, at least 1, nodes that continue the text behind `root`."""
 
+    def sources(self, tree: DraftTree) -> Sources | None:
+        """Where the nodes of the draft that was just proposed come from, if it can tell."""
+        return tree.sources
+
     def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
         """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
         of the model's forwards is lost.
@@ -202,6 +206,9 @@ class WrappedDrafter(Drafter):
 
     def observe(self, new_ids: Sequence[int]) -> None:
         self.drafter.observe(new_ids)
+
+    def sources(self, tree: DraftTree) -> Sources | None:
+        return self.drafter.sources(tree)
 
     def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
         self.drafter.remind(prompt, output_ids)

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, over, read_answers
-from ngram_trie.blend.context_index import BlendIndex, Part
+from ngram_trie.blend.context_index import SOURCES, BlendIndex, Part
 from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
 from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, State, check_int, check_positive
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, IntArray, Sources
 
 #: Of recorded answers, a question's table is made of those to the questions of the other parts.
 FOLDS = 10
@@ -107,6 +107,9 @@ class BlendDrafter(Drafter):
 
     def propose(self, budget: int) -> DraftTree:
         return self._index.draft(min(self.num_draft, budget))
+
+    def sources(self, tree: DraftTree) -> Sources | None:
+        return Sources(SOURCES, self._index.explain(tree).argmax(1))
 
 
 class BlendBigramDrafter(BlendDrafter):

@@ -9,11 +9,12 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.engines.replay import TraceTarget, replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.report.case_study import text_pieces
@@ -56,6 +57,14 @@ class _WatchedTarget(TraceTarget):
         super().commit(past, path)
 
 
+class _Telling(WrappedDrafter):
+    """A drafter that always says where the nodes come from."""
+
+    def propose(self, budget: int) -> DraftTree:
+        tree = self.drafter.propose(budget)
+        return replace(tree, sources=self.drafter.sources(tree))
+
+
 def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
     """The steps in which `drafter` would have given a recorded answer.
 
@@ -65,7 +74,7 @@ def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
     if not trace.output_ids:
         raise ValueError(f"question {trace.prompt.question_id}: the recorded answer has no tokens")
     target = _WatchedTarget(trace, max_draft)
-    result = replay(drafter, trace, target=target)
+    result = replay(_Telling(drafter), trace, target=target)
     steps, start = [], 1
     for (tree, path), length in zip(target.verified, result.accept_lengths, strict=False):
         # Besides the root; where the answer ends inside the draft, its last token is a node and not the model's own.
