@@ -165,7 +165,7 @@ class Drafter(ABC):
     def propose(self, budget: int) -> DraftTree:
         """Draft at most `budget`, at least 1, nodes that continue the text behind `root`."""
 
-    def sources(self, tree: DraftTree) -> Sources | None:
+    def sources_of(self, tree: DraftTree) -> Sources | None:
         """Where the nodes of the draft that was just proposed come from, if it can tell."""
         return tree.sources
 
@@ -207,8 +207,8 @@ class WrappedDrafter(Drafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         self.drafter.observe(new_ids)
 
-    def sources(self, tree: DraftTree) -> Sources | None:
-        return self.drafter.sources(tree)
+    def sources_of(self, tree: DraftTree) -> Sources | None:
+        return self.drafter.sources_of(tree)
 
     def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
         self.drafter.remind(prompt, output_ids)

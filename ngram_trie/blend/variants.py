@@ -108,7 +108,7 @@ class BlendDrafter(Drafter):
     def propose(self, budget: int) -> DraftTree:
         return self._index.draft(min(self.num_draft, budget))
 
-    def sources(self, tree: DraftTree) -> Sources | None:
+    def sources_of(self, tree: DraftTree) -> Sources | None:
         return Sources(SOURCES, self._index.explain(tree).argmax(1))
 
 

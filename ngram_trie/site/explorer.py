@@ -62,7 +62,7 @@ class _Telling(WrappedDrafter):
 
     def propose(self, budget: int) -> DraftTree:
         tree = self.drafter.propose(budget)
-        return replace(tree, sources=self.drafter.sources(tree))
+        return replace(tree, sources=self.drafter.sources_of(tree))
 
 
 def walk(drafter: Drafter, trace: Trace, max_draft: int = 256) -> list[Step]:
