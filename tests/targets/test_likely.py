@@ -6,13 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.tiny import tiny_model
 
-from ngram_trie.targets.likely import BLOCK, likely_rows
+from ngram_trie.targets.likely import GROUP, likely_rows
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
 @settings(max_examples=60, deadline=None)
-@given(rows=st.integers(1, 5), vocabulary=st.integers(1, 3 * BLOCK + 5), k=st.integers(1, 20), seed=st.integers(0, 999))
+@given(rows=st.integers(1, 5), vocabulary=st.integers(1, 3 * GROUP + 5), k=st.integers(1, 20), seed=st.integers(0, 999))
 def test_the_likeliest_tokens_in_order(rows: int, vocabulary: int, k: int, seed: int) -> None:
     # few different values, so that many are equal
     logits = np.random.default_rng(seed).integers(0, 9, (rows, vocabulary)).astype(np.float32)
@@ -20,7 +20,7 @@ def test_the_likeliest_tokens_in_order(rows: int, vocabulary: int, k: int, seed:
     order = np.argsort(-logits, axis=1, kind="stable")[:, :k]
     np.testing.assert_array_equal(likely.tokens, order)
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    np.testing.assert_allclose(likely.probs, np.take_along_axis(shares, order, 1), rtol=1e-5)
+    np.testing.assert_allclose(likely.probs, np.take_along_axis(shares, order, 1), rtol=1e-4)
 
 
 def test_a_target_says_them_behind_prompt_and_nodes() -> None:
