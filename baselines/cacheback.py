@@ -324,7 +324,7 @@ class Cacheback(Drafter):
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         parts, caches = self._frozen
-        self._looked_up = caches[parts.get((prompt.dataset, prompt.question_id), FOLDS)].table
+        self._looked_up = caches[parts.get(prompt.question, FOLDS)].table
         if not self.keep_between_prompts:
             self._dynamic = NgramCache(self.sizes, 2 * len(prompt.ids) + 256)
         self._dynamic.begin_text()

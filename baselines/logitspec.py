@@ -107,6 +107,7 @@ class LogitSpec(HistoryDrafter):
 
     scores_nodes = True
     reads = LIKELY_TOKENS
+    learns_from_rejected = False
 
     def __init__(self, *, num_draft: int = 63, max_ngram: int = 3, num_copy: int = 20, num_likely: int = 64) -> None:
         check_int("num_draft", num_draft, 1)

@@ -215,6 +215,7 @@ class STAND(HistoryDrafter):
 
     scores_nodes = True
     reads = LIKELY_TOKENS
+    learns_from_rejected = False
 
     def __init__(
         self, *, num_draft: int = TREE_NODES, order: int = 4, k: int = 10, keep_between_prompts: bool = False

@@ -75,7 +75,8 @@ def make_method(
     """The method that `method=name` stands for, with `fields` in place of what configs/method says.
 
     Args:
-        shape: "chain" for drafts that are chains, of at most `num_nodes`; of a tree the number is among `fields`.
+        shape: "chain" for drafts that are chains.
+        num_nodes: most nodes of a tree, its `num_draft`, or of a chain.
 
     Raises:
         ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
@@ -84,7 +85,10 @@ def make_method(
     if name not in known:
         raise ConfigError(f"method={name}: {near(name, list(known))}")
     config: Any = OmegaConf.load(known[name])
-    allowed = [str(field) for field in config if field not in ("name", "_target_")]
+    shape = config.get("shape", shape)
+    if num_nodes is not None and shape == "tree":
+        fields = {**(fields or {}), "num_draft": num_nodes}
+    allowed = [str(field) for field in config if field not in ("name", "_target_", "shape")]
     for field in fields or ():
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")

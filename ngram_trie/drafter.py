@@ -111,6 +111,9 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens, and `LIKELY_TOKENS` where they were recorded: those behind accepted nodes alone.
     reads: ClassVar[str] = "tokens"
+    #: Of one that reads `LIKELY_TOKENS`: whether those behind rejected nodes, too, which no recording has. Its replayed
+    #: accept lengths are then lower bounds.
+    learns_from_rejected: ClassVar[bool] = True
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
     #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
@@ -137,6 +140,11 @@ class Drafter(ABC):
         and what to do to get it.
         """
         return {}
+
+    @property
+    def replays_lower_bounds(self) -> bool:
+        """Whether a replay of it knows less than a live run."""
+        return self.reads == LIKELY_TOKENS and self.learns_from_rejected
 
     def identity(self) -> str:
         """What decides its drafts beside its settings and parts, hashed; empty where nothing does."""
@@ -190,6 +198,7 @@ class WrappedDrafter(Drafter):
         self.state, self.context = drafter.state, drafter.context
         self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
         self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
+        self.learns_from_rejected = drafter.learns_from_rejected  # type: ignore[misc]
         self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
 
     def parts(self) -> Mapping[Path, str]:

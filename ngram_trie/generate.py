@@ -106,8 +106,6 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
             f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
         )
     fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
-    if num_draft is not None and shape == "tree":
-        fields["num_draft"] = num_draft
     if "name" not in fields:
         raise ValueError(f"drafter={fields}: give its name, as in {{'name': 'ngram_trie', 'n': 8}}")
     name = fields.pop("name")

@@ -49,6 +49,11 @@ class Prompt:
     num_cut: int = 0
     texts: tuple[IntArray, ...] = ()
 
+    @property
+    def question(self) -> tuple[str, str]:
+        """Which question this is, whatever noise is in it: its data set without a "+kind" behind it, and its id."""
+        return self.dataset.partition("+")[0], self.question_id
+
     def _span(self, name: str) -> tuple[int, int]:
         spans = {**self.spans, "prompt": (0, len(self.ids))}
         for each in name.split("|"):

@@ -48,6 +48,8 @@ def main(
     """
     if (source is None) == (dataset is None):
         raise ValueError("give SOURCE or --dataset, one of them")
+    if answers and not source:
+        raise ValueError("--answers: give SOURCE, a file of recorded answers")
     if source and not source.exists():
         raise ValueError(f"{source}: no such file or folder")
     if parity and not answers:

@@ -6,7 +6,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,7 +40,10 @@ class BlendDrafter(Drafter):
     """
 
     scores_nodes = True
-    not_sent = ("_index", "_prior")  # another process opens the tables itself, and starts a text of its own
+    not_sent: ClassVar[Sequence[str]] = (
+        "_index",
+        "_prior",
+    )  # another process opens the tables itself, and starts a text of its own
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class BlendDrafter(Drafter):
         if not self.prior:
             return NOTHING
         tables, background = self._prior
-        if (prompt.dataset, prompt.question_id) in tables.questions:
+        if prompt.question in tables.questions:
             raise ValueError(
                 f"prior={self.prior}: holds an answer to question {prompt.question_id} of {prompt.dataset}; draft "
                 "other questions (engine.parity), or build it of others (--parity)"
@@ -152,7 +155,7 @@ class BlendBigramDrafter(BlendDrafter):
 
     def background(self, prompt: Prompt) -> Background:
         parts, tables = self._tables
-        return tables[parts.get((prompt.dataset, prompt.question_id), FOLDS)]
+        return tables[parts.get(prompt.question, FOLDS)]
 
     @functools.cached_property
     def _tables(self) -> tuple[dict[Key, int], list[Background]]:
@@ -215,11 +218,11 @@ class BlendWarmDrafter(BlendDrafter):
     def remember(self) -> None:
         """Put the answer so far into the store; `start` does it with the previous one."""
         if self._prompt and self._output:
-            self.store.add(self._output, self._prompt.dataset, self._prompt.question_id, self._prompt.turn)
+            self.store.add(self._output, *self._prompt.question, self._prompt.turn)
         self._prompt, self._output = None, []
 
     def background(self, prompt: Prompt) -> Background:
-        store = self.store.background(prompt.dataset, prompt.question_id)
+        store = self.store.background(*prompt.question)
         return over(store, super().background(prompt)) if self.prior else store
 
     def start(self, prompt: Prompt) -> None:
@@ -249,6 +252,9 @@ class BlendLogitsDrafter(BlendDrafter):
     """
 
     reads = LIKELY_TOKENS
+    not_sent = (*BlendDrafter.not_sent, "target", "_model")
+    target: Any = None
+    _model: Any = None
 
     def __init__(
         self,
@@ -260,7 +266,7 @@ class BlendLogitsDrafter(BlendDrafter):
         max_rejected: int = 16,
         hard: float = 0.4,
         soft: float = 0.6,
-        prompt_step: int = 0,
+        prompt_step: int = 1,
         **options: Any,
     ) -> None:
         super().__init__(escape=escape, **options)
@@ -332,7 +338,8 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
     is remembered of itself; answers without a question id are.
 
     Args:
-        max_places: of all answers together, tokens and rejected drafts. A place takes some 60 bytes.
+        max_places: of all answers together, tokens and rejected drafts. A place takes 24 bytes,
+            and 12 for each token that was likely behind it.
         options: as in `BlendLogitsDrafter`.
 
     Raises:
@@ -347,12 +354,12 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
         self.max_places = max_places
         self._answers: OrderedDict[tuple[Key, int], Part] = OrderedDict()
         self._prompt: Prompt | None = None
-        self._model: Any = None
         self._unnamed = 0
 
     def bind(self, target: Any) -> None:
         if target.model is not self._model:
             self._answers.clear()  # another model has another vocabulary
+            self._prompt = None
         self._model = target.model
         super().bind(target)
 
@@ -360,7 +367,7 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
         """Put the answer so far into the store; `start` does it with the previous one."""
         if self._prompt and len(self._index) > len(self._prompt.ids):
             prompt = self._prompt
-            key, number = (prompt.dataset, prompt.question_id), prompt.turn
+            key, number = prompt.question, prompt.turn
             if not prompt.question_id:
                 self._unnamed += 1
                 number = -self._unnamed
@@ -370,8 +377,12 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
         while sum(len(part.ids) for part in self._answers.values()) > self.max_places:
             self._answers.popitem(last=False)
 
+    def __getstate__(self) -> dict[str, Any]:
+        self.remember()
+        return super().__getstate__()
+
     def recalled(self, prompt: Prompt) -> Iterable[Part]:
-        own = (prompt.dataset, prompt.question_id) if prompt.question_id else None
+        own = prompt.question if prompt.question_id else None
         return [part for (key, _), part in self._answers.items() if key != own]
 
     def start(self, prompt: Prompt) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.decoding import GenerationResult
-from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely
+from ngram_trie.drafter import Drafter, Likely
 from ngram_trie.engines import replay
 from ngram_trie.engines.measure import Interleaved
 from ngram_trie.engines.traces import Trace
@@ -143,7 +143,7 @@ class Forced(Interleaved):
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
         drafter, trace = self.methods[key.method], self.items[key.item]
-        about = {"state": drafter.state, "lower_bound": drafter.reads == LIKELY_TOKENS}
+        about = {"state": drafter.state, "lower_bound": drafter.replays_lower_bounds}
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:

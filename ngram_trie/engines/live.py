@@ -152,6 +152,7 @@ class Live(Interleaved):
         if BASELINE not in self._baselines:
             raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
         self._later: dict[ItemKey, Prompt] = {}
+        self._emptied: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -217,7 +218,15 @@ class Live(Interleaved):
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
         decoder = self.decoders[key.method]
         if isinstance(decoder, SpeculativeDecoder):
-            decoder.drafter.remind(self.prompt(key.item, known), known[key].output_ids)
+            drafter = decoder.drafter
+            if drafter.state == "warm" and drafter.reads != "tokens" and key.method not in self._emptied:
+                self._emptied.add(key.method)
+                print(
+                    f"warning: {key.method} goes on without what it learned of the model's {drafter.reads} before the "
+                    "interruption: its accept lengths will be too low for a while; measure it anew in one go",
+                    file=sys.stderr,
+                )
+            drafter.remind(self.prompt(key.item, known), known[key].output_ids)
 
     def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:
         return None if self.references is None else score(records, self.references, self.decode)

@@ -229,7 +229,7 @@ class Replay(Engine):
         for (name, drafter, traces), outcomes in zip(jobs, results, strict=True):
             for trace, outcome in zip(traces, outcomes, strict=True):
                 key = RecordKey(name, *trace.key)
-                about = {"state": drafter.state, "lower_bound": drafter.reads == LIKELY_TOKENS}
+                about = {"state": drafter.state, "lower_bound": drafter.replays_lower_bounds}
                 yield self.record(key, trace.prompt, outcome, model=trace.model, **about)
 
 

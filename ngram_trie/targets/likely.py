@@ -46,7 +46,7 @@ def _largest(logits: np.ndarray, peaks: np.ndarray, values: np.ndarray, tokens: 
 @njit(cache=True, fastmath=True)
 def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
     """Of each row, whose largest logit is known. In one pass without calls, which the compiler makes vector code of:
-    2^y is its integer part, put into the exponent of a float, times a polynomial in the rest, to 2e-5.
+    2^y is its integer part, put into the exponent of a float, times a polynomial in the rest, to 4e-5.
     """
     sums = np.empty(len(logits), np.float32)
     for row in range(len(logits)):
@@ -55,7 +55,7 @@ def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
             power = max((logits[row, at] - largest[row]) * np.float32(1.44269504), np.float32(-100))
             whole = np.floor(power)
             rest = power - whole
-            part = np.float32(0.0555041) + rest * np.float32(0.0107)
+            part = np.float32(0.0555041) + rest * np.float32(0.0111222)
             part = np.float32(1) + rest * (np.float32(0.6931472) + rest * (np.float32(0.2402265) + rest * part))
             bits = (np.int32(whole) + np.int32(127)) << np.int32(23)
             total += part * np.int32(bits).view(np.float32)
@@ -64,7 +64,7 @@ def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
 
 
 def likely_rows(places: IntArray, logits: torch.Tensor, k: int) -> Likely:
-    """The k likeliest tokens of the rows of `logits` (r, V), of equal ones the lowest token first, with probabilities.
+    """The k likeliest tokens of the rows of `logits` (r, V) with probabilities; on a CPU the lowest of equals first.
 
     They are found where the logits are, so that on a GPU only they come over.
     """
