@@ -247,7 +247,7 @@ class RACER(HistoryDrafter):
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
         """Fewer nodes make a narrower logits tree, not a flat one: 8 successors to 64 nodes as published, 2 to 8."""
-        return {"num_draft": num_nodes, "k": isqrt(num_nodes + 1)}
+        return {"num_draft": num_nodes, "k": isqrt(num_nodes)}
 
     def _forget(self) -> None:
         self._trie = Automaton.empty(self.max_nodes)
