@@ -73,13 +73,13 @@ def ablation(folder: Path) -> pd.DataFrame:
         folder: a finished run.
     """
     table, pairs = pd.read_csv(folder / "table.csv"), pd.read_csv(folder / "versus.csv")
+    table = table[table.protocol == "corrected"]
     lengths = table.pivot(index="method", columns="dataset", values="accept_length")
     lengths = lengths.loc[["blend", *VARIANTS], [*(name for name in lengths if name != ALL), ALL]].reset_index()
     pairs = pairs[(pairs.measure == "accept_length") & (pairs.dataset == ALL)]
     ratios = pd.concat([between(pairs, name, FULL) for name in lengths.method if name != FULL])
-    return lengths.merge(ratios[["a", "ratio", "low", "high", "p_holm"]], "left", left_on="method", right_on="a").drop(
-        columns="a"
-    )
+    ratios = ratios[["a", "ratio", "low", "high"]].rename(columns={"a": "method"})
+    return lengths.merge(ratios, "left", "method")
 
 
 def main(
