@@ -20,9 +20,6 @@ from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_bool, check_
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel, rank_probs
 
-#: Places of a prompt that the model's head is asked for at once.
-_BLOCK = 64
-
 
 class Automaton(NamedTuple):
     """A trie of n-grams in at most c nodes, of which those not used for longest are given to new ones. Node 0 is the
@@ -267,9 +264,8 @@ class RACER(HistoryDrafter):
         # only the last place of each token counts
         _, from_behind = np.unique(prompt.ids[::-1], return_index=True)
         places = np.sort(len(prompt.ids) - 1 - from_behind)
-        for some in np.array_split(places, range(_BLOCK, len(places), _BLOCK)):
-            likely = self.target.likely_in_prompt(some, self.k)
-            self._put(prompt.ids[likely.places], likely.tokens)
+        likely = self.target.likely_in_prompt(places, self.k)
+        self._put(prompt.ids[likely.places], likely.tokens)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)

@@ -21,8 +21,6 @@ from ngram_trie.tree import DraftTree, IntArray, Sources
 
 #: Of recorded answers, a question's table is made of those to the questions of the other parts.
 FOLDS = 10
-#: Places of the prompt whose distributions are made at once: a row of logits is as long as the vocabulary.
-PROMPT_ROWS = 64
 
 
 class BlendDrafter(Drafter):
@@ -321,9 +319,9 @@ class BlendLogitsDrafter(BlendDrafter):
             return
         end = int(self._places[0])
         prompt = np.arange(self._first, end + 1)
-        asked = np.arange(0, end - self._first, self.prompt_step or len(prompt))
-        for start in range(0, len(asked) if self.prompt_step else 0, PROMPT_ROWS):
-            self._attach(prompt, self.target.likely_in_prompt(asked[start : start + PROMPT_ROWS], k))
+        if self.prompt_step and len(prompt) > 1:
+            asked = np.arange(0, len(prompt) - 1, self.prompt_step)
+            self._attach(prompt, self.target.likely_in_prompt(asked, k))
         self._attach(prompt, self.target.likely(k))
 
     def _attach(self, places: IntArray, likely: Likely) -> None:

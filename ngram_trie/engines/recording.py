@@ -16,9 +16,6 @@ from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.tree import DraftTree
 
-#: Of the prompt's tokens so many are asked about at once: their logits are large.
-BLOCK = 64
-
 
 class KeepsLikely(WrappedDrafter):
     """A drafter beside which the model's likely tokens along prompt and answer are kept.
@@ -47,8 +44,7 @@ class KeepsLikely(WrappedDrafter):
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         places = np.arange(len(prompt.ids) - 1)
-        blocks = np.split(places, range(BLOCK, len(places), BLOCK)) if len(places) else []
-        self.likely = [self.target.likely_in_prompt(block, self.k) for block in blocks]
+        self.likely = [self.target.likely_in_prompt(places, self.k)] if len(places) else []
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)

@@ -22,6 +22,9 @@ from ngram_trie.targets.likely import likely_rows
 from ngram_trie.targets.load import longest_text
 from ngram_trie.tree import DraftTree, IntArray
 
+#: Places of a prompt whose logits are made at once.
+PROMPT_ROWS = 64
+
 
 class PreallocatedLayer(DynamicLayer):
     """One layer's keys and values in buffers (b, h, c, d) that are written in place, of which the first p rows count.
@@ -226,8 +229,13 @@ class TargetModel:
 
     @torch.inference_mode()
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
-        """Behind the prompt's tokens at `places`, right after `prefill`: one more product with the model's head."""
-        return likely_rows(places, self.model.get_output_embeddings()(self.last.hidden[places]), k)
+        """Behind the prompt's tokens at `places`, at least one, after `prefill`: one more product with the model's
+        head, some rows at a time, since a row of logits is as long as the vocabulary.
+        """
+        head, starts = self.model.get_output_embeddings(), range(0, len(places), PROMPT_ROWS)
+        blocks = [places[start : start + PROMPT_ROWS] for start in starts]
+        parts = [likely_rows(block, head(self.last.hidden[block]), k) for block in blocks]
+        return Likely(*map(np.concatenate, zip(*parts, strict=True)))
 
     @torch.inference_mode()
     def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:
