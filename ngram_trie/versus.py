@@ -118,6 +118,22 @@ def between(rows: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
     return inverse.rename(columns=turned)[list(rows.columns)]
 
 
+def tied_with_best(rows: pd.DataFrame, frame: pd.DataFrame, measure: str) -> pd.Series:
+    """Of each row of `frame`, whether it has the highest value of its dataset, or the interval of the ratio to that one
+    holds 1. Where there is no interval, such as of one question, nothing is told apart.
+
+    Args:
+        rows: of `versus`.
+        frame: rows `method`, `dataset` and the column `measure`.
+    """
+    best = frame.loc[frame.dropna(subset=measure).groupby("dataset")[measure].idxmax()].set_index("dataset").method
+    part = rows[rows.measure == measure]
+    apart = part[(part.low > 1) | (part.high < 1)]
+    separated = {(row.dataset, a, b) for row in apart.itertuples() for a, b in ((row.a, row.b), (row.b, row.a))}
+    keys = zip(frame.dataset, frame.dataset.map(best), frame.method, strict=True)
+    return pd.Series([key not in separated for key in keys], frame.index)
+
+
 def standings(rows: pd.DataFrame) -> Mapping[tuple[str, str, str], int]:
     """Which methods are named best (1) and second best (2), by data set, measure and method; the others are not there.
 

@@ -11,7 +11,7 @@ from scipy.stats import ttest_1samp
 from test_metrics import frame, record
 
 from ngram_trie import metrics
-from ngram_trie.versus import ACCEPT_LENGTH, COLUMNS, SPEEDUP, holm, standings, versus
+from ngram_trie.versus import ACCEPT_LENGTH, COLUMNS, SPEEDUP, holm, standings, tied_with_best, versus
 
 BOTH = [SPEEDUP, ACCEPT_LENGTH]
 
@@ -231,3 +231,18 @@ def test_what_is_not_separated_is_not_named() -> None:
 def test_groups_are_ranked_apart() -> None:
     rows = [pair("a", "b", 1.5), pair("x", "y", 0.5, group="warm"), pair("y", "a", 3.0, same=False)]
     assert standings(pd.DataFrame(rows)) == {("qa", SPEEDUP, "a"): 1, ("qa", SPEEDUP, "y"): 1}
+
+
+def test_what_the_interval_does_not_tell_from_the_best() -> None:
+    frame = pd.DataFrame({"dataset": "qa", "method": ["a", "b", "c"], "speedup": [1.0, 2.0, 1.9]})
+    pairs = pd.DataFrame(
+        [
+            ("qa", "speedup", "a", "b", 0.4, 0.6),
+            ("qa", "speedup", "b", "c", 0.9, 1.2),
+            ("qa", "speedup", "a", "c", 0.4, 0.6),
+        ],
+        columns=["dataset", "measure", "a", "b", "low", "high"],
+    )
+    assert tied_with_best(pairs, frame, "speedup").tolist() == [False, True, True]
+    unknown = pairs.assign(low=np.nan, high=np.nan)  # a single question has no interval
+    assert tied_with_best(unknown, frame, "speedup").all()

@@ -35,7 +35,8 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     """
     run = run if isinstance(run, RunFolder) else RunFolder(run)
     methods, datasets = methods or run.methods(), datasets or run.datasets()
-    marks = _write_versus(run, methods)
+    pairs = _write_versus(run, methods)
+    marks = versus_.standings(pairs)
     save_csv(metrics.loop_shares(run.frame), run.path / LOOPS)
     if rest := run.without_loops:
         _write_without_loops(run, rest, methods, datasets)
@@ -46,13 +47,13 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
         if len(tries):
             figures.save_figure(figures.accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
     if run.config["grid"]:
-        return _write_grid(run, datasets, marks)
+        return _write_grid(run, datasets, pairs)
     return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
 
 
 def _write_without_loops(run: RunFolder, rest: RunFolder, methods: list[str], datasets: list[str]) -> None:
     """The run's own table again, from the `rest` of its records, without the prompts whose answer loops."""
-    marks = _write_versus(rest, methods, VERSUS_WITHOUT_LOOPS)
+    marks = versus_.standings(_write_versus(rest, methods, VERSUS_WITHOUT_LOOPS))
     note = _loops_note(run, "loops_out")
     if run.config["grid"]:
         frame, fields = _cells(rest, datasets), list(run.config["grid"])
@@ -83,8 +84,8 @@ def _loops_note(run: RunFolder, where: str = "loops_in") -> list[str]:
     return [f"{note} {WORDS['notes'][where]}" if run.without_loops else note]
 
 
-def _write_versus(run: RunFolder, methods: list[str], name: str = VERSUS) -> Marks:
-    """Every two methods compared, versus.csv; returns which are named best."""
+def _write_versus(run: RunFolder, methods: list[str], name: str = VERSUS) -> pd.DataFrame:
+    """Every two methods compared, versus.csv; returns its rows."""
     measures, frame = [versus_.ACCEPT_LENGTH], run.frame
     if run.is_measured:
         measures = [versus_.SPEEDUP, *measures]
@@ -93,7 +94,7 @@ def _write_versus(run: RunFolder, methods: list[str], name: str = VERSUS) -> Mar
     rows = versus_.versus(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
     if len(rows):
         save_csv(rows, run.path / name)
-    return versus_.standings(rows)
+    return rows
 
 
 def _named(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
@@ -117,6 +118,7 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
     figures.save_figure(figures.speedup_figure(drawn), run.path / "figure.png")
+    figures.save_figure(figures.speedup_figure(figures.headline(drawn), tasks=False), run.path / "headline.png")
     if run.curve:
         predicted = cost.predicted_and_measured(run.records, run.curve)
         save_csv(predicted, run.path / "predicted.csv")
@@ -201,12 +203,12 @@ def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence
     return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
 
 
-def _write_grid(run: RunFolder, datasets: list[str], marks: Marks) -> str:
+def _write_grid(run: RunFolder, datasets: list[str], pairs: pd.DataFrame) -> str:
     """A sweep that was measured as one run."""
     frame = _cells(run, datasets)
     fields, numbers = list(run.config["grid"]), run.config["paper_tables"]
     notes = [*_notes(run), *_loops_note(run)]
-    return _write_sweep(run, run.path, frame, fields, _sweep_title(run), notes, numbers, marks)
+    return _write_sweep(run, run.path, frame, fields, _sweep_title(run), notes, numbers, pairs)
 
 
 def _sweep_title(run: RunFolder) -> str:
@@ -254,7 +256,7 @@ def gather(folder: Path) -> str:
     frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
     title = f"{records[0].model if records else 'no traces'}, {settings[0]['name']}"
     numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
-    return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers, {})
+    return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers)
 
 
 def _incomplete(runs: Sequence[RunFolder]) -> Iterator[str]:
@@ -281,9 +283,14 @@ def _write_sweep(
     title: str,
     notes: list[str],
     paper_tables: Sequence[int],
-    marks: Marks,
+    pairs: pd.DataFrame | None = None,
 ) -> str:
-    """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value."""
+    """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value.
+
+    Args:
+        pairs: rows of `versus.versus` between the cells, where they were measured in one run.
+    """
+    marks = {} if pairs is None else versus_.standings(pairs)
     values = ["accept_length", _speed_of(frame)]
     parts = frame[frame.dataset != table1.ALL]
     if not run.is_synthetic:
@@ -299,15 +306,29 @@ def _write_sweep(
             texts.append(markup.write(folder / f"table{number}", frame, tables, run.is_synthetic))
     shown = _named(run, parts)
     for value in values + [value for value in ("trie_ms",) if value in frame]:
-        label = WORDS["labels"][value]
-        if len(fields) == 2 and all(_is_a_size(parts[field]) for field in fields):
-            winner: Literal["lowest", "highest"] | None = "lowest" if value == "trie_ms" else "highest"
-            winner = None if run.is_synthetic else winner
-            drawn = figures.heatmap_figure(shown, value, label, winner, (fields[0], fields[1]))
-            figures.save_figure(drawn, folder / f"{value}.png")
-        elif len(fields) == 1 and _is_a_size(parts[fields[0]]):
-            figures.save_figure(figures.line_figure(shown, fields[0], value, label), folder / f"{value}.png")
+        if pairs is not None and value in set(pairs.measure):
+            shown = shown.assign(**{f"{value}_tied": versus_.tied_with_best(pairs, parts, value)})
+        _sweep_figure(folder, shown, fields, value, marked=not run.is_synthetic)
     return "\n".join(texts[1:] or texts)
+
+
+def _sweep_figure(folder: Path, frame: pd.DataFrame, fields: Sequence[str], value: str, marked: bool) -> None:
+    """Of one value, where its fields are sizes: a heatmap of two, a line over one.
+
+    Args:
+        marked: whether the best cells are.
+    """
+    if not all(_is_a_size(frame[field]) for field in fields):
+        return
+    label = WORDS["labels"][value]
+    if len(fields) == 2:
+        winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
+        drawn = figures.heatmap_figure(frame, value, label, winner if marked else None, (fields[0], fields[1]))
+    elif len(fields) == 1:
+        drawn = figures.line_figure(frame, fields[0], value, label)
+    else:
+        return
+    figures.save_figure(drawn, folder / f"{value}.png")
 
 
 def _is_a_size(values: pd.Series) -> bool:

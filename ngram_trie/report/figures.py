@@ -15,7 +15,9 @@ import matplotlib
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.cm import ScalarMappable
+from matplotlib.collections import LineCollection
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -49,17 +51,25 @@ _GROUP_LOOKS = {
 }  # fmt: skip
 
 
-@matplotlib.rc_context(STYLE)
-def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
-    """Speedup (top, with 95% intervals) and accept length (bottom) of each method, a panel for each dataset.
+#: Rows of the headline figure, and panels of single tasks that fit beside the pooled one.
+MOST_ROWS, MOST_TASKS = 10, 5
+#: What the headline always shows: plain decoding, the paper's method, and prompt lookup as transformers has it.
+_ALWAYS = ("vanilla", "ngram_trie", "hf_prompt_lookup")
+_MARKED = {"vanilla": "vanilla (plain decoding)", "ngram_trie": "ngram_trie (the paper)"}
 
-    Methods stand group by group (`metrics.GROUPS`), which are not ranked against each other: each has a colour and a
-    marker. Open markers are outside systems with a loop of their own.
+
+@matplotlib.rc_context(STYLE)
+def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected", tasks: bool = True) -> Figure:
+    """Speedup with 95% intervals and accept length of each method, a row each: the tasks, all of them pooled with the
+    numbers, and accept lengths.
+
+    Methods stand group by group (`metrics.GROUPS`), which are not ranked against each other, and within a group the
+    fastest first; those without a speed come last. Open markers are outside systems with a loop of their own.
 
     Args:
-        frame: rows of `table1.table1` for one model, datasets and the methods of a group in the order they are to be
-            drawn.
+        frame: rows of `table1.table1` for one model, datasets in the order they are to be drawn, the pooled one last.
         protocol: which of the frame's rows to draw.
+        tasks: whether each task has a panel, too; more than MOST_TASKS have none.
 
     Raises:
         ValueError: no rows of this protocol, or several models.
@@ -67,36 +77,70 @@ def speedup_figure(frame: pd.DataFrame, protocol: str = "corrected") -> Figure:
     rows = frame[frame.protocol == protocol]
     if rows.model.nunique() != 1:
         raise ValueError(f"{rows.model.nunique()} models under protocol {protocol!r}; a figure shows one")
-    groups = rows.drop_duplicates("method").set_index("method").group.sort_values(key=_group_places, kind="stable")
-    datasets, methods = rows.dataset.unique(), groups.index
-    outside = {row.method for row in rows.itertuples() if row.lossless.is_control}
-    figure = Figure(figsize=(TEXT_WIDTH, 1.5 + 0.32 * len(methods)), layout="constrained")
-    upper, lower = figure.subfigures(2, 1, squeeze=False, height_ratios=[1.15, 1])[:, 0]  # room for the titles
-    panels = [half.subplots(1, len(datasets), sharex=True, sharey=True, squeeze=False)[0] for half in (upper, lower)]
-    for dataset, top, bottom in zip(datasets, *panels, strict=True):
-        part = rows[rows.dataset == dataset].set_index("method").reindex(methods)
+    *single, pooled = rows.dataset.unique()
+    single = single if tasks and len(single) <= MOST_TASKS else []
+    whole = rows[rows.dataset == pooled].sort_values("speedup", ascending=False, na_position="last", kind="stable")
+    whole = whole.sort_values("group", key=_group_places, kind="stable").set_index("method")
+    places, headings = _places(whole.group)
+    height = max(places) + 1
+    figure = Figure(figsize=(TEXT_WIDTH, 0.85 + 0.145 * height), layout="constrained")
+    panels = figure.subplots(
+        1, len(single) + 2, sharey=True, squeeze=False, width_ratios=[*[1] * len(single), 1.9, 1.2]
+    )[0]
+    looks = [_marker(row.group, row.lossless.is_control) for row in whole.itertuples()]
+    for dataset, axes in zip([*single, pooled], panels, strict=False):
+        part = rows[rows.dataset == dataset].set_index("method").reindex(whole.index)
         errors = np.abs(part[["speedup_low", "speedup_high"]].sub(part.speedup, axis=0)).to_numpy().T
-        looks = [_marker(group, method in outside) for method, group in groups.items()]
-        _dots(top, part.speedup.to_numpy(), errors, looks)
-        _dots(bottom, part.accept_length.to_numpy(), None, looks)
-        for axes in (top, bottom):
-            for line in range(1, len(groups)):
-                if groups.iloc[line] != groups.iloc[line - 1]:
-                    axes.axhline(line - 0.5, color="0.7", lw=0.6, zorder=1)
-        name = textwrap.fill(dataset.replace("_", " "), 16)
-        top.set_title(f"{name}\n({part.num_prompts.max():.0f} prompts)")
-    for first, *_ in panels:
-        first.set_yticks(range(len(methods)), methods)
-        first.set_ylim(len(methods) - 0.5, -0.5)
-    upper.supxlabel("speedup over vanilla (ratio of tokens/s), 95% interval", size=STYLE["axes.labelsize"])
-    lower.supxlabel("accept length (tokens emitted per verification step)", size=STYLE["axes.labelsize"])
-    handles = [Line2D([], [], label=group, **_marker(group, False)) for group in groups.unique()]
-    if outside:
-        handles.append(
-            Line2D([], [], label="open: outside system, own loop", **_marker("baseline", True) | {"marker": "o"})
+        _dots(axes, places, part.speedup.to_numpy(), errors, looks)
+        axes.set_title(
+            f"{textwrap.fill(_name(dataset), 12, break_long_words=False)}\n({part.num_prompts.max():.0f} prompts)"
         )
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+    for axes in panels[:-1]:
+        axes.set_xlim(*_shared_limits(panels[:-1]))
+    *_, speeds, lengths = panels
+    _numbers(speeds, places, whole.speedup, "{:.2f}x")
+    _dots(lengths, places, whole.accept_length.to_numpy(), None, looks)
+    _numbers(lengths, places, whole.accept_length, "{:.2f}")
+    lengths.set_title(f"{_name(pooled)}\naccept length")
+    for axes in panels:
+        for method, place in zip(whole.index, places, strict=True):
+            if method in _MARKED:
+                axes.axhspan(place - 0.5, place + 0.5, color="0.92", lw=0, zorder=0)
+    panels[0].set_yticks([*places, *headings.values()], [*(_MARKED.get(name, name) for name in whole.index), *headings])
+    panels[0].set_ylim(height - 0.4, -0.6)
+    for label in panels[0].get_yticklabels():
+        label.set_weight("bold" if label.get_text() in (*headings, *_MARKED.values()) else "normal")
+    speeds.set_xlabel("speedup over vanilla\n(ratio of tokens/s)")
+    lengths.set_xlabel("tokens per\nverification step")
+    if any(row.lossless.is_control for row in whole.itertuples()):
+        hollow = Line2D([], [], label="open: outside system, own loop", **_marker("cold", True))
+        figure.legend(handles=[hollow], loc="outside lower left")
     return figure
+
+
+def headline(frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of at most MOST_ROWS methods: `_ALWAYS`, the fastest of each group, and the fastest of the others, over
+    all datasets under the corrected protocol.
+    """
+    whole = frame[(frame.protocol == "corrected") & (frame.dataset == frame.dataset.unique()[-1])]
+    whole = whole.sort_values("speedup", ascending=False, kind="stable")
+    first = [*(whole[whole.method == name] for name in _ALWAYS), whole.drop_duplicates("group"), whole]
+    chosen = list(dict.fromkeys(name for part in first for name in part.method))[:MOST_ROWS]
+    return frame[frame.method.isin(chosen)]
+
+
+def _places(groups: pd.Series) -> tuple[list[int], dict[str, int]]:
+    """The line of each method, and of the heading above each group; vanilla, alone in its own, has none."""
+    places: list[int] = []
+    headings: dict[str, int] = {}
+    line = 0
+    for at, group in enumerate(groups):
+        if (at == 0 or group != groups.iloc[at - 1]) and group != "baseline":
+            headings[group or "other"] = line
+            line += 1
+        places.append(line)
+        line += 1
+    return places, headings
 
 
 def _group_places(groups: pd.Series) -> pd.Series:
@@ -109,15 +153,33 @@ def _marker(group: str, outside: bool) -> dict[str, Any]:
     return {"marker": marker, "ms": 3.5, "color": colour, "mfc": face, "mew": 1, "ls": "none"}
 
 
-def _dots(axes: Axes, values: np.ndarray, errors: np.ndarray | None, looks: list[dict[str, Any]]) -> None:
+def _dots(
+    axes: Axes, places: list[int], values: np.ndarray, errors: np.ndarray | None, looks: list[dict[str, Any]]
+) -> None:
     """One dot a method, top to bottom; a value that is nan leaves its line empty."""
     axes.axvline(1, color="0.35", lw=0.8, ls=(0, (4, 2)), zorder=1)
-    _plain(axes, "both")
+    axes.grid(axis="x", color="0.9", lw=0.5)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=2, width=0.6)
     axes.tick_params(axis="y", length=0)
-    axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    for line, value in enumerate(values):
+    axes.spines["left"].set_visible(False)
+    axes.xaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 5, 10]))
+    for line, (place, value) in enumerate(zip(places, values, strict=True)):
         error = None if errors is None or np.isnan(errors[:, line]).any() else errors[:, [line]]
-        axes.errorbar(value, line, xerr=error, elinewidth=1, capsize=2, **looks[line])
+        axes.errorbar(value, place, xerr=error, elinewidth=1, capsize=1.5, **looks[line])
+
+
+def _shared_limits(panels: Any) -> tuple[float, float]:
+    lows, highs = zip(*(axes.get_xlim() for axes in panels), strict=True)
+    return min(lows), max(highs)
+
+
+def _numbers(axes: Axes, places: list[int], values: pd.Series, form: str) -> None:
+    """The values in a column at the right edge."""
+    for place, value in zip(places, values, strict=True):
+        if not math.isnan(value):
+            beside = axes.get_yaxis_transform()
+            axes.text(1.02, place, form.format(value), transform=beside, va="center_baseline", size=6.5)
 
 
 AXIS_LABELS = {
@@ -127,7 +189,8 @@ AXIS_LABELS = {
     "k": "rows of a batch $k$",
     "w": "drafted tokens of a row $w$",
 }
-_GREYS = LinearSegmentedColormap.from_list("print_greys", ["0.97", "0.40"])  # the darkest still shows a black frame
+LEAST_SPAN = 0.05  # of a heatmap's scale: smaller differences are not to look large
+_SHADES = matplotlib.colormaps["cividis_r"]  # perceptually even, also in grey and to the colour-blind
 # 7 markers and 4 line styles have no common factor: 28 lines before two look the same
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _LINES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
@@ -143,17 +206,17 @@ def heatmap_figure(
     best: Literal["highest", "lowest"] | None = "highest",
     fields: tuple[str, str] = ("n", "prefix_len"),
 ) -> Figure:
-    """A grid of numbers, such as n x L_p, for each dataset, shaded by size; the best cell is bold and framed (all, if
-    tied).
-
-    Shades are scaled panel by panel: tasks differ more than cells do.
+    """A grid of numbers, such as n x L_p, for each dataset. The shade is a cell's ratio to the best of its panel, on
+    one scale for all panels: tasks differ more than cells do. The best is bold; an outline runs around all cells that
+    its paired interval does not tell from it, where that is known.
 
     Args:
         frame: rows `dataset`, the two `fields` and the column `value`, one a cell; datasets in the order they are to
-            be drawn. A cell that is missing or nan shows a dash.
+            be drawn. A cell that is missing or nan shows a dash. Optional `<value>_tied`: whether the cell's paired
+            interval with the best one of its dataset holds 1.
         value: column to draw.
         label: what the numbers are, with the unit.
-        best: which end of the scale is framed; "lowest" for times, None to frame none.
+        best: which end of the scale is best; "lowest" for times; None to mark none, and to shade by the highest.
         fields: columns of numbers that span the grid: down, and across.
 
     Raises:
@@ -163,54 +226,88 @@ def heatmap_figure(
     _check(frame, "dataset", *fields, value, unique=["dataset", *fields])
     datasets = frame.dataset.unique()
     lines, columns = _grid(len(datasets))
-    height = 0.62 + lines * (0.42 + 0.185 * frame[down].nunique())
-    figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.3) / 3.3), height), layout="constrained")
+    tied = f"{value}_tied" if best and f"{value}_tied" in frame else None
+    tops = frame.groupby("dataset")[value].transform("min" if best == "lowest" else "max")
+    frame = frame.assign(_ratio=frame[value] / tops)
+    low, high = _range(frame._ratio.to_numpy(float))
+    scale = Normalize(1, max(high, 1 + LEAST_SPAN)) if best == "lowest" else Normalize(min(low, 1 - LEAST_SPAN), 1)
+    height = 0.75 + lines * (0.42 + 0.185 * frame[down].nunique())
+    figure = Figure(figsize=(TEXT_WIDTH * min(1, (columns + 0.6) / 3.6), height), layout="constrained")
     panels = list(figure.subplots(lines, columns, squeeze=False).flat)
     for dataset, axes in zip(datasets, panels, strict=False):
-        part = frame[frame.dataset == dataset].pivot(index=down, columns=across, values=value)
-        _cells(axes, part.sort_index().sort_index(axis=1), best)
+        part = frame[frame.dataset == dataset]
+        grids = {
+            name: part.pivot(index=down, columns=across, values=name).sort_index().sort_index(axis=1)
+            for name in (value, "_ratio", *([tied] if tied else []))
+        }
+        wins = grids["_ratio"].to_numpy(float) == 1 if best else None
+        _cells(axes, grids[value], grids["_ratio"].to_numpy(float), scale, wins)
+        if tied:
+            _outline(axes, grids[tied].fillna(False).to_numpy(bool))
         axes.set_title(_name(dataset, 24))
     for axes in panels[len(datasets) :]:
         axes.remove()
-    apart = ", each panel on its own scale" if len(datasets) > 1 else ""
-    header = f"{label}\ndarker is higher{apart}" + (f"; {best} framed" if best else "")
-    figure.suptitle("\n".join(textwrap.fill(line, 36 * columns) for line in header.split("\n")))
+    marks = f"; bold: {best}" if best else ""
+    marks += "\noutlined: cells that the best one's paired 95% interval does not tell from it" if tied else ""
+    figure.suptitle("\n".join(textwrap.fill(line, 40 * columns) for line in f"{label}{marks}".split("\n")))
+    bar = figure.colorbar(ScalarMappable(scale, _SHADES), ax=panels[: len(datasets)], fraction=0.04, aspect=30)
+    bar.set_label(f"ratio to the panel's {best or 'highest'}")
+    bar.outline.set_visible(False)  # type: ignore[operator]  # its stubs take it for a method
+    bar.ax.tick_params(length=2, width=0.6)
     figure.supxlabel(AXIS_LABELS.get(across, across))
     figure.supylabel(AXIS_LABELS.get(down, down))
     return figure
 
 
-def _cells(axes: Axes, grid: pd.DataFrame, best: str | None) -> None:
-    """The numbers of one grid, rows downwards, each on its shade."""
+def _cells(axes: Axes, grid: pd.DataFrame, ratios: np.ndarray, scale: Normalize, wins: np.ndarray | None) -> None:
+    """The numbers of one grid, rows downwards, each on the shade of its ratio."""
     values = grid.to_numpy(float)
-    scale = Normalize(*_range(values))
     axes.pcolormesh(
         np.arange(values.shape[1] + 1) - 0.5,
         np.arange(values.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(values),
-        cmap=_GREYS,
+        np.ma.masked_invalid(ratios),
+        cmap=_SHADES,
         norm=scale,
         edgecolors="white",
         linewidth=0.8,
     )
-    winner = _range(values)[best == "highest"] if best else math.nan
+    low, high = _range(values)
+    decimals = 1 if max(abs(low), abs(high)) >= 100 else 3 if high - low < 0.1 else 2
     for (row, column), number in np.ndenumerate(values):
-        wins = number == winner
         if np.isnan(number):
             text, colour = "–", "black"
         else:
-            text = f"{number:.{1 if abs(number) >= 100 else 2}f}"
-            colour = "white" if _GREYS(scale(number))[0] < 0.46 else "black"  # either way at least 4.5:1
-        weight = "bold" if wins else "normal"
+            text = f"{number:.{decimals}f}"
+            colour = _ink(_SHADES(scale(ratios[row, column])))
+        weight = "bold" if wins is not None and wins[row, column] else "normal"
         axes.text(column, row, text, ha="center", va="center_baseline", size=6.5, color=colour, weight=weight)
-        if wins:
-            frame = Rectangle((column - 0.47, row - 0.45), 0.94, 0.9, fill=False, ec="black", lw=1.2)
-            axes.add_patch(frame)
     axes.set_xticks(range(len(grid.columns)), [f"{name:g}" for name in grid.columns])
     axes.set_yticks(range(len(grid.index)), [f"{name:g}" for name in grid.index])
     axes.invert_yaxis()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
+
+
+def _ink(colour: Any) -> str:
+    """Black or white, whichever reads better on a colour: at least 4.5:1 (WCAG 2)."""
+    linear = [(part / 12.92 if part <= 0.04 else ((part + 0.055) / 1.055) ** 2.4) for part in colour[:3]]
+    return "white" if np.dot(linear, (0.2126, 0.7152, 0.0722)) < 0.179 else "black"
+
+
+def _outline(axes: Axes, chosen: np.ndarray) -> None:
+    """A line around the chosen cells, between them and all others."""
+    around = np.pad(chosen, 1)
+    edges = []
+    for row, column in np.argwhere(chosen):
+        left, right, top, bottom = column - 0.5, column + 0.5, row - 0.5, row + 0.5
+        sides = {
+            (0, -1): [(left, top), (left, bottom)],
+            (0, 1): [(right, top), (right, bottom)],
+            (-1, 0): [(left, top), (right, top)],
+            (1, 0): [(left, bottom), (right, bottom)],
+        }
+        edges += [line for (down, across), line in sides.items() if not around[row + 1 + down, column + 1 + across]]
+    axes.add_collection(LineCollection(edges, colors="black", linewidths=1.4, capstyle="projecting", clip_on=False))
 
 
 def _range(values: np.ndarray) -> tuple[float, float]:
@@ -303,8 +400,8 @@ def accept_length_figure(frame: pd.DataFrame) -> Figure:
     """How often a verification step emits 1, 2, 3, ... tokens (the paper's Figure 4); all panels share their axes.
 
     Args:
-        frame: rows `model, dataset, accept_length, share`: the share, from 0 to 1, of the steps that emit so many
-            tokens. Optional `num_steps`, the number of steps of the panel, shown in its title.
+        frame: rows `model, dataset, accept_length, share`: the share, from 0 to 1, of the steps that emit that number
+            of tokens. Optional `num_steps`, the number of steps of the panel, shown in its title, and `method`, one.
 
     Raises:
         ValueError: no rows, a missing column, two rows for one bar, or a share that is not from 0 to 1.
@@ -340,7 +437,7 @@ def accept_length_figure(frame: pd.DataFrame) -> Figure:
         if len(models) > 1 and not used[line, :column].any():
             axes.set_ylabel(textwrap.fill(models[line // lines], 18), weight="bold")
     if len(models) == 1:
-        figure.suptitle(models[0], weight="bold")
+        figure.suptitle(", ".join([models[0], *(frame.method.unique() if "method" in frame else [])]), weight="bold")
     figure.supxlabel("accept length (tokens emitted per verification step)")
     figure.supylabel("share of steps (%)")
     return figure
@@ -411,7 +508,7 @@ def time_split_figure(frame: pd.DataFrame) -> Figure:
 
 @matplotlib.rc_context(STYLE)
 def share_figure(frame: pd.DataFrame) -> Figure:
-    """How often something was so many, as bars stacked by where it came from: a line of panels for each measure, a
+    """How often a number was counted, as bars stacked by where it came from: a line of panels for each measure, a
     column for each dataset (N-Grammys' Figure 4).
 
     Args:
@@ -478,11 +575,14 @@ def _name(dataset: str, width: int | None = None) -> str:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write `figure` as the suffix of `path` says (png at 200 dpi, pdf, svg), the same bytes for the same figure."""
+    """Write `figure` as the suffix of `path` says (png at 200 dpi, pdf, svg), a PNG with its PDF and SVG beside it; the
+    same bytes for the same figure.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     dated: dict[str, Any] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     with matplotlib.rc_context(STYLE):
-        figure.savefig(path, dpi=200, metadata=dated.get(path.suffix))
+        for suffix in dated if path.suffix == ".png" else [path.suffix]:
+            figure.savefig(path.with_suffix(suffix), dpi=200, metadata=dated.get(suffix))
     return path
 
 

@@ -12,16 +12,18 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from ngram_trie.metrics import Agreement
 from ngram_trie.report import table1
 from ngram_trie.report.figures import (
+    LEAST_SPAN,
     TEXT_WIDTH,
     accept_length_figure,
+    headline,
     heatmap_figure,
     line_figure,
     save_figure,
@@ -47,9 +49,10 @@ def rows(model: str = "toy", datasets: tuple[str, ...] = ("qa", "spec_bench_summ
 
 
 def test_a_heatmap_may_name_no_best() -> None:
-    figure = heatmap_figure(grid_rows(), "accept_length", "accept length", best=None)
-    assert not any(isinstance(patch, Rectangle) for axes in figure.axes for patch in axes.patches)
-    assert "framed" not in figure.get_suptitle()
+    figure = heatmap_figure(grid_rows().assign(accept_length_tied=True), "accept_length", "accept length", best=None)
+    assert not any(outlined(axes) for axes in figure.axes)
+    assert not any(text.get_weight() == "bold" for axes in figure.axes for text in axes.texts)
+    assert figure.get_suptitle() == "accept length"
 
 
 @pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
@@ -59,23 +62,31 @@ def test_draws_without_warnings_and_saves_the_same_bytes(tmp_path: Path, suffix:
         first, second = (save_figure(speedup_figure(rows()), tmp_path / f"{i}" / f"f.{suffix}") for i in range(2))
     assert first.read_bytes() == second.read_bytes()
     assert first.stat().st_size > 5000
+    assert {path.suffix for path in first.parent.iterdir()} == (
+        {".png", ".pdf", ".svg"} if suffix == "png" else {first.suffix}
+    )
 
 
-def test_a_panel_for_each_dataset_and_units_on_the_axes() -> None:
+def test_a_panel_for_each_task_one_for_all_with_its_numbers_and_one_for_accept_lengths() -> None:
     figure = speedup_figure(rows())
-    assert len(figure.axes) == 6
-    assert [axes.get_title().replace("\n", " ") for axes in figure.axes[:3]] == [
+    assert [title(axes) for axes in figure.axes] == [
         "qa (8 prompts)",
         "spec bench summarization (8 prompts)",
         "all (8 prompts)",
+        "all accept length",
     ]
-    labels = [half.get_supxlabel() for half in figure.subfigs]
-    assert "tokens/s" in labels[0] and "tokens emitted per verification step" in labels[1]
-    # group by group, each in the order of the rows
-    names = [tick.get_text() for tick in figure.axes[0].get_yticklabels()]
-    assert names == ["vanilla", "hf_prompt_lookup", "fast", "failed"]
-    legend = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert legend == ["baseline", "cold", "warm", "open: outside system, own loop"]
+    *_, speeds, lengths = figure.axes
+    assert "tokens/s" in speeds.get_xlabel() and "verification step" in lengths.get_xlabel()
+    # group by group below its heading, the fastest first and what failed last
+    labels = {tick.get_position()[1]: tick.get_text() for tick in figure.axes[0].get_yticklabels()}
+    assert [labels[place] for place in sorted(labels)] == [
+        "vanilla (plain decoding)", "cold", "hf_prompt_lookup", "warm", "fast", "failed",
+    ]  # fmt: skip
+    assert words(speeds) == ["1.00x", "1.50x", "2.00x"] and words(lengths) == ["1.00", "1.80", "2.50"]
+    assert [text.get_position()[1] for text in speeds.texts] == [0, 2, 4]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["open: outside system, own loop"]
+    assert len(speedup_figure(rows(datasets=(*"abcdef", "all"))).axes) == 2  # no room for six tasks
+    assert len(speedup_figure(rows(), tasks=False).axes) == 2
 
 
 def test_dots_stand_at_the_values_and_groups_and_outside_loops_look_apart() -> None:
@@ -85,12 +96,31 @@ def test_dots_stand_at_the_values_and_groups_and_outside_loops_look_apart() -> N
     assert [dot.get_marker() for dot in dots] == ["D", "o", "^", "^"]
     assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, True, False, False]
     assert len({dot.get_color() for dot in dots}) == 3
-    between = [
-        line.get_ydata()[0] for line in top.lines if len(set(line.get_ydata())) == 1 and len(line.get_xdata()) == 2
-    ]
-    assert between == [0.5, 1.5]  # a line where a group ends
     low, high = top.containers[2].lines[2][0].get_segments()[0][:, 0]
     assert (low, high) == pytest.approx((1.8, 2.2))
+
+
+def test_within_a_group_the_fastest_stand_first_by_the_pooled_value() -> None:
+    frame = rows(datasets=("qa", "all"))
+    slower = frame[frame.method == "fast"].assign(method="slow_on_all", speedup=1.2)
+    slower.loc[slower.dataset == "qa", "speedup"] = 9.0
+    shown = [tick.get_text() for tick in speedup_figure(pd.concat([slower, frame])).axes[0].get_yticklabels()]
+    assert shown.index("fast") < shown.index("slow_on_all") < shown.index("failed")
+
+
+def test_the_headline_holds_ten_rows_of_every_group_and_the_papers_method() -> None:
+    many = [rows()]
+    for i in range(20):
+        part = rows()
+        part = part[part.method == "hf_prompt_lookup"]
+        many.append(part.assign(method=f"cold_{i}", speedup=3 + i / 10, lossless=Agreement(8)))
+    slow = rows()[rows().method == "fast"]
+    many.append(slow.assign(method="ngram_trie", group="cold", speedup=0.5))
+    many.append(slow.assign(method="stored", group="preloaded", speedup=0.4))
+    chosen = set(headline(pd.concat(many, ignore_index=True)).method)
+    assert len(chosen) == 10
+    assert {"vanilla", "ngram_trie", "hf_prompt_lookup", "fast", "stored", "cold_19", "cold_15"} <= chosen
+    assert "cold_0" not in chosen and "failed" not in chosen
 
 
 def test_one_dataset_and_no_intervals() -> None:
@@ -168,15 +198,15 @@ def test_every_figure_draws_cleanly_within_the_text_width_and_saves_the_same_byt
             assert figure.bbox.padded(1).containsx(box.x0) and figure.bbox.padded(1).containsx(box.x1), text
 
 
-def boxed(axes: Axes) -> list[tuple[float, float]]:
-    """(column, row) of the cells that are framed."""
-    frames = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    return [(round(f.get_x() + f.get_width() / 2), round(f.get_y() + f.get_height() / 2)) for f in frames]
+def outlined(axes: Axes) -> list[list[tuple[float, float]]]:
+    """The pieces of the outline around cells, as pairs of points (column, row)."""
+    lines = [each for each in axes.collections if isinstance(each, LineCollection)]
+    return [[tuple(point) for point in piece] for each in lines for piece in each.get_segments()]
 
 
 def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> None:
     figure = heatmap_figure(grid_rows(), "accept_length", "accept length (tokens per step)")
-    assert [title(axes) for axes in figure.axes] == ["qa", "spec bench rag"]
+    assert [title(axes) for axes in figure.axes[:-1]] == ["qa", "spec bench rag"]
     axes = figure.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["8", "10"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["2", "3", "4"]
@@ -190,9 +220,19 @@ def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> Non
 
 @pytest.mark.parametrize(("best", "cell"), [("highest", (0, 1)), ("lowest", (2, 0))])
 def test_heatmap_marks_the_best_cell_of_each_panel(best, cell) -> None:
-    for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes:
-        assert boxed(axes) == [cell]
+    for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes[:-1]:
         assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == [cell]
+        assert not outlined(axes)  # no interval is known
+
+
+def test_heatmap_outlines_what_the_interval_does_not_tell_from_the_best() -> None:
+    frame = grid_rows()
+    frame["accept_length_tied"] = (frame.n == 10) & (frame.prefix_len < 4)
+    figure = heatmap_figure(frame, "accept_length", "accept length")
+    around = outlined(figure.axes[0])
+    # around columns 0 and 1 of row 1; nothing between the two
+    assert len(around) == 6 and [(1.5, 0.5), (1.5, 1.5)] in around and [(0.5, 0.5), (0.5, 1.5)] not in around
+    assert "paired 95% interval" in figure.get_suptitle().replace("\n", " ")
 
 
 def test_heatmap_of_ties_of_gaps_and_of_large_numbers() -> None:
@@ -200,32 +240,44 @@ def test_heatmap_of_ties_of_gaps_and_of_large_numbers() -> None:
     frame.loc[frame.n == 8, "accept_length"] = [math.nan, 99.5, 250.0]
     frame.loc[(frame.n == 10) & (frame.prefix_len == 2), "accept_length"] = 250.0
     axes = heatmap_figure(frame, "accept_length", "tokens/s").axes[0]
-    assert words(axes) == ["99.50", "250.0", "–", "250.0", "101.0", "101.0"]
-    assert sorted(boxed(axes)) == [(0, 1), (1, 0)]
+    assert words(axes) == ["99.5", "250.0", "–", "250.0", "101.0", "101.0"]
+    assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["250.0", "250.0"]
 
 
 def test_heatmap_numbers_stand_out_from_their_shade() -> None:
-    frame = pd.DataFrame({"dataset": "qa", "n": range(40), "prefix_len": 2, "v": np.linspace(0, 1, 40)})
+    frame = pd.DataFrame({"dataset": "qa", "n": range(1, 41), "prefix_len": 2, "v": np.linspace(0.5, 1, 40)})
     axes = heatmap_figure(frame, "v", "v").axes[0]
-    shades = axes.collections[0].to_rgba(axes.collections[0].get_array().ravel())[:, 0]
-    assert shades[0] > shades[-1] + 0.4  # darker is higher
+    colours = axes.collections[0].to_rgba(axes.collections[0].get_array().ravel())
 
-    def luminance(grey: float) -> float:  # WCAG 2, of a grey above the linear part
-        return ((grey + 0.055) / 1.055) ** 2.4 if grey > 0.04 else 0.0
+    def luminance(colour) -> float:  # WCAG 2
+        parts = [part / 12.92 if part <= 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
+        return float(np.dot(parts, (0.2126, 0.7152, 0.0722)))
 
+    shades = [luminance(colour) for colour in colours]
+    assert all(np.diff(shades) < 0)  # darker is higher, in grey, too
     for text, shade in zip(axes.texts, shades, strict=True):
-        dark, light = sorted([luminance(shade), luminance(to_rgb(text.get_color())[0])])
+        dark, light = sorted([shade, luminance(to_rgb(text.get_color()))])
         assert (light + 0.05) / (dark + 0.05) >= 4.5
 
 
+def test_one_scale_for_all_panels_that_does_not_blow_up_small_differences() -> None:
+    figure = heatmap_figure(grid_rows(size=20.0), "accept_length", "accept length")  # 1% between the cells
+    scales = [(axes.collections[0].norm.vmin, axes.collections[0].norm.vmax) for axes in figure.axes[:-1]]
+    assert scales == [(1 - LEAST_SPAN, 1)] * 2
+    assert figure.axes[-1].get_ylabel() == "ratio to the panel's highest"
+    slow = heatmap_figure(grid_rows(), "accept_length", "ms", best="lowest")
+    assert slow.axes[0].collections[0].norm.vmin == 1 and slow.axes[0].collections[0].norm.vmax > 1.05
+
+
 def lines_of_panels(figure: Figure) -> int:
-    return len({axes.get_subplotspec().rowspan.start for axes in figure.axes})
+    panels = [axes for axes in figure.axes if title(axes)]
+    return len({axes.get_subplotspec().rowspan.start for axes in panels})
 
 
 def test_panels_wrap_when_there_are_more_than_three() -> None:
     for count, lines in ((3, 1), (4, 2), (7, 2), (13, 4)):
         figure = heatmap_figure(grid_rows(tuple("abcdefghijklm"[:count])), "accept_length", "accept length")
-        assert (len(figure.axes), lines_of_panels(figure)) == (count, lines)
+        assert (len(figure.axes) - 1, lines_of_panels(figure)) == (count, lines)
 
 
 def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> None:
@@ -264,6 +316,7 @@ def test_accept_lengths_are_bars_in_percent_on_shared_axes() -> None:
     figure = accept_length_figure(accept_rows())
     assert [title(axes) for axes in figure.axes] == ["qa (1,200 steps)", "rag (1,200 steps)"]
     assert figure.get_suptitle() == "toy"
+    assert accept_length_figure(accept_rows().assign(method="pld")).get_suptitle() == "toy, pld"
     bars = figure.axes[0].patches
     assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
     assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
