@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import hydra
 import pandas as pd
@@ -13,11 +15,12 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig
 
 from ngram_trie import config as configuration
+from ngram_trie.baselines.ngrammys import Extend
 from ngram_trie.cli.app import name_in
 from ngram_trie.cli.app import run as run_command
 from ngram_trie.engines.live import LosslessError, part_hashes
 from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.engines.traces import answers
+from ngram_trie.engines.traces import Trace, answers, select
 from ngram_trie.files import content_hash, place
 from ngram_trie.metrics import ALL
 from ngram_trie.ngram_tables import NgramTables
@@ -31,6 +34,7 @@ from scripts import build_ngram_tables, run
 
 # The paper's grid of 35 cells (section 5), the query lengths of its footnote 4, and sizes for its other figures.
 GRID_K, GRID_W = [1, 5, 10, 20, 25], [2, 4, 6, 8, 10, 12, 14]
+Grid: TypeAlias = tuple[Sequence[int], Sequence[int]]
 QUERIES = [1, 2, 3]
 TOP_K = [1, 2, 5, 10, 15, 20, 25]
 
@@ -49,6 +53,15 @@ def methods_overrides(methods: Mapping[str, Mapping[str, object]], tables_folder
         lines += [f"+method@methods.{name}={fields['method']}", f"methods.{name}.tables={tables_folder}"]
         lines += [f"methods.{name}.{field}={value}" for field, value in fields.items() if field != "method"]
     return lines
+
+
+def grid_overrides(tables_folder: Path, grid: Grid) -> list[str]:
+    """Overrides for the mixed strategy over k x w, with as many rows as there are tables for."""
+    ks, ws = grid
+    extend = extension(tables_folder, max(ws))
+    ks = [k for k in ks if k <= NgramTables.open(tables_folder).k]
+    method = ["method=ngrammys_mixed", f"method.tables={tables_folder}", f"method.extend={extend}"]
+    return [*method, f"grid={{k: {ks}, w: {list(ws)}}}"]
 
 
 def ensure_tables(model: str, about: DictConfig) -> Path:
@@ -80,14 +93,41 @@ def figure1(folder: Path, config: DictConfig) -> None:
     finish(folder, manifest, frame, figures.heatmap_figure(drawn, "slowdown", label, "lowest", ("k", "w")))
 
 
-def figure4(folder: Path, traces_path: Path, tables_folder: Path, config: DictConfig) -> None:
+@dataclasses.dataclass(frozen=True)
+class Recorded:
+    """Answers to replay: those in `traces` to questions of `categories` (all if none) and `parity`."""
+
+    traces: Path
+    categories: Sequence[str] = ()
+    parity: str | None = None
+
+    def overrides(self, folder: Path) -> list[str]:
+        """Of a replay into `folder`."""
+        chosen = [f"engine.categories={list(self.categories) or 'null'}", f"engine.parity={self.parity or 'null'}"]
+        sizes = [f"engine.max_draft={parts.MAX_DRAFT}", f"output={folder}"]
+        return ["engine=replay", f"engine.traces={self.traces}", *chosen, *sizes]
+
+    def answers(self) -> list[Trace]:
+        """Those with a step to replay."""
+        groups = select(answers(self.traces), list(self.categories) or None, self.parity)
+        return list(chain.from_iterable(groups.values()))
+
+
+def extension(tables_folder: Path, longest: int) -> Extend:
+    """How a bigram becomes a row: as the model goes on, where the tables hold rows of `longest` tokens."""
+    return "model" if NgramTables.open(tables_folder).w >= longest else "bigram"
+
+
+def figure4(folder: Path, recorded: Recorded, tables_folder: Path, config: DictConfig) -> None:
     """Replay the answers with (10, 10) and draw `allocation`."""
     k, w = parts.DEFAULT
-    traces = answers(traces_path)
-    drafter = parts.Observed(tables=str(tables_folder), k=k, w=w)
-    manifest = part_manifest("figure4", {"k": k, "w": w, "parts": part_hashes({"mixed": drafter})}, config, traces_path)
+    extend = extension(tables_folder, w)
+    drafter = parts.Observed(tables=str(tables_folder), k=k, w=w, extend=extend)
+    settings = {"k": k, "w": w, "extend": extend, "parts": part_hashes({"mixed": drafter})}
+    settings |= {"categories": list(recorded.categories), "parity": recorded.parity}
+    manifest = part_manifest("figure4", settings, config, recorded.traces)
     if not is_done(folder, manifest):
-        frame = parts.allocation(traces, drafter)
+        frame = parts.allocation(recorded.answers(), drafter)
         finish(folder, manifest, frame, figures.share_figure(frame))
 
 
@@ -115,26 +155,21 @@ def finish(folder: Path, manifest: RunManifest, frame: pd.DataFrame, figure: Fig
     manifest.write(folder / "manifest.json")
 
 
-def replayed(traces: Path, folder: Path) -> list[str]:
-    """Overrides for a replay of recorded answers into `folder`."""
-    return ["engine=replay", f"engine.traces={traces}", f"engine.max_draft={parts.MAX_DRAFT}", f"output={folder}"]
-
-
-def figure5(folder: Path, traces: Path, tables_folder: Path, model: str, grid: str) -> None:
+def figure5(folder: Path, recorded: Recorded, tables_folder: Path, model: str, grid: Grid) -> None:
     """Replay the mixed strategy over k x w: tokens per call, exactly."""
-    method = ["method=ngrammys_mixed", f"method.tables={tables_folder}", grid]
-    run.measure(compose(model, [], *replayed(traces, folder), *method))
+    run.measure(compose(model, [], *recorded.overrides(folder), *grid_overrides(tables_folder, grid)))
 
 
-def query(folder: Path, traces: Path, tables_folder: Path, model: str) -> None:
+def query(folder: Path, recorded: Recorded, tables_folder: Path, model: str) -> None:
     """Replay (10, 10) with longer queries for the context's rows."""
     k, w = parts.DEFAULT
-    methods = {f"mixed_q{q}": {"method": "ngrammys_mixed", "k": k, "w": w, "q": q} for q in QUERIES}
-    run.measure(compose(model, [], *replayed(traces, folder), *methods_overrides(methods, tables_folder)))
+    fields = {"method": "ngrammys_mixed", "k": k, "w": w, "extend": extension(tables_folder, w)}
+    methods = {f"mixed_q{q}": {**fields, "q": q} for q in QUERIES}
+    run.measure(compose(model, [], *recorded.overrides(folder), *methods_overrides(methods, tables_folder)))
 
 
-def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None:
-    """Replay the model's own n-grams over k and draw their tokens per call."""
+def figure2(folder: Path, recorded: Recorded, tables_folder: Path, model: str) -> None:
+    """Replay the model's own n-grams over k, as far as the tables hold them, and draw their tokens per call."""
     kinds: dict[str, dict[str, object]] = {
         "unigram": {"method": "ngrammys_unigram"},
         "unigram (pseudo code)": {"method": "ngrammys_unigram", "ranking": "code"},
@@ -142,8 +177,14 @@ def figure2(folder: Path, traces: Path, tables_folder: Path, model: str) -> None
         "extended bigram, w = 2": {"method": "ngrammys_extended", "w": 2},
         "extended bigram, w = 3": {"method": "ngrammys_extended", "w": 3},
     }
-    methods = {f"kind{i}_{k}": {**fields, "k": k} for i, fields in enumerate(kinds.values()) for k in TOP_K}
-    run.measure(compose(model, [], *replayed(traces, folder), *methods_overrides(methods, tables_folder)))
+    tables = NgramTables.open(tables_folder)
+    methods = {
+        f"kind{i}_{k}": {**fields, "k": k}
+        for i, fields in enumerate(kinds.values())
+        for k in TOP_K
+        if k <= tables.k or fields["method"] == "ngrammys_unigram"
+    }
+    run.measure(compose(model, [], *recorded.overrides(folder), *methods_overrides(methods, tables_folder)))
     frame = pd.read_csv(folder / "table.csv")
     frame = frame[frame.dataset != ALL]
     labels = {f"kind{i}": label for i, label in enumerate(kinds)}
@@ -183,13 +224,13 @@ def reproduce(
     tables_folder = ensure_tables(model, config.model)
     figure1(output / "figure1", config)
     live = [f"engine.max_draft={parts.MAX_DRAFT}"]
-    grid = f"grid={{k: {list(grid_k)}, w: {list(grid_w)}}}"
-    sweep = [*live, "engine.verify=rows", "method=ngrammys_mixed", f"method.tables={tables_folder}", grid]
-    sweep.append("measure.repeats=1")
+    sweep = [*live, "engine.verify=rows", *grid_overrides(tables_folder, (grid_k, grid_w)), "measure.repeats=1"]
     run.measure(compose(model, datasets, *sweep, *limits("odd", tune_limit), f"output={output / 'figure3'}"))
     best = parts.best_cells(output / "figure3")
+    extend = extension(tables_folder, max(*grid_w, parts.DEFAULT[1]))
     cells: dict[str, dict[str, object]] = {
-        parts.cell_name(k, w): {"method": "ngrammys_mixed", "k": k, "w": w} for k, w in [parts.DEFAULT, *best.values()]
+        parts.cell_name(k, w): {"method": "ngrammys_mixed", "k": k, "w": w, "extend": extend}
+        for k, w in [parts.DEFAULT, *best.values()]
     }
     k, w = parts.DEFAULT
     cells[parts.REPEATED] = {"method": "ngrammys_mixed", "k": k, "w": w, "extend": "bigram"}
@@ -204,12 +245,16 @@ def reproduce(
         ]
         run.measure(compose(model, datasets, *shared, *limits("even", report_limit), f"output={runs[verify]}"))
     text = parts.table1(output / "table1", runs, best, datasets)
-    traces = runs["rows"] / "traces.jsonl"
-    figure2(output / "figure2", traces, tables_folder, model)
-    figure4(output / "figure4", traces, tables_folder, config)
-    figure5(output / "figure5", traces, tables_folder, model, grid)
-    query(output / "query", traces, tables_folder, model)
+    replays(model, Recorded(runs["rows"] / "traces.jsonl"), output, tables_folder, config, (grid_k, grid_w))
     return text
+
+
+def replays(model: str, recorded: Recorded, output: Path, tables_folder: Path, config: DictConfig, grid: Grid) -> None:
+    """The parts that need no model: what the tables and the context are worth in tokens per call, exactly."""
+    figure2(output / "figure2", recorded, tables_folder, model)
+    figure4(output / "figure4", recorded, tables_folder, config)
+    figure5(output / "figure5", recorded, tables_folder, model, grid)
+    query(output / "query", recorded, tables_folder, model)
 
 
 def main(
@@ -221,6 +266,8 @@ def main(
     tune_limit: Annotated[int, typer.Option(min=1, help="odd questions of each data set")] = 6,
     report_limit: Annotated[int | None, typer.Option(min=1, help="even questions of each; all if none")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="of Table 1's runs")] = 3,
+    traces: Annotated[Path | None, typer.Option(help="recorded answers: replay them, and run no model")] = None,
+    categories: Annotated[list[str], typer.Option(help="of the recorded answers; once for each; all if none")] = [],  # noqa: B006
 ) -> None:
     """Build the model's tables of n-grams where there are none, then measure each part in a folder below --output. A
     part that is done is skipped.
@@ -236,8 +283,21 @@ def main(
 
         python -m scripts.reproduce_ngrammys
         python -m scripts.reproduce_ngrammys --model mistral_7b_instruct --datasets mt_bench --datasets gsm8k
+
+    With --traces it makes figure2, figure4, figure5 and query alone, of the model's own recorded answers to questions
+    with even numbers. Tables that hold fewer rows than figure2 and figure5 ask for leave those out; rows longer than
+    theirs come from the bigram, again and again.
+
+        python -m scripts.reproduce_ngrammys --model smollm2_135m --traces answers.jsonl --categories math_reasoning
     """
     folder = output or place("results/local/ngrammys") / model
+    if traces:
+        config = compose(model, [])
+        config.model.device = "cpu"
+        recorded = Recorded(traces, categories, "even")
+        replays(model, recorded, folder, ensure_tables(model, config.model), config, (GRID_K, GRID_W))
+        print(f"Written: figure2, figure4, figure5 and query in {folder}")
+        return
     print(reproduce(model, datasets, folder, tune_limit, report_limit, repeats))
     print(f"Written: figure1 to figure5, query and table1 in {folder}")
 

@@ -107,3 +107,12 @@ def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns
     script.reproduce("embedded_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
     assert (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns == before
+    recorded = tmp_path / "rows" / "traces.jsonl"
+    script.main("embedded_general", output=tmp_path / "recorded", traces=recorded, categories=["math"])
+    for name in ("figure2", "query"):  # tables of the live run's own answers, and of the same answers by themselves
+        again = pd.read_csv(tmp_path / "recorded" / name / "table.csv")
+        assert again.accept_length.tolist() == pd.read_csv(tmp_path / name / "table.csv").accept_length.tolist()
+    cells = pd.read_csv(tmp_path / "recorded" / "figure5" / "table.csv")
+    assert set(cells.k) == {1} and set(cells.w) == set(script.GRID_W), (
+        "the tables hold 4 rows; longer ones are repeated"
+    )
