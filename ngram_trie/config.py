@@ -17,7 +17,7 @@ from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.budget import Budgeted, Chained
-from ngram_trie.drafter import Shape, check_choice
+from ngram_trie.drafter import Drafter, Shape, check_choice
 from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
@@ -27,8 +27,10 @@ OmegaConf.register_new_resolver(
     "stem", lambda path: Path(path or "").absolute().name.removesuffix(".gguf"), replace=True
 )
 
-
 T = TypeVar("T")
+
+#: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
+DrafterLike = str | Mapping[str, Any] | Drafter
 
 #: Chains of a fixed length are taken from trees of at least so many nodes.
 CHAIN_TREE = 64
@@ -103,6 +105,37 @@ def make_method(
         except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
             raise ConfigError(f"method {name}: give {field}") from None
     return build(whole.method, f"method {name}")
+
+
+def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shape = "tree") -> Drafter:
+    """The drafter meant by a name, by a name with fields, or by itself; of `shape` "chain" it drafts chains.
+
+    Raises:
+        ValueError: an unknown name or field, a wrong value, a method that is no drafter for any model.
+        FileNotFoundError: something that it needs is not there; the message says how to get it.
+    """
+    check_choice("shape", shape, get_args(Shape))
+    if isinstance(drafter, Drafter):
+        if num_draft is not None:
+            raise ValueError("num_draft: this drafter is an object and has its own; give the one or the other")
+        return Chained(drafter) if shape == "chain" and not drafter.drafts_chains else drafter
+    if not isinstance(drafter, str | Mapping):
+        raise ValueError(
+            f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
+        )
+    fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
+    if "name" not in fields:
+        raise ValueError(f"drafter={fields}: give its name, as in {{'name': 'ngram_trie', 'n': 8}}")
+    name = fields.pop("name")
+    method = make_method(name, fields, shape, num_draft)
+    if not isinstance(method, Drafter):
+        raise ValueError(f"method {name} has a decoding loop of its own; give a drafter, such as 'blend'")
+    if method.own_model:
+        raise ValueError(f"method {name} drafts for a model of its own, {relative(method.own_model)}, and for no other")
+    for part, how in method.parts().items():
+        if not part.exists():
+            raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
+    return method
 
 
 def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:

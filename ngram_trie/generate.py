@@ -11,7 +11,7 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,18 +27,14 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
-from ngram_trie.budget import Chained
-from ngram_trie.config import make_method
+from ngram_trie.config import DrafterLike, make_drafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Shape, check_choice
-from ngram_trie.files import relative
+from ngram_trie.drafter import Shape
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.choose import target_for
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.sampling import LogitsSampler
 
-#: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
-DrafterLike = str | Mapping[str, Any] | Drafter
 #: Token ids (l,) or (1, l), what a tokenizer returns, a text, a chat, or a prompt whose parts are known.
 Inputs = ArrayLike | torch.Tensor | str | Sequence[Mapping[str, Any]] | Mapping[str, Any] | Prompt
 
@@ -89,37 +85,6 @@ class CriteriaStop(Stop):
         return "criterion" if any(bool(torch.as_tensor(ends(text, None)).all()) for ends in self.criteria) else None
 
 
-def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shape = "tree") -> Drafter:
-    """The drafter meant by a name, by a name with fields, or by itself; of `shape` "chain" it drafts chains.
-
-    Raises:
-        ValueError: an unknown name or field, a wrong value, a method that is no drafter for any model.
-        FileNotFoundError: something that it needs is not there; the message says how to get it.
-    """
-    check_choice("shape", shape, get_args(Shape))
-    if isinstance(drafter, Drafter):
-        if num_draft is not None:
-            raise ValueError("num_draft: this drafter is an object and has its own; give the one or the other")
-        return Chained(drafter) if shape == "chain" and not drafter.drafts_chains else drafter
-    if not isinstance(drafter, str | Mapping):
-        raise ValueError(
-            f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
-        )
-    fields: dict[str, Any] = {"name": drafter} if isinstance(drafter, str) else dict(drafter)
-    if "name" not in fields:
-        raise ValueError(f"drafter={fields}: give its name, as in {{'name': 'ngram_trie', 'n': 8}}")
-    name = fields.pop("name")
-    method = make_method(name, fields, shape, num_draft)
-    if not isinstance(method, Drafter):
-        raise ValueError(f"method {name} has a decoding loop of its own; give a drafter, such as 'blend'")
-    if method.own_model:
-        raise ValueError(f"method {name} drafts for a model of its own, {relative(method.own_model)}, and for no other")
-    for part, how in method.parts().items():
-        if not part.exists():
-            raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
-    return method
-
-
 class Speculator:
     """A model with a drafter, to be asked again and again: the cache's buffers stay, and so does what a warm drafter
     remembers of earlier answers.
@@ -161,15 +126,7 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         prompt = self.read(inputs)
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
-        config, default = options.get("generation_config"), self.model.generation_config
-        strings = [stop_strings, config and config.stop_strings, default.stop_strings]
-        ends = next((each for each in strings if each is not None), None)
-        # `generate` wants a tokenizer for stop strings, and gives none on
-        if config and config.stop_strings:
-            options["generation_config"] = copy.deepcopy(config)
-            options["generation_config"].stop_strings = None
-        if default.stop_strings:
-            options["stop_strings"] = None
+        ends, options = self.take_stop_strings(stop_strings, options)
         decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
         answer: Answer = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
@@ -197,6 +154,22 @@ class Speculator:
         if settled["generation_config"].return_dict_in_generate:
             return SpeculativeOutput(sequences=sequences, result=answer)
         return sequences
+
+    def take_stop_strings(
+        self, given: str | Sequence[str] | None, options: Mapping[str, Any]
+    ) -> tuple[str | Sequence[str] | None, dict[str, Any]]:
+        """The stop strings that hold, those given or else the config's, and the options of `generate` without any: it
+        wants a tokenizer for them, and gives none on.
+        """
+        options = dict(options)
+        config, default = options.get("generation_config"), self.model.generation_config
+        strings = [given, config and config.stop_strings, default.stop_strings]
+        if config and config.stop_strings:
+            options["generation_config"] = copy.deepcopy(config)
+            options["generation_config"].stop_strings = None
+        if default.stop_strings:
+            options["stop_strings"] = None
+        return next((each for each in strings if each is not None), None), options
 
     def read(self, inputs: Inputs) -> Prompt:
         """The prompt in `inputs`.

@@ -28,10 +28,11 @@ from ngram_trie import Speculator, custom_generate, speculative_generate
 from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import Chained
+from ngram_trie.config import make_drafter
 from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.files import PROJECT
-from ngram_trie.generate import CriteriaStop, make_drafter
+from ngram_trie.generate import CriteriaStop
 from ngram_trie.prompt import Prompt
 
 PROMPT = [3, 4, 5, 6, 7] * 5

@@ -1,0 +1,121 @@
+"""transformers' `generate` with the folder that ships: from disk and from a hub, with all of its options."""
+
+from __future__ import annotations
+
+import importlib.abc
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from support.tiny import tiny_model
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, TextStreamer
+
+from ngram_trie.files import PROJECT
+from ngram_trie.generate import SpeculativeOutput
+from ngram_trie.integrations.folder import copy_to, folder
+
+PROMPT = torch.tensor([[3, 4, 5, 6, 7] * 5])
+
+
+@pytest.fixture(scope="module")
+def model() -> PreTrainedModel:
+    return tiny_model("llama", eos_token_id=None)
+
+
+@pytest.fixture(autouse=True)
+def modules_of_the_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where transformers copies code to, and none of it imported before."""
+    monkeypatch.setattr(transformers.dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path / "modules"))
+    for name in [name for name in sys.modules if name.startswith("transformers_modules")]:
+        monkeypatch.delitem(sys.modules, name)
+
+
+def drafted(model: PreTrainedModel, where: Path | str, **options: Any) -> Any:
+    return model.generate(PROMPT, custom_generate=str(where), trust_remote_code=True, **options)
+
+
+@pytest.mark.parametrize("drafter", ["blend", "blend_logits", "pld"])
+def test_the_folder_answers_as_generate(model: PreTrainedModel, drafter: str) -> None:
+    plain = model.generate(PROMPT, max_new_tokens=40)
+    told = drafted(model, folder(), max_new_tokens=40, drafter=drafter, num_draft=6, return_dict_in_generate=True)
+    assert isinstance(told, SpeculativeOutput) and torch.equal(told.sequences, plain)
+    assert told.result is not None and 0 < max(told.result.tree_sizes) <= 6
+
+
+def test_own_options_and_those_of_generate_arrive(model: PreTrainedModel) -> None:
+    config = GenerationConfig(max_new_tokens=30, do_sample=True, temperature=0.7)
+    first, again, other = (
+        drafted(model, folder(), generation_config=config, drafter={"name": "blend", "num_draft": 9}, seed=seed)
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(first, again) and not torch.equal(first, other)
+    chain = drafted(model, folder(), shape="chain", num_draft=3, max_new_tokens=30, return_dict_in_generate=True)
+    assert max(chain.result.tree_sizes) <= 3
+    with pytest.raises(ValueError, match=r"^shape='star': must be one of tree, chain$"):
+        drafted(model, folder(), shape="star")
+    with pytest.raises(ValueError, match=r"^num_beams=2, "):
+        drafted(model, folder(), num_beams=2)
+
+
+def test_streamer_tokenizer_and_stop_strings_arrive(capsys: pytest.CaptureFixture[str]) -> None:
+    path = PROJECT / "data/embedded/model"
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    chat = [{"role": "user", "content": "Anna Sharp was born in Fenford. Where was Anna Sharp born?"}]
+    inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+    options = {"max_new_tokens": 20, "do_sample": False, "tokenizer": tokenizer}
+    start = inputs["input_ids"].shape[1]
+    whole = tokenizer.decode(model.generate(**inputs, **options)[0, start:], skip_special_tokens=True)
+    assert len(whole) > 6
+    stop, ours = whole[3:6], {"custom_generate": str(folder()), "trust_remote_code": True}
+    expected = model.generate(**inputs, **options, stop_strings=stop)
+    streamer = TextStreamer(tokenizer, skip_prompt=True)
+    told = model.generate(**inputs, **options, **ours, stop_strings=[stop], streamer=streamer)
+    assert torch.equal(told, expected)
+    assert capsys.readouterr().out.strip() == tokenizer.decode(expected[0, start:]).strip()
+    # those of the model's own generation config hold, too
+    model.generation_config.stop_strings = [stop]
+    assert torch.equal(model.generate(**inputs, **options, **ours), expected)
+
+
+def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_path: Path) -> None:
+    repository, commit = tmp_path / "models--someone--drafts", "0" * 40  # as the hub's client keeps what it downloads
+    copy_to(repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    told = drafted(
+        model, "someone/drafts", max_new_tokens=20, cache_dir=tmp_path, local_files_only=True, revision="main"
+    )
+    assert torch.equal(told, model.generate(PROMPT, max_new_tokens=20))
+
+
+def test_code_of_a_folder_is_not_run_unasked(model: PreTrainedModel) -> None:
+    with pytest.raises(ValueError, match="trust_remote_code"):
+        model.generate(PROMPT, custom_generate=str(folder()), trust_remote_code=False)
+
+
+def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hidden(importlib.abc.MetaPathFinder):
+        def find_spec(self, name: str, path: object, target: object = None) -> None:
+            if name.partition(".")[0] == "ngram_trie":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    for name in [name for name in sys.modules if name.partition(".")[0] == "ngram_trie"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr(sys, "meta_path", [Hidden(), *sys.meta_path])
+    place = PROJECT / "ngram_trie/integrations/hub"
+    with pytest.raises(ImportError, match=r"^custom_generate: ngram_trie is not installed; pip install \.") as error:
+        drafted(model, place, max_new_tokens=5)
+    assert "\n" not in str(error.value)
+
+
+def test_the_folder_is_copied_where_there_is_none(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("mine")
+    assert copy_to(tmp_path) == tmp_path
+    names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {"README.md", "custom_generate/generate.py", "custom_generate/requirements.txt"}
+    assert (tmp_path / "README.md").read_text() == "mine"
+    with pytest.raises(FileExistsError, match="is there already; remove it, or give another folder"):
+        copy_to(tmp_path)

