@@ -123,8 +123,8 @@ def figure4(folder: Path, recorded: Recorded, tables_folder: Path, config: DictC
     k, w = parts.DEFAULT
     extend = extension(tables_folder, w)
     drafter = parts.Observed(tables=str(tables_folder), k=k, w=w, extend=extend)
-    settings = {"k": k, "w": w, "extend": extend, "parts": part_hashes({"mixed": drafter})}
-    settings |= {"categories": list(recorded.categories), "parity": recorded.parity}
+    chosen = {"categories": list(recorded.categories), "parity": recorded.parity}
+    settings = {"k": k, "w": w, "extend": extend, "parts": part_hashes({"mixed": drafter}), **chosen}
     manifest = part_manifest("figure4", settings, config, recorded.traces)
     if not is_done(folder, manifest):
         frame = parts.allocation(recorded.answers(), drafter)
