@@ -27,7 +27,7 @@ except ModuleNotFoundError:  # the engine asks nothing of the class, and without
 _MAX_NODES = 256
 
 
-class DraftModel(LlamaDraftModel):  # type: ignore[misc]
+class DraftModel(LlamaDraftModel):
     """A drafter as llama-cpp-python (tested: 0.3.36) takes one. It serves one `Llama`, one text at a time.
 
     Memory is that of one text, at most n_ctx tokens, and what a warm drafter keeps of earlier ones.
