@@ -37,6 +37,7 @@ class Question:
             drafters find it as the span "released".
         released_texts: where that code takes several texts, and tokenises each on its own, these texts.
         noise: unrelated text that tries read behind their context and the model never sees (Table 4, as released).
+        system: the system message, if the question brings its own.
     """
 
     dataset: str
@@ -52,6 +53,7 @@ class Question:
     released_span: str = "user"
     released_texts: tuple[str, ...] = ()
     noise: str = ""
+    system: str = ""
 
     @property
     def message(self) -> str:
@@ -132,7 +134,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         raise ValueError(
             f"{tokenizer.name_or_path}: the tokenizer has no chat template; name one: model.chat_template=vicuna_v1.1"
         )
-    messages: list[dict[str, str | None]] = []
+    messages: list[dict[str, str | None]] = [{"role": "system", "content": question.system}] if question.system else []
     for asked, answered in question.history:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})

@@ -22,9 +22,11 @@ from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
 from ngram_trie.schemas import NoiseSettings, Run
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
-#: What a model of one's own is called: its file or folder.
+#: What a model or data set of one's own is called: its file or folder.
 OmegaConf.register_new_resolver(
-    "stem", lambda path: Path(path or "").absolute().name.removesuffix(".gguf"), replace=True
+    "stem",
+    lambda path: Path(path or "").absolute().name.removesuffix(".gguf").removesuffix(".jsonl"),
+    replace=True,
 )
 
 T = TypeVar("T")
@@ -363,7 +365,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         "forced": ["cost", "dataset", "datasets"],
     }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "force", "likely", *unused):
+    for name in ("output", "force", "samples", "log", "dry_run", "likely", *unused):
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]

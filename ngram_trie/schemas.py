@@ -156,6 +156,9 @@ class Run(_Fields):
     paper_tables: list[int]
     output: str | None
     force: bool
+    samples: bool
+    log: Literal["mlflow", "wandb", "tensorboard", "trackio"] | None
+    dry_run: bool
     likely: PositiveInt | None
 
     @model_validator(mode="after")

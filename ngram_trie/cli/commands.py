@@ -14,7 +14,7 @@ import typer
 from omegaconf import DictConfig
 
 from ngram_trie.budget import Budgeted
-from ngram_trie.cli import app
+from ngram_trie.cli import app, sweep
 from ngram_trie.cli.doctor import doctor
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
@@ -28,6 +28,7 @@ from ngram_trie.files import IS_CHECKOUT, PROJECT, relative
 from ngram_trie.report import derive as derived
 from ngram_trie.report import embed
 from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.report.verdict import noise, verdict
 from ngram_trie.site import explorer
 from ngram_trie.site.gathered import LOCAL, Results
 from ngram_trie.site.render import explorer_page, report_page
@@ -75,12 +76,20 @@ def measure(config: DictConfig) -> Path:
         finally:  # an interrupted run, too, leaves what can be replayed
             if traces := engine.traces(writer.records):
                 write_traces(folder / "traces.jsonl", traces)
-    measured = RunFolder(folder, list(writer.records.values()))
-    if (scores := engine.scores(measured.records)) is not None:
-        measured.keep_scores(scores)
-    print(derived.write(measured, engine.names, list(engine.datasets)))
-    print(f"written: {relative(str(folder.absolute()))}")
-    check_lossless(measured.records)
+    run = RunFolder(folder, list(writer.records.values()))
+    if (scores := engine.scores(run.records)) is not None:
+        run.keep_scores(scores)
+    name = sweep.label()
+    derived.write(run, engine.names, list(engine.datasets))
+    if name:
+        sweep.finished(name, folder)
+        print(f"\n== {name}")
+    else:
+        print(derived.main_tables(folder))
+    for line in filter(None, (noise(run), verdict(run))):
+        print(line)
+    print(f"written: {relative(str(folder.absolute()))}{'' if name else ' (table.md has all tables)'}")
+    check_lossless(run.records)
     return folder
 
 

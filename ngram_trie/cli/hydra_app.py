@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import inspect
 import re
@@ -12,13 +13,15 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, NoReturn
 
 import hydra
 from omegaconf import DictConfig, OmegaConf
 
+from ngram_trie.cli import shorthand
 from ngram_trie.cli.app import RESUMES, as_called, one_line_errors, started_as
 from ngram_trie.cli.overrides import comment, composed, describe
+from ngram_trie.cli.sweep import sweeping
 from ngram_trie.config import choices, imported, near
 from ngram_trie.files import CONFIGS
 
@@ -43,10 +46,15 @@ def hydra_app(
         interrupted, also: as in `one_line_errors`.
         prog: what the command is called; by default as it was started.
     """
-    name = prog or started_as()
+    name, options = prog or started_as(), None
     if not set(sys.argv[1:]) & set(HYDRAS):
-        options = hydra_options(sys.argv[1:])
+        options = hydra_options(sys.argv[1:], primary == "config")
         with one_line_errors():
+            if primary == "config":
+                words = {
+                    name: getattr(options, name[2:].replace("-", "_")) for name in shorthand.OPTIONS | shorthand.FLAGS
+                }
+                options.overrides = shorthand.written_out(options.overrides, words)
             if options.help:
                 print(help_text(name, about or "", primary, options.overrides, options.config_dir))
                 return
@@ -58,21 +66,35 @@ def hydra_app(
         with one_line_errors(interrupted, also):
             task(config)
 
-    hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
+    with sweeping(options.overrides) if options and options.multirun else contextlib.nullcontext():
+        hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
 
 
-def hydra_options(arguments: Sequence[str]) -> argparse.Namespace:
-    """Flags and overrides of a Hydra script, in any order."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+class Parser(argparse.ArgumentParser):
+    """One whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        where, _, what = message.removeprefix("argument ").partition(": ")
+        sys.exit(f"error: {where}: {what.replace('expected one argument', 'give a value') or 'wrong'}")
+
+
+def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Namespace:
+    """Flags and overrides of a Hydra script, in any order; of one that measures, also its words and options
+    (`shorthand`).
+    """
+    parser = Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
     parser.add_argument("-c", "--cfg", nargs="?", const="job")
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir", type=Path)
+    if is_run:
+        shorthand.add_options(parser)
     # overrides may stand between flags, and one may begin with ~ or +
     flags, rest = parser.parse_known_args(list(arguments))
     if unknown := [part for part in rest if part.startswith("-")]:
         known = ["--help", "--multirun", "--cfg", "--resolve", "--config-dir"]
+        known += [*shorthand.OPTIONS, *shorthand.FLAGS] if is_run else []
         sys.exit(f"error: {unknown[0]}: no such option; {near(unknown[0].partition('=')[0], known)}")
     flags.overrides = rest
     return flags
@@ -96,7 +118,9 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
     groups = choices([CONFIGS, *([folder] if folder else [])])
     parts = [] if overrides else [as_called(inspect.cleandoc(about))]
     if not overrides:
-        parts += [f"usage: {name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]", FLAGS.strip()]
+        usages = [f"usage: {name} MODEL DATASET [--methods NAMES] ..."] if primary == "config" else []
+        usages.append(f"{'       ' if usages else 'usage: '}{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]")
+        parts += ["\n".join(usages), *([option_text()] if primary == "config" else []), FLAGS.strip()]
         for group, (default, what) in group_defaults(primary).items():
             lines = [f"{group}=NAME: {what} (default: {default})"]
             column = max(map(len, groups[group])) + 4
@@ -123,6 +147,17 @@ flags:
                        F/method/NAME.yaml (docs/adding_a_drafter.md)
   -h, --help           this text; with choices on the command line, their settings
 """
+
+
+def option_text() -> str:
+    """The words and options of a measurement."""
+    lines = [
+        "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME",
+        "DATASET: names below with commas, or a JSONL file with `prompt` or `messages` a line",
+    ]
+    for name, option in (shorthand.OPTIONS | shorthand.FLAGS).items():
+        lines.append(f"  {name}".ljust(20) + option.help)
+    return "\n".join(lines)
 
 
 def group_defaults(primary: str) -> dict[str, tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,6 +18,7 @@ from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, Specul
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NoDraft
 from ngram_trie.engines.measure import Interleaved, ItemKey
+from ngram_trie.engines.progress import say
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import fingerprint, first_line, relative
 from ngram_trie.prompt import Prompt
@@ -27,6 +29,8 @@ from ngram_trie.targets.model import TargetModel
 BASELINE = "vanilla"
 #: Tokens that a method answers before it is measured, so that its code is compiled.
 WARMUP_TOKENS = 32
+#: Where so few take longer than `SLOW_S` seconds, they have to do.
+FEW, SLOW_S = 4, 10.0
 
 
 class LosslessError(RuntimeError):
@@ -167,21 +171,34 @@ class Live(Interleaved):
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
-        """The baselines answer every prompt, for the device; the others begin to answer one, for the code that they
-        compile. A prompt that is too long is left out with a note.
+        """Each method begins to answer one prompt, for the device and for the code that it compiles; of a slow model
+        only a few tokens. A prompt that is too long is left out with a note, and the next one taken.
         """
+        say(f"loading {self.model}")
         target = self.load(None, None)
         self.decoders = bind_methods(self.methods, target, self.load)
         self.stop = self.stop.also(eos_ids(target.model))
-        beginning = replace(self.stop, max_new_tokens=min(WARMUP_TOKENS, self.stop.max_new_tokens))
-        for name, decoder in self.decoders.items():
+        say(f"warming up: {len(self.decoders)} methods begin to answer a prompt, which is not measured")
+        # references come first: a vanilla says how slow the model is
+        order = sorted(self.decoders.items(), key=lambda named: named[1].baseline != named[0])
+        num_tokens = WARMUP_TOKENS
+        for name, decoder in order:
             decoder.target.keeps_prompt = self.share_prefill
-            is_baseline = decoder.baseline == name
-            for prompt in self.warmup if is_baseline else self.warmup[:1]:
-                try:
-                    decoder.generate(prompt, self.stop if is_baseline else beginning)
-                except PromptTooLong as error:
-                    print(f"warning: warm-up prompt {prompt.question_id} left out: {error}", file=sys.stderr)
+            if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
+                num_tokens = FEW
+            self._begin(decoder, num_tokens)
+
+    def _begin(self, decoder: Decoder, num_tokens: int) -> float:
+        """Begin to answer the first warm-up prompt that fits; returns the seconds that it took."""
+        stop = replace(self.stop, max_new_tokens=min(num_tokens, self.stop.max_new_tokens))
+        start = time.perf_counter()
+        for prompt in self.warmup:
+            try:
+                decoder.generate(prompt, stop)
+                break
+            except PromptTooLong as error:
+                say(f"warning: warm-up prompt {prompt.question_id} left out: {error}")
+        return time.perf_counter() - start
 
     def let_go(self) -> None:
         self.decoders = {}

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from tqdm import tqdm
 
 from ngram_trie.decoding import GenerationResult
+from ngram_trie.engines.progress import Progress, warn_of_load
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
@@ -167,16 +167,17 @@ def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = 
     if not left:
         return
     begun: set[int] = set()
-    with tqdm(total=len(keys), initial=len(keys) - left, unit="answer", dynamic_ncols=True, smoothing=0.05) as progress:
-        progress.set_description("warming up")
+    is_timed = isinstance(engine, Interleaved)
+    if is_timed:
+        warn_of_load()
+    with Progress(len(keys), len(keys) - left, len(engine.names), is_timed) as progress:
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
                 if engine.sessions > 1 and record.session not in begun:
                     begun.add(record.session)
                     _note_session(writer.path.with_name("manifest.json"), record.session)
                 writer.write(record)
-                progress.set_description(record.dataset, refresh=False)
-                progress.update()
+                progress.add(record)
                 place = record.key.item, record.session
                 if is_over() and all(key in writer for key in keys if (key.item, key.session) == place):
                     break

@@ -13,6 +13,7 @@ from ngram_trie import cost, metrics
 from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
 from ngram_trie.records import PromptRecord
+from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
 from ngram_trie.report.run_folder import RunFolder, save_csv
@@ -49,6 +50,16 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     if run.config["grid"]:
         return _write_grid(run, datasets, pairs)
     return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
+
+
+def main_tables(folder: Path) -> str:
+    """What a terminal has room for: of a derived run's tables those of its own measurement, as text. All of them are in
+    the folder.
+    """
+    names = [*sorted(folder.glob(f"table*/{blocks_.JSON}")), folder / blocks_.JSON]
+    found = [blocks_.read(path).measured for path in names]
+    own = [block for part in found for block in part if "released protocol" not in block.title]
+    return markup.plain_text(Tables(own))
 
 
 def _write_without_loops(run: RunFolder, rest: RunFolder, methods: list[str], datasets: list[str]) -> None:

@@ -80,6 +80,8 @@ def check_python(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert importlib.util.find_spec(command.module), f"{command.text}: no module {command.module}"
     if not command.module.startswith("scripts.") or command.has_gap:
         return
+    if "prompts.jsonl" in command.words:
+        monkeypatch.chdir(Path(os.environ["STAND_INS"]))
     with cut_off(monkeypatch), pytest.raises(Reached):
         call(command, monkeypatch)
 
@@ -88,6 +90,8 @@ def check_python(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A few recorded answers where a page says FILE or TRACES; what is written goes to a folder of the test."""
     (tmp_path / "traces.jsonl").write_text("".join(TRACES.read_text(encoding="utf-8").splitlines(True)[:2]))
+    (tmp_path / "prompts.jsonl").write_text('{"prompt": "Why?"}\n')
+    monkeypatch.setenv("STAND_INS", str(tmp_path))
     monkeypatch.setattr(doctor, "unreachable", lambda *_: "not asked")
     return tmp_path
 

@@ -43,8 +43,8 @@ def make_run(
     prompts = prompts or [prompt(f"q{i}", 20 + i) for i in range(3)]
     return live.Live(
         MANIFEST, "tiny", methods, by_key(((p.dataset, p.question_id, p.turn), p) for p in prompts), ["toy"], repeats,
-        warmup=[prompt("warmup"), prompt("long warmup", 400)], stop=Stop(16), context_limit=160, decode=str,
-        **{"load": load_tiny, **fields},
+        stop=Stop(16), context_limit=160, decode=str,
+        **{"load": load_tiny, "warmup": [prompt("warmup"), prompt("second warmup")], **fields},
     )  # fmt: skip
 
 
@@ -114,7 +114,7 @@ def test_a_question_id_that_is_there_twice_is_refused() -> None:
 
 
 def test_a_warm_up_prompt_that_is_too_long_is_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    measured(make_run(), tmp_path)
+    measured(make_run(warmup=[prompt("long warmup", 400), prompt("warmup")]), tmp_path)
     assert "warning: warm-up prompt long warmup left out: 400 prompt tokens" in capsys.readouterr().err
 
 

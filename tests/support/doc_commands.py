@@ -22,6 +22,7 @@ KNOWN = (
     ".venv/bin/python",
     "make",
     "pip",
+    "ngram-trie",
     "git",
     "cd",
     "export",
@@ -61,7 +62,9 @@ class Command:
 
     @property
     def module(self) -> str:
-        """What `python -m` runs, if it is that."""
+        """What `python -m` runs, if it is that; a command of `ngram-trie` is a script, too."""
+        if self.words[:1] == ["ngram-trie"] and self.words[1:]:
+            return f"scripts.{self.words[1]}"
         return self.words[2] if self.words[:2] == ["python", "-m"] and len(self.words) > 2 else ""
 
     @property
@@ -74,7 +77,7 @@ class Command:
     @property
     def arguments(self) -> list[str]:
         """What stands behind the module."""
-        return self.words[3:]
+        return self.words[2 if self.words[:1] == ["ngram-trie"] else 3 :]
 
     @property
     def has_gap(self) -> bool:

@@ -1,0 +1,242 @@
+"""`run MODEL DATASET --methods trie,pld,blend --limit 10`: a measurement in few words, written out as overrides.
+
+    run FILE.gguf prompts.jsonl --limit 10
+      = run model=local model.path=FILE.gguf dataset=file dataset.path=prompts.jsonl dataset.limit=10 ...
+
+Overrides may stand beside the words and options, and win over what these fill in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+from ngram_trie.config import ConfigError, choices, near
+from ngram_trie.files import PACKAGED
+
+#: Other names of methods, beside those of configs/method.
+ALIASES = {"trie": "ngram_trie", "prompt_lookup": "pld", "generate": "hf_generate", "suffix_decoding": "suffix"}
+DEFAULT_METHODS = "trie,pld,blend"
+#: Most nodes a step under budget=equal unless told: what a CPU, and what a GPU verifies at little cost.
+CPU_NODES, GPU_NODES = 8, 32
+#: What a short measurement differs in from configs/measure: each answer once, each prompt read once for all methods.
+BRIEF = {"measure.repeats": "1", "measure.share_prefill": "true", "measure.max_new_tokens": "128"}
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option with a value.
+
+    Attributes:
+        help: for the help text.
+        key: the setting that it writes, where it is one alone.
+    """
+
+    help: str
+    key: str = ""
+
+
+OPTIONS = {
+    "--methods": Option(f"names with commas (default {DEFAULT_METHODS}); trie is ngram_trie"),
+    "--limit": Option("the first so many prompts of each data set"),
+    "--budget": Option("equal, published or auto: how many nodes each method drafts", "budget"),
+    "--num-nodes": Option(f"of budget equal, most nodes a step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
+    "--max-new-tokens": Option("longest answer (128)", "measure.max_new_tokens"),
+    "--repeats": Option("how often each prompt is answered (1)", "measure.repeats"),
+    "--output": Option("the folder of results", "output"),
+    "--device": Option("auto, cpu or cuda", "model.device"),
+    "--dtype": Option("float32, bfloat16 or float16", "model.dtype"),
+    "--log": Option("also log to mlflow, wandb, tensorboard or trackio", "log"),
+}
+FLAGS = {
+    "--dry-run": Option("print what would be done: answers, minutes, memory, disk", "dry_run"),
+    "--samples": Option("also write samples.md: the answers, to be read", "samples"),
+}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    for name, option in OPTIONS.items():
+        parser.add_argument(name, help=option.help)
+    for name, option in FLAGS.items():
+        parser.add_argument(name, help=option.help, action="store_true")
+
+
+def values(options: argparse.Namespace) -> dict[str, str | bool | None]:
+    """What was given to the options and flags, by their names."""
+    return {name: getattr(options, name[2:].replace("-", "_")) for name in OPTIONS | FLAGS}
+
+
+def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) -> list[str]:
+    """The overrides that a command line stands for.
+
+    Args:
+        words: MODEL and DATASET, where given, and overrides.
+        options: values of `OPTIONS` and `FLAGS`, by their names.
+
+    Raises:
+        ConfigError: a name that is not there, with the nearest ones; a word too many; options that contradict.
+    """
+    given = {name: value for name, value in options.items() if value not in (None, False)}
+    overrides = [word for word in words if "=" in word or word.startswith("~")]
+    names = [word for word in words if word not in overrides]
+    if len(names) > 2:
+        raise ConfigError(f"{names[2]}: one word too many; MODEL and DATASET are {names[0]} and {names[1]}")
+    if names and len(names) < 2:
+        raise ConfigError(
+            f"{names[0]}: give MODEL and DATASET, such as smollm2_135m docs_rag, or overrides FIELD=VALUE"
+        )
+    overrides = _own_model(overrides)
+    taken = {override.lstrip("+~").partition("=")[0] for override in overrides}
+    made: list[str] = []
+    if names:
+        if wrong := taken & {"model", "dataset", "experiment"}:
+            raise ConfigError(f"{min(wrong)}: MODEL and DATASET are given as words; leave one of both out")
+        made += model_overrides(names[0]) + dataset_overrides(names[1], str(given.get("--limit", "")))
+        made += [f"{key}={value}" for key, value in BRIEF.items()]
+    elif "--limit" in given:
+        made += [f"dataset.limit={given['--limit']}"]
+    if "--methods" in given or (names and not taken & {"method", "grid"}):
+        if "experiment" in taken:
+            raise ConfigError("--methods: an experiment has its own; ~methods.NAME leaves one of them out")
+        made += method_overrides(str(given.get("--methods", DEFAULT_METHODS)))
+    made += _budget(given, bool(names), taken)
+    for name, option in (OPTIONS | FLAGS).items():
+        if option.key and name in given and name != "--budget":
+            value = given[name]
+            made.append(f"{option.key}={'true' if value is True else quoted(str(value))}")
+    by_key = {line.lstrip("+").partition("=")[0]: line for line in made}  # an option wins over what is filled in
+    return [line for key, line in by_key.items() if key not in taken] + overrides
+
+
+def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) -> list[str]:
+    """Which budget, and how many nodes; of words alone, the same few for all methods."""
+    rule, nodes = given.get("--budget"), given.get("--num-nodes")
+    if nodes and rule not in (None, "equal"):
+        raise ConfigError(f"--num-nodes: budget {rule} takes none; it goes with --budget equal")
+    if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
+        return []
+    if rule not in (None, "equal"):
+        return [f"budget={rule}"]
+    return ["budget=equal", f"budget.num_nodes={nodes or _nodes(str(given.get('--device', 'auto')))}"]
+
+
+def _nodes(device: str) -> int:
+    import torch  # takes seconds
+
+    return GPU_NODES if device != "cpu" and torch.cuda.is_available() else CPU_NODES
+
+
+def _own_model(overrides: Sequence[str]) -> list[str]:
+    """Overrides in which a model of one's own is called by its own name: `model=OWNER/NAME` is a path, and `model.path`
+    without a `model` is of no model that ships.
+    """
+    written: list[str] = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        path = value.strip("'\"")
+        is_path = key == "model" and ("/" in path or path.endswith(".gguf")) and "," not in path
+        written += _local(path) if is_path else [override]
+    keys = [line.partition("=")[0] for line in written]
+    if "model.path" in keys and "model" not in keys and not _has_model(written):
+        written.insert(0, "model=local")
+    return written
+
+
+def _has_model(overrides: Sequence[str]) -> bool:
+    """Whether an experiment among them has a model of its own, of which `model.path` is then a copy."""
+    known = choices()["experiment"]
+    named = [known.get(line.removeprefix("experiment=")) for line in overrides if line.startswith("experiment=")]
+    return any(file and "override /model:" in file.read_text(encoding="utf-8") for file in named)
+
+
+def model_overrides(word: str) -> list[str]:
+    """A model: a name of configs/model, or its beginning; a folder, a GGUF file or a hub id.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    known = [name for name in choices()["model"] if name != "local"]
+    if name := _match(word, known):
+        return [f"model={name}"]
+    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.endswith(".gguf")
+    if word.startswith(PACKAGED) or Path(word).expanduser().exists() or is_hub_id:
+        return _local(word)
+    if "/" in word or word.endswith(".gguf"):
+        raise ConfigError(f"MODEL {word}: no such file or folder")
+    raise ConfigError(f"MODEL {word}: {near(word, known)}; or a folder, a GGUF file, or a hub id OWNER/NAME")
+
+
+def _local(path: str) -> list[str]:
+    found = Path(path).expanduser()
+    return ["model=local", f"model.path={quoted(str(found.absolute()) if found.exists() else path)}"]
+
+
+def dataset_overrides(words: str, limit: str = "") -> list[str]:
+    """Data sets: a JSONL file, or names of configs/dataset with commas.
+
+    Raises:
+        ConfigError: a name that is not there, or a data set that knows no limit.
+    """
+    files = choices()["dataset"]
+    known = [name for name in files if name != "file"]
+    if Path(words).is_file() or words.endswith((".jsonl", ".json")):
+        path = Path(words).expanduser()
+        if not path.is_file():
+            raise ConfigError(f"DATASET {words}: no such file")
+        return [
+            "dataset=file",
+            f"dataset.path={quoted(str(path.absolute()))}",
+            *([f"dataset.limit={limit}"] * bool(limit)),
+        ]
+    made = []
+    names = words.split(",")
+    for word in names:
+        if not (name := _match(word, known)):
+            raise ConfigError(f"DATASET {word}: {near(word, known)}; or a JSONL file with `prompt` a line")
+        where = "dataset" if len(names) == 1 else f"datasets.{name}"
+        made.append(f"dataset={name}" if len(names) == 1 else f"+dataset@{where}={name}")
+        if limit:
+            if "limit" not in OmegaConf.load(files[name]):
+                raise ConfigError(f"--limit: data set {name} knows none")
+            made.append(f"{where}.limit={limit}")
+    return made
+
+
+def method_overrides(words: str) -> list[str]:
+    """Methods by names with commas, each in the table under its name in configs/method.
+
+    Raises:
+        ConfigError: a name that is not there.
+    """
+    known = list(choices()["method"])
+    names = []
+    for word in filter(None, map(str.strip, words.split(","))):
+        plain = word.lower().replace("-", "_")
+        name = ALIASES.get(plain, plain)
+        if name not in known:
+            raise ConfigError(f"--methods: {word}: {near(plain, [*known, *ALIASES])}")
+        names.append(name)
+    if not names:
+        raise ConfigError(f"--methods: give names with commas, such as {DEFAULT_METHODS}")
+    names = list(dict.fromkeys(names))
+    return [f"method={names[0]}"] if len(names) == 1 else [f"+method@methods.{name}={name}" for name in names]
+
+
+def _match(word: str, known: Sequence[str]) -> str:
+    """The name that a word means: itself, or the only one that begins so; "" where there is none."""
+    plain = word.lower().replace("-", "_")
+    begins = [name for name in known if name.startswith(plain)] if plain else []
+    return plain if plain in known else begins[0] if len(begins) == 1 else ""
+
+
+def quoted(text: str) -> str:
+    """A text as Hydra reads it back."""
+    if re.fullmatch(r"[\w./:@%?-]+", text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

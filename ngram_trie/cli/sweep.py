@@ -1,0 +1,103 @@
+"""A sweep: what each of its cells is called, and one table of all of them at the end.
+
+Cells may run in other processes, so they are gathered through a file, whose path they find in the environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pandas as pd
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+
+from ngram_trie.cli import overrides as lines
+from ngram_trie.files import PROJECT, relative
+from ngram_trie.report import markup, sweeps, table1
+from ngram_trie.report.blocks import Block, Cell, Tables
+from ngram_trie.report.run_folder import RunFolder
+
+VARIABLE = "NGRAM_TRIE_SWEEP"
+
+
+@contextlib.contextmanager
+def sweeping(overrides: Sequence[str]) -> Iterator[None]:
+    """Gather the cells that are measured meanwhile; at the end, also of an interrupted sweep, print their table.
+
+    Args:
+        overrides: of the sweep, whose settings with several values name its cells.
+    """
+    swept = [o.get_key_element().lstrip("+") for o in lines.parse(overrides) if o.is_sweep_override()]
+    folder = PROJECT / "results" / "local" / "sweeps" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+    folder.mkdir(parents=True)
+    path = folder / "cells.jsonl"
+    path.write_text(json.dumps(swept) + "\n", encoding="utf-8")
+    os.environ[VARIABLE] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ[VARIABLE]
+        if found := cells(path):
+            print(f"\n{summary(folder, found)}\nwritten: {relative(str(folder))}")
+        else:  # nothing was measured
+            shutil.rmtree(folder)
+
+
+def label() -> str:
+    """What the cell that is being measured is called, by its own values of what is swept; "" outside a sweep."""
+    if VARIABLE not in os.environ or not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return ""
+    swept = json.loads(Path(os.environ[VARIABLE]).read_text(encoding="utf-8").partition("\n")[0])
+    task = HydraConfig.get().overrides.task
+    return ", ".join(line for line in task if line.lstrip("+").partition("=")[0] in swept)
+
+
+def finished(name: str, folder: Path) -> None:
+    """Note a cell that has been measured into a folder."""
+    with Path(os.environ[VARIABLE]).open("a", encoding="utf-8") as file:
+        file.write(json.dumps([name, str(folder.absolute())]) + "\n")
+
+
+def cells(path: Path) -> dict[str, Path]:
+    """The folders of the cells by their names, in the order of the names' values."""
+    found = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+    return {name: Path(folder) for name, folder in found}
+
+
+def summary(folder: Path, found: dict[str, Path]) -> str:
+    """One table of all cells, written to `folder` and returned as text: a line for each cell and method."""
+    frames, kinds, models = [], set(), {}
+    for name, place in found.items():
+        run = RunFolder(place)
+        frame = sweeps.cell_table(run.records, run.curve, run.is_measured)
+        frame = frame[frame.method != "vanilla"].rename(columns={"speedup": "value", "speedup_low": "low"})
+        frame = frame.rename(columns={"speedup_high": "high", "predicted_speedup": "predicted"})
+        frames.append(frame.assign(cell=name, folder=place.name).rename(columns={"predicted": "predicted_speedup"}))
+        kinds.add(run.config["engine"]["name"])
+        models[run.model] = run.is_synthetic
+    table = pd.concat(frames, ignore_index=True)
+    if "value" not in table:
+        table = table.assign(value=table.predicted_speedup)
+    datasets = [name for name in table.dataset.unique() if name != table1.ALL]
+    columns = datasets if len(datasets) == 1 else [*datasets, table1.ALL]
+    rows, folders = {}, []
+    for (cell, method, place), part in table.groupby(["cell", "method", "folder"], sort=False):
+        by_dataset = {row.dataset: row for row in part.itertuples()}
+        rows[f"{cell}, {method}"] = [
+            Cell(row.value, getattr(row, "low", float("nan")), getattr(row, "high", float("nan")), row.accept_length)
+            if (row := by_dataset.get(name)) is not None
+            else Cell()
+            for name in columns
+        ]
+        folders.append(str(place))
+    what = "speedup over vanilla [95% interval]" if kinds <= {"live", "forced"} else "speedup, predicted for replays,"
+    note = f"Cell: {what} (accept length). {len(found)} runs: {', '.join(sorted(kinds))}."
+    title = f"{', '.join(models)}: {len(found)} cells"
+    block = Block(title, columns, rows, [note], corner="cell", lead={"folder": folders})
+    return markup.write(folder, table, Tables([block]), any(models.values()))

@@ -1,0 +1,92 @@
+"""A run in a line: which drafter is fastest, how much faster with its interval, and on what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from ngram_trie import metrics, versus
+from ngram_trie.report.run_folder import RunFolder
+
+#: Relative spread of vanilla's step times, beyond what the prompts' lengths explain, from which on it is called noise.
+NOISY = 0.15
+#: So many answers at least, or the spread says nothing.
+ENOUGH = 4
+#: With fewer questions no pair of methods can be told apart (`versus`, p).
+FEWEST = 6
+
+
+def verdict(run: RunFolder) -> str:
+    """The line that ends a run; "" where there is no drafter to judge. Of synthetic text nothing is named best."""
+    frame = run.frame
+    answers = metrics.answered(frame)
+    baselines = answers.groupby("method", sort=False).baseline.first()
+    drafters = [method for method, baseline in baselines.items() if method != baseline and baseline in baselines.index]
+    if not run.is_measured:
+        drafters = [method for method in baselines.index if method != "vanilla"]
+        return _replayed(run, answers, drafters) if drafters else ""
+    speeds = {method: metrics.speedup(frame, method) for method in drafters}
+    speeds = {method: speed for method, speed in speeds.items() if np.isfinite(speed.ratio)}
+    if not speeds:
+        return ""
+    best = max(speeds, key=lambda method: speeds[method].ratio)
+    speed, rows = speeds[best], answers[answers.method == best]
+    plain = metrics.tokens_per_second(answers[answers.method == baselines[best]])
+    num_prompts = metrics.num_prompts(rows)
+    where = f"{_count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
+    rates = f"{plain:.1f} to {metrics.tokens_per_second(rows):.1f} tokens/s"
+    if not np.isfinite(speed.low):
+        return f"{best}: {speed.ratio:.2f}x plain decoding ({rates}) on {where}: one question gives no interval."
+    times = f"{speed.ratio:.2f}x plain decoding [{speed.low:.2f}, {speed.high:.2f}]"
+    if run.is_synthetic:
+        return f"Largest speedup: {best}, {times} ({rates}) on {where}; synthetic text names no winner."
+    if rows.groupby(["dataset", "question_id"]).ngroups < FEWEST:
+        return f"{best}: {times} ({rates}) on {where}: too few prompts to name a winner, give {FEWEST} or more."
+    if speed.low <= 1:
+        return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
+    pairs = versus.versus(answers, [versus.SPEEDUP], drafters)
+    return f"{best} is fastest: {times} ({rates}) on {where}{_not_separated(pairs, best)}."
+
+
+def _not_separated(pairs: pd.DataFrame, best: str) -> str:
+    """Which other drafters may be as fast, in words."""
+    pairs = pairs[(pairs.dataset == metrics.ALL) & ((pairs.a == best) | (pairs.b == best)) & ~pairs.significant]
+    others = [row.b if row.a == best else row.a for row in pairs.itertuples()]
+    return f"; not separated from {', '.join(others)}" if others else ""
+
+
+def _replayed(run: RunFolder, answers: pd.DataFrame, drafters: list[str]) -> str:
+    """Of recorded answers the accept length is exact, and speed is not measured."""
+    lengths = {method: metrics.accept_length(answers[answers.method == method]) for method in drafters}
+    best = max(lengths, key=lambda method: lengths[method])
+    num_prompts = metrics.num_prompts(answers[answers.method == best])
+    most = "" if len(drafters) < 2 or run.is_synthetic else ", the most of these drafters"
+    return (
+        f"{best}: {lengths[best]:.2f} tokens per pass{most}, over {_count(num_prompts, 'recorded answer')} of "
+        f"{run.model}. Replayed: accept lengths are exact, speeds are predicted."
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def noise(run: RunFolder) -> str:
+    """A warning where plain decoding's own steps scatter from answer to answer more than the lengths of the texts
+    explain: something else was running. "" where they do not, or too few answers tell.
+    """
+    rows = metrics.answered(run.frame)
+    rows = rows[(rows.method == rows.baseline) & (rows.num_steps > 0) & rows.decode_seconds.notna()]
+    if not run.is_measured or len(rows) < ENOUGH:
+        return ""
+    milliseconds = 1e3 * (rows.decode_seconds / rows.num_steps).to_numpy(float)
+    lengths = np.array([record.num_prompt_tokens for record in run.records])[rows.index.to_numpy()]
+    if np.ptp(lengths):
+        milliseconds = milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
+    spread = float(milliseconds.std(ddof=min(2, len(rows) - 2)) / milliseconds.mean())
+    if spread < NOISY:
+        return ""
+    return (
+        f"warning: plain decoding's steps scatter by {spread:.0%} from answer to answer: other work was running, or "
+        "the clock changed; repeat on a quiet machine, or with --repeats 3"
+    )

@@ -1,0 +1,64 @@
+"""The line that ends a run, and the warning of noise."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from test_metrics import record
+
+from ngram_trie.records import PromptRecord, RunManifest
+from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.report.verdict import noise, verdict
+
+
+def run(folder: Path, records: list[PromptRecord], engine: str = "live") -> RunFolder:
+    config = {"engine": {"name": engine}, "methods": {}}
+    RunManifest("r", config, "m", "p", None, None, "d", 1, {}, "").write(folder / "manifest.json")
+    return RunFolder(folder, records)
+
+
+def answers(count: int, **seconds: float) -> list[PromptRecord]:
+    return [record(m, str(q), seconds=s + 0.01 * q) for q in range(count) for m, s in seconds.items()]
+
+
+def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_path: Path) -> None:
+    said = verdict(run(tmp_path, answers(10, vanilla=4.0, pld=2.0, blend=2.0, slow=5.0)))
+    assert said.startswith("pld is fastest: 1.9") and "plain decoding [1.9" in said
+    assert "(1.0 to 2.0 tokens/s) on 10 prompts of qa with toy; not separated from blend." in said
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        (answers(10, vanilla=2.0, pld=2.5), "No drafter is shown to be faster than plain decoding on 10 prompts"),
+        (answers(3, vanilla=4.0, pld=2.0), "too few prompts to name a winner, give 6 or more"),
+        (answers(1, vanilla=4.0, pld=2.0), "one question gives no interval"),
+    ],
+)
+def test_no_winner_is_named_where_none_is_shown(tmp_path: Path, records: list[PromptRecord], words: str) -> None:
+    said = verdict(run(tmp_path, records))
+    assert words in said and "fastest" not in said and "\n" not in said
+
+
+def test_a_run_of_vanilla_alone_has_no_verdict(tmp_path: Path) -> None:
+    assert verdict(run(tmp_path, answers(3, vanilla=1.0))) == ""
+
+
+def test_a_replay_speaks_of_accept_lengths(tmp_path: Path) -> None:
+    records = [record("pld", str(q), (2, 1)) for q in range(3)] + [record("blend", str(q), (3,)) for q in range(3)]
+    said = verdict(run(tmp_path, records, "replay"))
+    assert said.startswith("blend: 3.00 tokens per pass, the most of these drafters, over 3 recorded answers of toy.")
+
+
+def timed(prompt: int, seconds: float) -> PromptRecord:
+    made = record("vanilla", f"{prompt}-{seconds}", (1,) * 10, seconds=seconds + 1, prefill=1.0)
+    return dataclasses.replace(made, num_prompt_tokens=prompt)
+
+
+def test_scattered_steps_of_plain_decoding_are_noise_and_longer_texts_are_not(tmp_path: Path) -> None:
+    by_length = [timed(length, 1.0 + length / 100) for length in (10, 60, 110, 160, 210)]
+    assert noise(run(tmp_path, by_length)) == ""
+    assert "scatter by" in noise(run(tmp_path, [timed(10, s) for s in (1.0, 1.9, 1.1, 0.7, 1.5)]))
+    assert noise(run(tmp_path, [timed(10, s) for s in (1.0, 1.9)])) == ""
