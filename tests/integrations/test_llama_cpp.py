@@ -144,7 +144,8 @@ def test_the_engine_gives_the_tokens_that_it_gives_without_drafts(capsys: pytest
     plain, drafted = answers(), answers(draft_model=drafts, logits_all=True)
     with capsys.disabled():
         print(
-            f"\n{len(plain)} answers, {drafts.num_drafts} drafts, {drafts.num_accepted} of {drafts.num_drafted} accepted"
+            f"\n{len(plain)} answers, {drafts.num_drafts} drafts, "
+            f"{drafts.num_accepted} of {drafts.num_drafted} accepted"
         )
     assert drafted == plain
     assert drafts.num_accepted > 0
