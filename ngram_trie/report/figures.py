@@ -252,11 +252,7 @@ def heatmap_figure(
     figure.suptitle("\n".join(textwrap.fill(line, 40 * columns) for line in f"{label}{marks}".split("\n")))
     bar = figure.colorbar(ScalarMappable(scale, _SHADES), ax=panels[: len(datasets)], fraction=0.04, aspect=30)
     bar.set_label(f"ratio to the panel's {best or 'highest'}")
-<<<<<<< HEAD
     bar.outline.set_visible(False)
-=======
-    bar.outline.set_visible(False)  # its stubs take it for a method
->>>>>>> 5abbaa7 (Types and lint of main, as the checks want them)
     bar.ax.tick_params(length=2, width=0.6)
     figure.supxlabel(AXIS_LABELS.get(across, across))
     figure.supylabel(AXIS_LABELS.get(down, down))
