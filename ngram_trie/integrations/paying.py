@@ -1,0 +1,145 @@
+"""Which drafted tokens of a batch pay, learned while serving: drafting that loses switches itself off.
+
+A step over b requests with q drafted tokens in all takes about base + price x q seconds at that b, and emits b tokens
+and those of the drafted ones that are accepted. So, as `ngram_trie.budget` has it for one request, the tokens to verify
+are the likeliest ones, as many as make
+
+    (b + p_1 + ... + p_q) / (base + price x q)
+
+largest; none, where the batch is so large that every token more is paid for and not likely enough. Both are learned:
+base and price by batch size from how long steps took, by least squares that forget; how likely a drafted token is, from
+how many were accepted of those that were said to be as likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ngram_trie.budget import nodes_that_pay
+from ngram_trie.drafter import check_positive
+from ngram_trie.tree import FloatArray
+
+#: Probabilities are told apart in so many classes.
+CLASSES = 10
+#: Steps after which what was learned counts half: about 140.
+_KEEP = 0.995
+#: How many accepted or rejected tokens what a drafter says is worth.
+_TRUST = 20.0
+#: Steps that the assumed price is worth.
+_PRIOR = 4.0
+#: Where nothing paid for so many steps in a row, a draft is made only every so-manieth step, to see whether it would.
+PATIENCE = 16
+
+
+class StepTimes:
+    """Seconds of steps at one batch size over how many tokens were drafted, as a line: base + price x tokens.
+
+    Args:
+        price: of a drafted token, in plain steps, before anything was seen.
+    """
+
+    def __init__(self, price: float) -> None:
+        self._assumed = price
+        self._sums = np.zeros(5)  # of weights, q, q^2, s, s q
+
+    def take(self, num_drafted: int, seconds: float) -> None:
+        """A step was timed. One that took thrice as long as expected, for reasons of its own, counts as that long."""
+        q = float(num_drafted)
+        if self._sums[0] >= _PRIOR:
+            base, price = self.line()
+            seconds = min(seconds, 3 * (base + price * q))
+        self._sums = _KEEP * self._sums + np.array([1, q, q * q, seconds, seconds * q])
+
+    def line(self) -> tuple[float, float]:
+        """Base and price in seconds, both above 0; in plain steps, as assumed, before a step was seen."""
+        weight, q, qq, s, sq = self._sums
+        if weight == 0:
+            return 1.0, self._assumed
+        # the assumed price is worth a few steps, of which half drafted 4 tokens and half none
+        spread = max(qq - q * q / weight, 0.0)
+        prior = 4.0 * _PRIOR
+        mean = s / weight
+        assumed = self._assumed * mean / (1 + self._assumed * q / weight)
+        price = (sq - s * q / weight + prior * assumed) / (spread + prior)
+        price = min(max(price, 1e-3 * mean), mean)
+        return max(mean - price * q / weight, 1e-2 * mean), price
+
+
+class Paying:
+    """Chooses among the drafted tokens of a batch; see the module.
+
+    Args:
+        price: what a drafted token costs of a plain step, before anything was seen; above 0.
+
+    Raises:
+        ValueError: a price that is not allowed.
+    """
+
+    def __init__(self, price: float = 0.05) -> None:
+        check_positive("token_price", price)
+        self.price = price
+        self._times: dict[int, StepTimes] = {}
+        self._drafted = np.zeros(CLASSES)
+        self._accepted = np.zeros(CLASSES)
+        self._unpaid: dict[int, int] = {}
+
+    def times(self, batch: int) -> StepTimes:
+        """Of steps over so many requests; sizes above 4 share one with those up to twice as large."""
+        size = batch if batch <= 4 else 1 << (batch - 1).bit_length()
+        return self._times.setdefault(size, StepTimes(self.price))
+
+    def is_due(self, batch: int) -> bool:
+        """Whether it is worth while to draft at all in this step."""
+        unpaid = self._unpaid.get(batch, 0)
+        if unpaid >= PATIENCE and unpaid % PATIENCE:
+            self._unpaid[batch] = unpaid + 1
+            return False
+        return True
+
+    def take_step(self, batch: int, num_drafted: int, seconds: float) -> None:
+        """A step over `batch` requests, none of them new, with so many drafted tokens took so long."""
+        self.times(batch).take(num_drafted, seconds)
+
+    def take_draft(self, said: Sequence[float], num_accepted: int) -> None:
+        """Of a draft of tokens said to be so likely, each behind its predecessor, the first ones were accepted."""
+        decided = self._classes(said)[: num_accepted + 1]
+        self._drafted *= _KEEP
+        self._accepted *= _KEEP
+        np.add.at(self._drafted, decided, 1.0)
+        np.add.at(self._accepted, decided[:num_accepted], 1.0)
+
+    @staticmethod
+    def _classes(said: Sequence[float]) -> np.ndarray:
+        """The class of each token: of the share that it has of its predecessor's probability."""
+        whole = np.asarray(said, float)
+        shares = whole / np.concatenate([[1.0], whole[:-1]])
+        return np.minimum((CLASSES * shares).astype(int), CLASSES - 1)
+
+    def likely(self, said: Sequence[float]) -> FloatArray:
+        """(k,) how likely the tokens of a draft are to be accepted."""
+        if not len(said):
+            return np.empty(0)
+        whole = np.asarray(said, float)
+        shares = whole / np.concatenate([[1.0], whole[:-1]])
+        classes = self._classes(said)
+        learned = (self._accepted[classes] + _TRUST * shares) / (self._drafted[classes] + _TRUST)
+        return np.cumprod(np.minimum(learned, 1.0))
+
+    def choose(self, said: Sequence[Sequence[float]], batch: int) -> list[int]:
+        """How many tokens of each row's draft to verify.
+
+        Args:
+            said: by row, how likely each token was said to be, as probabilities of whole paths.
+            batch: rows of the step, those without a draft included.
+        """
+        likely = [self.likely(each) for each in said]
+        base, price = self.times(batch).line()
+        # the root of `nodes_that_pay` stands for the tokens that the step emits anyway
+        everything = np.concatenate([[float(batch)], *likely]).astype(np.float64)
+        kept = nodes_that_pay(everything, base + price * np.arange(len(everything)))[1:] - 1
+        ends = np.cumsum([len(each) for each in likely])
+        counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))
+        self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1
+        return [int(count) for count in counts]

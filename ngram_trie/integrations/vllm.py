@@ -1,0 +1,262 @@
+"""Drafts in vLLM: speculative_config={"method": "custom_class", "model": "ngram_trie.integrations.vllm.NAME", ...}.
+
+NAME is any method of configs/method that drafts from tokens alone: `blend`, `ngram_trie_output`, `suffix`, `pld`. vLLM
+hands over rows of tokens and takes a chain for each. It hands over neither the names of requests nor hidden states or
+logits, so methods that read those cannot be had this way; and no tenants, so answers are not shared between requests
+unless `store_tokens` says so. Settings come by `additional_config={"ngram_trie": {...}}`, or as JSON in the environment
+as $NGRAM_TRIE_VLLM, since vLLM's own configuration has no field for them.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ngram_trie.blend.background import Background
+from ngram_trie.blend.ppm import Numbers
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget import Chained
+from ngram_trie.config import CHAIN_TREE, ConfigError, choices, make_method, near
+from ngram_trie.drafter import Drafter, check_bool, check_int
+from ngram_trie.files import relative
+from ngram_trie.integrations.answers import RecentAnswers
+from ngram_trie.integrations.paying import Paying
+from ngram_trie.integrations.rows import Request, Requests
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import IntArray
+
+ENVIRONMENT = "NGRAM_TRIE_VLLM"
+#: What may be set, and what holds unless it is.
+SETTINGS: Mapping[str, Any] = {
+    "method": {},
+    "adapt": True,
+    "token_price": 0.05,
+    "max_finished": 64,
+    "store_tokens": 0,
+    "store_seconds": None,
+}
+#: How likely a token of a method that does not say so is held to be, behind its predecessor.
+_UNSAID = 0.6
+
+
+class BlendOverAnswers(BlendDrafter):
+    """The blend over what was answered lately; one object answers one request.
+
+    Args:
+        answers: they are looked at when the request starts.
+        options: as in `BlendDrafter`.
+    """
+
+    def __init__(self, answers: RecentAnswers, **options: Any) -> None:
+        super().__init__(**options)
+        self.answers = answers
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BlendOverAnswers:
+        return copy.copy(self)  # settings, which nobody changes, and the answers, which all share
+
+    def background(self, prompt: Prompt) -> Background:
+        return self.answers.background()
+
+
+class Proposer:
+    """What vLLM asks for drafts: a chain for each row, cut to what pays at this batch size.
+
+    Args:
+        vllm_config: vLLM's.
+        name: of the method.
+        clock: seconds, for tests.
+
+    Settings:
+        method: fields of the method, in place of what configs/method says.
+        adapt: whether drafts are cut to what pays (`ngram_trie.integrations.paying`); else all that was drafted is
+            verified.
+        token_price: a drafted token's, in plain steps, until it is learned.
+        max_finished: requests that are remembered beyond those that can be answered at once, for the next turn of a
+            chat and for those that were preempted.
+        store_tokens, store_seconds: size and age of what is drafted from other requests' answers (`blend` alone); 0
+            tokens: nothing, as vLLM does not say whose requests they are.
+
+    Raises:
+        ValueError: an unknown name or setting, a wrong value, a method that reads more than tokens, or a configuration
+            that is not vLLM's; one line.
+        FileNotFoundError: the method needs a file that is not there.
+    """
+
+    def __init__(self, vllm_config: Any, name: str = "blend", clock: Callable[[], float] = time.perf_counter) -> None:
+        try:
+            self.num_draft = int(vllm_config.speculative_config.num_speculative_tokens)
+            self.max_length = int(vllm_config.model_config.max_model_len)
+            max_rows = int(vllm_config.scheduler_config.max_num_seqs)
+        except (AttributeError, TypeError) as error:
+            raise ValueError(
+                f"vLLM's configuration is not the one of 0.32, for which this was written ({error}): "
+                "docs/engines.md names the versions"
+            ) from None
+        settings = read_settings(vllm_config)
+        check_int("num_speculative_tokens", self.num_draft, 1)
+        check_bool("adapt", settings["adapt"])
+        check_int("max_finished", settings["max_finished"], 0)
+        check_int("store_tokens", settings["store_tokens"], 0)
+        self.answers: RecentAnswers | None = None
+        if settings["store_tokens"]:
+            if name != "blend":
+                raise ValueError(f"store_tokens={settings['store_tokens']}: blend alone drafts from other answers")
+            self.answers = RecentAnswers(settings["store_tokens"], max_seconds=settings["store_seconds"])
+        drafter = chain_drafter(name, settings["method"], self.num_draft, self.answers)
+        self.requests = Requests(
+            functools.partial(copy.deepcopy, drafter),
+            max_rows + settings["max_finished"],
+            self.num_draft + 1,
+            self._keep if self.answers is not None else None,
+        )
+        self.paying = Paying(settings["token_price"])
+        self.adapt = settings["adapt"]
+        self._numbers = itertools.count()
+        self._clock = clock
+        self._last: tuple[float, int, int] | None = None
+
+    def load_model(self, *_: Any, **__: Any) -> None:
+        """vLLM calls it; there is no model."""
+
+    def propose(
+        self,
+        sampled_token_ids: Sequence[Sequence[int]],
+        num_tokens_no_spec: IntArray,
+        token_ids_cpu: Numbers,
+        slot_mappings: Any = None,
+    ) -> list[list[int]]:
+        """A draft for each row, empty where none pays or the row is still being read.
+
+        Args:
+            sampled_token_ids: by row, what the step emitted; empty for a prompt that is not read to its end.
+            num_tokens_no_spec: (rows,) how many tokens stand in each row, those included.
+            token_ids_cpu: (rows, max_model_len) all tokens.
+        """
+        began = self._clock()
+        self.requests.next_call()
+        rows: dict[int, Request] = {}
+        all_known = True
+        for row, sampled in enumerate(sampled_token_ids):
+            if not len(sampled):
+                all_known = False
+                continue
+            text = token_ids_cpu[row, : int(num_tokens_no_spec[row])]
+            request, is_known = self.requests.find(row, text, len(sampled))
+            all_known &= is_known
+            if request.draft:
+                self.paying.take_draft(request.said, _agreement(request.draft, sampled))
+            request.draft, request.said = [], []
+            rows[row] = request
+        batch = len(sampled_token_ids)
+        if self._last is not None and all_known and self._last[1] == batch:
+            self.paying.take_step(batch, self._last[2], began - self._last[0])
+        drafts = self._drafts(rows, batch)
+        self._last = (began, batch, sum(map(len, drafts)))
+        return drafts
+
+    def _drafts(self, rows: Mapping[int, Request], batch: int) -> list[list[int]]:
+        """Draft behind each row, and keep what pays."""
+        drafts: list[list[int]] = [[] for _ in range(batch)]
+        if self.adapt and not self.paying.is_due(batch):
+            return drafts
+        for request in rows.values():
+            # one token is emitted behind the draft, and all must fit
+            room = min(self.num_draft, self.max_length - len(request.text) - 1)
+            if room < 1:
+                continue
+            tree = request.drafter.propose(CHAIN_TREE).pruned(room, room)
+            request.draft = tree.tokens[1:].tolist()
+            said = _UNSAID ** np.arange(1, len(tree)) if tree.probs is None else tree.probs[1:]
+            request.said = said.tolist()
+        if self.adapt:
+            counts = self.paying.choose([request.said for request in rows.values()], batch)
+            for request, count in zip(rows.values(), counts, strict=True):
+                request.draft, request.said = request.draft[:count], request.said[:count]
+        for row, request in rows.items():
+            drafts[row] = list(request.draft)
+        return drafts
+
+    def _keep(self, request: Request) -> None:
+        """Put a finished answer, or as far as it came, into the store."""
+        assert self.answers is not None
+        answer = request.text[request.prompt_length :].astype(np.int64)
+        if len(answer):
+            self.answers.add(next(self._numbers), answer)
+        request.prompt_length = len(request.text)
+
+
+def _agreement(draft: Sequence[int], sampled: Sequence[int]) -> int:
+    """How many tokens of a draft were emitted; the last one emitted is the target's own."""
+    pairs = zip(draft, sampled[:-1], strict=False)
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def read_settings(vllm_config: Any) -> dict[str, Any]:
+    """SETTINGS with what vLLM's `additional_config` says, and before it the environment.
+
+    Raises:
+        ValueError: no JSON, or an unknown setting.
+    """
+    given: Any = {}
+    if text := os.environ.get(ENVIRONMENT):
+        try:
+            given = json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"${ENVIRONMENT}={text}: must be a JSON object ({error})") from None
+    more = getattr(vllm_config, "additional_config", None)
+    own = more.get("ngram_trie", {}) if isinstance(more, Mapping) else {}
+    for where, each in ((f"${ENVIRONMENT}", given), ("additional_config.ngram_trie", own)):
+        if not isinstance(each, Mapping):
+            raise ValueError(f"{where}={each!r}: must be an object of settings: {', '.join(SETTINGS)}")
+        for field in each:
+            if field not in SETTINGS:
+                raise ValueError(f"{where}: {field}: {near(str(field), list(SETTINGS))}")
+    return {**SETTINGS, **given, **own}
+
+
+def chain_drafter(
+    name: str, fields: Mapping[str, Any], num_draft: int, answers: RecentAnswers | None = None
+) -> Drafter:
+    """A drafter of chains, that has not begun; copies of it share no text.
+
+    Args:
+        name, fields: of configs/method.
+        num_draft: most tokens of a chain.
+        answers: of other requests, for the blend.
+
+    Raises:
+        ValueError, FileNotFoundError: as `Proposer`.
+    """
+    if answers is not None:
+        return Chained(BlendOverAnswers(answers, **{**fields, "num_draft": CHAIN_TREE}), num_nodes=num_draft)
+    drafter = make_method(name, fields, "chain", num_draft)
+    if not isinstance(drafter, Drafter):
+        raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")
+    if drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
+        reads = drafter.reads if drafter.reads != "tokens" else "a model of its own"
+        raise ConfigError(f"method {name} reads {reads}, and vLLM hands over tokens alone: give blend")
+    if drafter.state == "warm":
+        raise ConfigError(
+            f"method {name} remembers earlier answers, and vLLM does not say whose they are: give blend, and "
+            "store_tokens where all may draft from all"
+        )
+    for part, how in drafter.parts().items():
+        if not part.exists():
+            raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
+    return drafter
+
+
+def __getattr__(name: str) -> Any:
+    """`ngram_trie.integrations.vllm.NAME`, as vLLM's configuration names it, is a proposer with that method."""
+    if name.startswith("__") or name not in (known := choices()["method"]):
+        hint = "" if name.startswith("__") else f": {near(name, list(known))}"
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+    return functools.partial(Proposer, name=name)
