@@ -137,7 +137,7 @@ class Paying:
         likely = [self.likely(each) for each in said]
         base, price = self.times(batch).line()
         # the root of `nodes_that_pay` stands for the tokens that the step emits anyway
-        everything = np.concatenate([[float(batch)], *likely]).astype(np.float64)
+        everything: FloatArray = np.array([float(batch), *(prob for each in likely for prob in each)])
         kept = nodes_that_pay(everything, base + price * np.arange(len(everything)))[1:] - 1
         ends = np.cumsum([len(each) for each in likely])
         counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))

@@ -1,7 +1,6 @@
 """The blend behind the interface of Arctic Inference's `SuffixDecodingCache`, which vLLM's method `suffix` drafts with.
 
-`in_place_of_arctic()` makes vLLM take it, with no change to vLLM: it answers to the import of
-`arctic_inference.suffix_decoding`.
+`in_place_of_arctic()` makes vLLM take it, with no change to vLLM.
 """
 
 from __future__ import annotations
@@ -9,7 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Hashable, KeysView, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
 from types import ModuleType
 
 import numpy as np
@@ -210,12 +211,14 @@ class SuffixDecodingCache:
 
 
 def in_place_of_arctic() -> None:
-    """Let `arctic_inference.suffix_decoding` be this module, in this process: vLLM's method `suffix` then drafts with
-    the blend. Call it before the engine is made.
+    """Let vLLM's method `suffix` draft with the blend, in this process: `arctic_inference.suffix_decoding` gets this
+    module's cache where the package is installed, and is this module where it is not. Call it before the engine is made.
     """
-    module = sys.modules[__name__]
+    if find_spec("arctic_inference"):
+        import_module("arctic_inference.suffix_decoding").SuffixDecodingCache = SuffixDecodingCache  # type: ignore[attr-defined]
+        return
     package = ModuleType("arctic_inference")
-    package.__spec__ = ModuleSpec("arctic_inference", None)
-    package.suffix_decoding = module  # type: ignore[attr-defined]
-    sys.modules["arctic_inference"] = package
-    sys.modules["arctic_inference.suffix_decoding"] = module
+    package.__spec__ = ModuleSpec("arctic_inference", None, is_package=True)
+    package.__path__ = []
+    package.suffix_decoding = sys.modules[__name__]  # type: ignore[attr-defined]
+    sys.modules |= {"arctic_inference": package, "arctic_inference.suffix_decoding": sys.modules[__name__]}

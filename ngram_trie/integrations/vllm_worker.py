@@ -11,6 +11,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from typing import Any
@@ -171,8 +172,9 @@ def main() -> None:
         check_engine()
         engine = Engine(**json.loads(sys.argv[1]))
     except Exception as error:  # vLLM's many kinds
+        traceback.print_exc()
         say({"error": first_line(error)})
-        raise SystemExit(1) from error
+        raise SystemExit(1) from None
     say({"versions": versions()})
     for line in sys.stdin:
         say(engine.lap(**json.loads(line)))

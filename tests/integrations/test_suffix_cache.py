@@ -97,8 +97,9 @@ def test_it_has_all_of_the_originals_interface() -> None:
 def test_vllms_own_proposer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real code of vLLM, where vLLM is installed (make setup-vllm)."""
     pytest.importorskip("vllm", reason="vLLM is not importable here; make setup-vllm")
-    monkeypatch.setitem(sys.modules, "arctic_inference", SimpleNamespace())
-    monkeypatch.setitem(sys.modules, "arctic_inference.suffix_decoding", SimpleNamespace())
+    for name in ("arctic_inference", "arctic_inference.suffix_decoding"):
+        monkeypatch.setitem(sys.modules, name, sys.modules.get(name))
+        monkeypatch.delitem(sys.modules, name)
     in_place_of_arctic()
     module = importlib.import_module("vllm.v1.spec_decode.suffix_decoding")
     proposer = module.SuffixDecodingProposer(
