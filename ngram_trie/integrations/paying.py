@@ -138,7 +138,8 @@ class Paying:
         base, price = self.times(batch).line()
         # the root of `nodes_that_pay` stands for the tokens that the step emits anyway
         everything: FloatArray = np.array([float(batch), *(prob for each in likely for prob in each)])
-        kept = nodes_that_pay(everything, base + price * np.arange(len(everything)))[1:] - 1
+        prices = (base + price * np.arange(len(everything))).astype(np.float64)
+        kept = nodes_that_pay(everything, prices)[1:] - 1
         ends = np.cumsum([len(each) for each in likely])
         counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))
         self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1

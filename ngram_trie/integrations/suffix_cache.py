@@ -212,7 +212,7 @@ class SuffixDecodingCache:
 
 def in_place_of_arctic() -> None:
     """Let vLLM's method `suffix` draft with the blend, in this process: `arctic_inference.suffix_decoding` gets this
-    module's cache where the package is installed, and is this module where it is not. Call it before the engine is made.
+    module's cache where the package is installed, else it is this module. Call it before the engine is made.
     """
     if find_spec("arctic_inference"):
         import_module("arctic_inference.suffix_decoding").SuffixDecodingCache = SuffixDecodingCache  # type: ignore[attr-defined]
