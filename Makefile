@@ -187,6 +187,10 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)
 	$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
 
+SERVERS ?=
+bench-server: setup ## OpenAI-compatible servers under load, compared: SERVERS='{none: http://127.0.0.1:8000/v1, ...}' (docs/engines.md)
+	$(RUN) -m scripts.bench_server $(if $(SERVERS),'servers=$(SERVERS)') model=$(MODEL) $(ARGS)
+
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
 

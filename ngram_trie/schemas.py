@@ -168,3 +168,38 @@ class Run(_Fields):
         if self.grid and self.budget.rule != "published":
             raise ValueError("grid: its cells have sizes of their own; give budget=published")
         return self
+
+
+class Bounds(_Fields):
+    """`bound=`: which answers goodput counts."""
+
+    ttft_ms: Annotated[float, Field(gt=0)]
+    tpot_ms: Annotated[float, Field(gt=0)]
+
+
+class ServerRun(_Fields):
+    """All of configs/server.yaml. Fields of data sets are checked by the classes they name."""
+
+    model: Model
+    dataset: dict[str, Any]
+    datasets: dict[str, dict[str, Any]]
+    servers: dict[str, str] | None
+    endpoint: Literal["completions", "chat"]
+    server_model: str | None
+    concurrency: list[PositiveInt]
+    rates: list[Annotated[float, Field(gt=0)]]
+    rounds: PositiveInt
+    max_new_tokens: PositiveInt
+    warmup: PositiveInt
+    timeout_s: Annotated[float, Field(gt=0)]
+    bound: Bounds
+    output: str | None
+    force: bool
+
+    @model_validator(mode="after")
+    def something_to_do(self) -> Self:
+        if not self.servers:
+            raise ValueError("servers: give at least one, 'servers={mine: http://127.0.0.1:8000/v1}'")
+        if not self.concurrency and not self.rates:
+            raise ValueError("concurrency=[]: give a load, concurrency=[1] or rates=[0.5]")
+        return self

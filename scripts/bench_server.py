@@ -1,0 +1,94 @@
+"""Compare OpenAI-compatible servers under load, or ways to run one (make bench-server SERVERS='{mine: ADDRESS}').
+
+  python -m scripts.bench_server 'servers={none: http://127.0.0.1:8000/v1, ours: http://127.0.0.1:8001/v1}'
+  python -m scripts.bench_server 'servers={mine: http://127.0.0.1:8000/v1}' endpoint=chat concurrency=[] rates=[0.5]
+
+Every server answers the same questions under every load, in turns. Writes trials.jsonl, a manifest and tables:
+tokens per second, time to the first piece, time per token, goodput, whether the texts are the same, what vLLM counts of
+its drafts. The key is read from OPENAI_API_KEY.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ngram_trie import config as configuration
+from ngram_trie.cli.hydra_app import hydra_app
+from ngram_trie.data.prompts import Question, build_prompt, model_tokenizer
+from ngram_trie.engines.provenance import make_manifest
+from ngram_trie.engines.server import Server
+from ngram_trie.engines.server_load import Asked, Bench, loads_of, open_trials
+from ngram_trie.files import content_hash, placeless, relative
+from ngram_trie.report import servers as report
+from ngram_trie.schemas import ServerRun
+from ngram_trie.targets import choose
+
+
+def asked_of(questions: list[Question], tokenizer: Any, endpoint: str) -> list[Asked]:
+    """The questions as they are sent; turns that wait for answers to earlier ones are left out.
+
+    Raises:
+        ValueError: nothing is left.
+    """
+    found = []
+    for question in questions:
+        if all(answer is not None for _, answer in question.history):
+            ids = build_prompt(question, tokenizer).ids.tolist()
+            said = [
+                {"role": role, "content": text}
+                for pair in question.history
+                for role, text in zip(("user", "assistant"), pair, strict=True)
+            ]
+            messages = [*said, {"role": "user", "content": question.message}]
+            key = (question.dataset, question.question_id, question.turn)
+            found.append(Asked(*key, messages if endpoint == "chat" else ids, len(ids)))
+    if not found:
+        raise ValueError("dataset: no question that can be asked on its own")
+    return found
+
+
+def bench(config: DictConfig) -> Path:
+    """Ask, write; returns the folder."""
+    settings = configuration.validated(ServerRun, config)
+    urls = settings.servers or {}
+    servers = [Server(name, url, settings.endpoint, settings.timeout_s) for name, url in urls.items()]
+    datasets = configuration.build_all(config, "dataset")
+    tokenizer = model_tokenizer(config.model)
+    questions = list(chain.from_iterable(dataset.questions for dataset in datasets.values()))
+    asked = asked_of(questions, tokenizer, settings.endpoint)
+    resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    kept = {name: value for name, value in resolved.items() if name not in ("output", "force", "servers", "bound")}
+    manifest = make_manifest(
+        placeless(relative(kept | {"servers": list(urls)})),  # their addresses are nobody's business
+        choose.identity(config.model),
+        content_hash([each.prompt for each in asked]),
+        environment={"device": "the machine that asks; what the servers run on is not known here"},
+    )
+    folder = Path(config.output or configuration.PROJECT / "results" / "local" / "servers")
+    known, file = open_trials(folder, manifest, config.force)
+    run = Bench(
+        run=manifest.run,
+        servers=servers,
+        asked=asked,
+        loads=list(loads_of(settings.concurrency, settings.rates)),
+        rounds=settings.rounds,
+        max_tokens=settings.max_new_tokens,
+        count=lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]),
+        warmup=settings.warmup,
+        server_model=settings.server_model,
+    )
+    with file:
+        trials = run.measure(known, file)
+    bound = report.Bound(settings.bound.ttft_ms, settings.bound.tpot_ms)
+    title = f"{choose.name(config.model)}, {len(asked)} questions of {', '.join(datasets)}"
+    print(report.write(folder, trials, bound, title))
+    print(f"written: {folder}")
+    return folder
+
+
+if __name__ == "__main__":
+    hydra_app(bench, __doc__, "server")

@@ -1,0 +1,129 @@
+"""A stand-in for an OpenAI-compatible server: streams answers as such servers do, and fails as they do."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass
+class OpenAIServer:
+    """A server at `url` while it is entered as a context.
+
+    Attributes:
+        answer: from a request's body to the pieces of its text.
+        fail: number of a request (from 0) -> "429", "500", "drop", "not json", "error event", "no reason".
+        key: the only key it takes; None for any.
+        counts: whether it says how many tokens an answer has: as many as its text has words.
+        models: what it says it serves.
+        requests: bodies of the answers asked for.
+        most_at_once: largest number of answers under way.
+    """
+
+    answer: Callable[[Any], list[str]] = lambda body: ["one ", "two three ", "four"]
+    fail: dict[int, str] = field(default_factory=dict)
+    key: str | None = None
+    counts: bool = True
+    models: Any = ("stand-in",)
+    metrics: bool = False
+    requests: list[Any] = field(default_factory=list)
+    paths: list[str] = field(default_factory=list)
+    most_at_once: int = 0
+    _under_way: int = 0
+    _lock: Any = field(default_factory=threading.Lock)
+
+    def __enter__(self) -> OpenAIServer:
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if server.key and self.headers.get("Authorization") != f"Bearer {server.key}":
+                    self.reply(401, "{}")
+                elif self.path == "/v1/models" and server.models is not None:
+                    self.reply(200, json.dumps({"data": [{"id": name} for name in server.models]}))
+                elif self.path == "/metrics" and server.metrics:
+                    self.reply(200, server.counters())
+                else:
+                    self.reply(404 if self.path == "/metrics" else 200, "<html>")
+
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                with server._lock:
+                    number = len(server.requests)
+                    server.requests.append(body)
+                    server.paths.append(self.path)
+                    server._under_way += 1
+                    server.most_at_once = max(server.most_at_once, server._under_way)
+                try:
+                    self.stream(body, server.fail.get(number, ""))
+                finally:
+                    with server._lock:
+                        server._under_way -= 1
+
+            def stream(self, body: Any, failure: str) -> None:
+                if failure.isdigit():
+                    return self.reply(int(failure), json.dumps({"error": {"message": "too much\nto do"}}))
+                self.send_response(200)
+                self.end_headers()
+                pieces = server.answer(body)
+                for place, piece in enumerate(pieces):
+                    choice: dict[str, Any] = {"index": 0, "finish_reason": None}
+                    choice |= {"text": piece} if "prompt" in body else {"delta": {"content": piece}}
+                    self.event({"choices": [choice]})
+                    if place == 1 and failure == "drop":
+                        return self.wfile.flush()
+                    if failure == "error event":
+                        return self.event({"error": {"message": "out of memory"}})
+                    if failure == "not json":
+                        return self.write("data: {broken\n\n")
+                if failure != "no reason":
+                    self.event({"choices": [{"index": 0, "text": "", "delta": {}, "finish_reason": "stop"}]})
+                if server.counts:
+                    self.event({"choices": [], "usage": {"completion_tokens": len("".join(pieces).split())}})
+                self.write(": a comment\n\ndata: [DONE]\n\n")
+
+            def event(self, event: Any) -> None:
+                self.write(f"data: {json.dumps(event)}\n\n")
+
+            def write(self, text: str) -> None:
+                self.wfile.write(text.encode())
+                self.wfile.flush()
+
+            def reply(self, status: int, text: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text.encode())
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def counters(self) -> str:
+        """As vLLM's /metrics: each answer had two drafts of three tokens, with two and one accepted."""
+        told = len(self.requests)
+        return (
+            "# HELP vllm:spec_decode_num_drafts_total Number of drafts.\n"
+            f'vllm:spec_decode_num_drafts_total{{engine="0",model_name="m"}} {2.0 * told}\n'
+            f'vllm:spec_decode_num_draft_tokens_total{{engine="0",model_name="m"}} {6.0 * told}\n'
+            f'vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="m"}} {3.0 * told}\n'
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {2.0 * told}\n'
+            f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="1"}} {1.0 * told}\n'
+            f'vllm:spec_decode_num_drafts_created{{engine="0"}} 1.7e+09\n'
+        )
