@@ -185,7 +185,7 @@ bench-drafting: setup ## Time indexing and drafting of every drafter, beside a p
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
 bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)
-	$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
+	@$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
 
 SERVERS ?=
 bench-server: setup ## OpenAI-compatible servers under load, compared: SERVERS='{none: http://127.0.0.1:8000/v1, ...}' (docs/engines.md)
@@ -253,5 +253,8 @@ format: setup ## Format the code
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-clean: ## Remove the virtual environment and local results
-	rm -rf $(VENV) results/local
+clean: ## Remove the virtual environment; results stay
+	rm -rf $(VENV)
+
+clean-results: ## Remove your own results, results/local
+	rm -rf results/local

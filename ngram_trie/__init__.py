@@ -9,11 +9,18 @@ if TYPE_CHECKING:
     from ngram_trie.generate import Answer, Speculator, custom_generate, speculative_generate
     from ngram_trie.targets.load import load_pretrained
 
-__all__ = ["Answer", "Speculator", "custom_generate", "load_pretrained", "speculative_generate"]
+__all__ = ["Answer", "Speculator", "__version__", "custom_generate", "load_pretrained", "speculative_generate"]
 
 
 def __getattr__(name: str) -> Any:
     """The front door is imported when it is asked for: drafting needs no torch."""
+    if name == "__version__":
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            return version("ngram-trie")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "0.1.0+checkout"
     if name in __all__:
         home = "targets.load" if name == "load_pretrained" else "generate"
         return getattr(import_module(f"ngram_trie.{home}"), name)

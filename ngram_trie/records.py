@@ -52,6 +52,10 @@ class Lossless:
     gap: float | None = None
 
 
+class LosslessError(RuntimeError):
+    """A method of the project's loop gave other tokens than vanilla, and no numerical tie explains it."""
+
+
 @dataclass(frozen=True)
 class Failure:
     """Why there is no answer: `kind` is the exception's name or "prompt_too_long"; excluded from every average."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import torch
 from typer import Option
 
 from ngram_trie.cli.app import run
@@ -43,7 +44,10 @@ def main(
 
       python -m scripts.bench_gpu --traces FILE --output results/h200 --contexts 512 --contexts 2048
     """
-    print(summary(measure(Settings(**locals()))))
+    settings = Settings(**locals())
+    if device == "auto" and not torch.cuda.is_available():
+        raise ValueError("--device auto: torch sees no GPU here; --device cpu tries the measurement on the processor")
+    print(summary(measure(settings)))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Measure methods with a live model or over recorded answers (make reproduce-table1)."""
 
-from ngram_trie.cli.commands import measure, start
+from ngram_trie.cli.commands import measure
 from ngram_trie.cli.commands import run as cli
+from ngram_trie.cli.main import start
 
 __all__ = ["cli", "measure"]
 

@@ -4,37 +4,21 @@ from __future__ import annotations
 
 import inspect
 import os
-import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import torch
 import typer
-from omegaconf import DictConfig
 
-from ngram_trie.budget import Budgeted
-from ngram_trie.cli import app, sweep
-from ngram_trie.cli.doctor import doctor
-from ngram_trie.cli.hydra_app import hydra_app
-from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
-from ngram_trie.config import ConfigError, build, check_values, default_folder, near
-from ngram_trie.engines import measure as loop
-from ngram_trie.engines.live import LosslessError, check_lossless
-from ngram_trie.engines.prepare import prepare
-from ngram_trie.engines.replay import Replay
-from ngram_trie.engines.traces import read_traces, write_traces
+from ngram_trie.cli import app
+from ngram_trie.config import ConfigError, build, check_values, default_folder
 from ngram_trie.files import IS_CHECKOUT, PROJECT, relative
-from ngram_trie.report import derive as derived
-from ngram_trie.report import embed
-from ngram_trie.report.run_folder import RunFolder
-from ngram_trie.report.verdict import noise, verdict
-from ngram_trie.site import explorer
-from ngram_trie.site import leaderboard as board
-from ngram_trie.site.gathered import LOCAL, Results
-from ngram_trie.site.render import explorer_page, leaderboard_page, report_page
-from ngram_trie.site.sections import page
+
+if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
+    from omegaconf import DictConfig
+
+    from ngram_trie.site.gathered import Results
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
 DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
@@ -43,6 +27,7 @@ DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
 def run() -> None:
     """Measure methods on data sets with a live model or over recorded answers; write records, tables and figures.
 
+      python -m scripts.run smollm2_135m docs_rag --methods trie,pld,blend --limit 6
       python -m scripts.run dataset=rag method=ngram_trie method.n=13      one cell, vanilla beside it
       python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
       python -m scripts.run experiment=table1_small                        Table 1 (make reproduce-table1)
@@ -50,6 +35,9 @@ def run() -> None:
 
     An interrupted run is continued when the same command is given again.
     """
+    from ngram_trie.cli.hydra_app import hydra_app
+    from ngram_trie.records import LosslessError
+
     hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run" if app.is_console() else "")
 
 
@@ -60,11 +48,33 @@ def measure(config: DictConfig) -> Path:
         ConfigError: a wrong name or value, a part that is not there, or too little memory.
         LosslessError: a method gave other tokens than vanilla.
     """
+    import torch
+
+    from ngram_trie.budget import Budgeted
+    from ngram_trie.cli import sweep
+    from ngram_trie.cli.estimate import estimate
+    from ngram_trie.engines import measure as loop
+    from ngram_trie.engines.live import Live, check_lossless
+    from ngram_trie.engines.prepare import prepare
+    from ngram_trie.engines.replay import Replay
+    from ngram_trie.engines.traces import write_traces
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report import samples, trackers
+    from ngram_trie.report.run_folder import RunFolder
+    from ngram_trie.report.verdict import noise, verdict
+
     check_values(config)
     if config.likely:
         raise ConfigError(f"likely={config.likely}: likely tokens are written down by scripts.record")
     engine = prepare(config)
+    if config.samples and not isinstance(engine, Live):
+        raise ConfigError("samples=true: recorded answers have no text; engine=live has")
     folder = Path(config.output or default_folder(config, engine.manifest.run))
+    if config.dry_run:
+        print(estimate(engine, config, folder))
+        return folder
+    if config.log:
+        trackers.client(config.log)
     with loop.open_run(folder, engine, config.force) as writer:
         if isinstance(engine, Replay) or any(isinstance(method, Budgeted) for method in engine.methods.values()):
             build(config.cost, "cost").keep(folder)
@@ -83,6 +93,10 @@ def measure(config: DictConfig) -> Path:
         run.keep_scores(scores)
     name = sweep.label()
     derived.write(run, engine.names, list(engine.datasets))
+    if isinstance(engine, Live) and config.samples:
+        samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
+    if config.log:
+        trackers.log(run, config.log)
     if name:
         sweep.finished(name, folder)
         print(f"\n== {name}")
@@ -106,10 +120,37 @@ def derive(
 
       python -m scripts.derive results/local/table1
     """
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report import embed
+
     if folder:
         print(derived.write(folder) if (folder / "records.jsonl").exists() else derived.gather(folder))
     for filled in embed.fill_pages() if IS_CHECKOUT else ():
         print(f"tables filled: {filled.name}")
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="folder of a run")],
+    b: Annotated[Path, typer.Argument(help="of another one")],
+    output: Annotated[Path | None, typer.Option(help="folder to write the table to, in all formats")] = None,
+) -> None:
+    """What differs between two runs: settings, code and machine; and of each method the ratio of its speeds and accept
+    lengths, B over A, with intervals that are paired question by question.
+
+      python -m scripts.compare results/local/before results/local/after
+    """
+    from ngram_trie.report import compare as compared
+    from ngram_trie.report import markup
+    from ngram_trie.report.run_folder import RunFolder
+
+    one, other = RunFolder(a), RunFolder(b)
+    for run in (one, other):
+        if not (run.path / "manifest.json").exists():
+            raise ConfigError(f"{run.path}: no run: it has no manifest.json")
+    numbers = compared.numbers(one, other)
+    tables = compared.tables(one, other, numbers)
+    print(compared.settings_text(one, other), end="\n\n")
+    print(markup.write(output, numbers, tables) if output else markup.plain_text(tables))
 
 
 def report(
@@ -123,11 +164,16 @@ def report(
 
       python -m scripts.report --local
     """
+    from ngram_trie.site.gathered import LOCAL, Results
+
     print(write_report(Results(results, local), output or results / (LOCAL if local else "") / "report.html"))
 
 
 def write_report(results: Results, output: Path) -> str:
     """Write the page; returns a line on what it holds."""
+    from ngram_trie.site.render import report_page
+    from ngram_trie.site.sections import page
+
     away = os.path.relpath(results.root, output.absolute().parent)
     context = page(results, _explorer_data(results), "" if away == "." else f"{Path(away).as_posix()}/")
     counts = ", ".join(f"{count} {verdict}" for verdict, count in context["counts"].items())
@@ -136,6 +182,10 @@ def write_report(results: Results, output: Path) -> str:
 
 def _explorer_data(results: Results) -> Mapping[str, Any] | None:
     """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
+    from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, replayable
+    from ngram_trie.engines.traces import read_traces
+    from ngram_trie.site import explorer
+
     for folder in results.of("table1", "traces.jsonl"):
         path = folder.path / "traces.jsonl"
         traces = [t for t in read_traces(path) if t.model == "embedded" and t.output_ids]
@@ -165,6 +215,11 @@ def explore(
 
       python -m scripts.explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
     """
+    from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
+    from ngram_trie.engines.traces import read_traces
+    from ngram_trie.site import explorer
+    from ngram_trie.site.render import explorer_page
+
     if len(method) > MOST:
         raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can stand side by side")
     recorded = read_traces(traces)
@@ -183,6 +238,9 @@ def leaderboard(
 
     python -m scripts.leaderboard results/smollm2-135m results/local --output leaderboard.html
     """
+    from ngram_trie.site import leaderboard as board
+    from ngram_trie.site.render import leaderboard_page
+
     print(_write(leaderboard_page(board.leaderboard(folders)), output))
 
 
@@ -190,37 +248,3 @@ def _write(text: str, path: Path) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return f"written: {path} ({len(text.encode()) / 1e6:.1f} MB)"
-
-
-#: The commands, and what an interrupt of each leaves behind.
-COMMANDS: dict[Callable[..., None], str] = {
-    run: app.RESUMES,
-    derive: "the records are as they were",
-    report: "the page is as it was",
-    explore: "nothing was written",
-    leaderboard: "nothing was written",
-    doctor: "nothing was written",
-}
-
-
-def main() -> None:
-    """The console command: `ngram-trie NAME ARGUMENTS`."""
-    known = {command.__name__: command for command in COMMANDS}
-    name = sys.argv.pop(1) if sys.argv[1:] else "--help"
-    if name in ("-h", "--help"):
-        print("usage: ngram-trie COMMAND ...     (ngram-trie COMMAND --help shows its options)\n")
-        for command, function in known.items():
-            first = " ".join((function.__doc__ or "").partition("\n\n")[0].split())
-            print(f"  {command:11} {re.split(r'[.:;,]( |$)', first)[0]}")
-    elif name in known:
-        start(known[name])
-    else:
-        sys.exit(f"error: {name}: {near(name, list(known))}")
-
-
-def start(command: Callable[..., None]) -> None:
-    """Run one of `COMMANDS` with the command line's arguments."""
-    if command is run:
-        run()
-    else:
-        app.run(command, COMMANDS[command], prog=f"ngram-trie {command.__name__}" if app.is_console() else "")

@@ -122,7 +122,7 @@ def describe(steps: Sequence[Step]) -> str:
         if step.is_done:
             lines.append(f"{number}. {step.about}: done ({relative(str(step.done))})")
             continue
-        lines.append(f"{number}. {step.about}" + (f": about {_duration(step.hours)}" if step.hours else ""))
+        lines.append(f"{number}. {step.about}" + (f": about {duration(step.hours)}" if step.hours else ""))
         lines.append(f"   {step}")
         for part in step.downloads:
             there = "in the cache" if part.is_here else "to download"
@@ -132,12 +132,13 @@ def describe(steps: Sequence[Step]) -> str:
     lines.append(
         f"In all: {downloads:.1f} GB to download, {written:.1f} GB of indexes and results "
         f"({shutil.disk_usage(PROJECT).free / 1e9:.0f} GB are free), "
-        f"about {_duration(sum(step.hours for step in left))} on {device}."
+        f"about {duration(sum(step.hours for step in left))} on {device}."
     )
     return "\n".join(lines)
 
 
-def _duration(hours: float) -> str:
+def duration(hours: float) -> str:
+    """Hours in words."""
     return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"
 
 

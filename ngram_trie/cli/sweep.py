@@ -13,15 +13,11 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pandas as pd
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from ngram_trie.cli import overrides as lines
 from ngram_trie.files import PROJECT, relative
-from ngram_trie.report import markup, sweeps, table1
-from ngram_trie.report.blocks import Block, Cell, Tables
-from ngram_trie.report.run_folder import RunFolder
 
 VARIABLE = "NGRAM_TRIE_SWEEP"
 
@@ -72,6 +68,12 @@ def cells(path: Path) -> dict[str, Path]:
 
 def summary(folder: Path, found: dict[str, Path]) -> str:
     """One table of all cells, written to `folder` and returned as text: a line for each cell and method."""
+    import pandas as pd
+
+    from ngram_trie.report import markup, sweeps, table1
+    from ngram_trie.report.blocks import Block, Cell, Tables
+    from ngram_trie.report.run_folder import RunFolder
+
     frames, kinds, models = [], set(), {}
     for name, place in found.items():
         run = RunFolder(place)

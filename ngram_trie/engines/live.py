@@ -23,7 +23,7 @@ from ngram_trie.engines.traces import Trace
 from ngram_trie.files import fingerprint, first_line, relative
 from ngram_trie.prompt import Prompt
 from ngram_trie.quality import Reference, score
-from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey
+from ngram_trie.records import Failure, Lossless, LosslessError, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 
 BASELINE = "vanilla"
@@ -31,10 +31,6 @@ BASELINE = "vanilla"
 WARMUP_TOKENS = 32
 #: Where so few take longer than `SLOW_S` seconds, they have to do.
 FEW, SLOW_S = 4, 10.0
-
-
-class LosslessError(RuntimeError):
-    """A method of the project's loop gave other tokens than vanilla, and no numerical tie explains it."""
 
 
 def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:

@@ -51,7 +51,7 @@ def test_an_installed_command_runs_in_any_folder_and_writes_there(wheel: Path, t
     folder.mkdir()
     zipfile.ZipFile(wheel).extractall(installed)
     environment = os.environ | {"PYTHONPATH": str(installed)}
-    start = "import sys; sys.argv[0] = 'ngram-trie'; from ngram_trie.cli.commands import main; main()"
+    start = "import sys; sys.argv[0] = 'ngram-trie'; from ngram_trie.cli.main import main; main()"
 
     def command(*arguments: str) -> str:
         done = subprocess.run(

@@ -1,0 +1,107 @@
+"""What a run would do and take, before anything is loaded: `dry_run=true`."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import torch
+from omegaconf import DictConfig
+
+from ngram_trie import cost
+from ngram_trie.cli.plan import cached, duration
+from ngram_trie.engines.live import Live
+from ngram_trie.engines.measure import Engine
+from ngram_trie.files import place, relative
+from ngram_trie.prompt import Prompt
+from ngram_trie.report.run_folder import CALIBRATIONS
+from ngram_trie.targets import choose
+from ngram_trie.targets.gguf import conversion, gguf_file
+from ngram_trie.targets.load import load_config
+
+#: Bytes of a record, as runs of some hundred tokens an answer write them; tables and figures beside them.
+RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
+
+
+def estimate(engine: Engine, config: DictConfig, folder: Path) -> str:
+    """The plan in lines: what is asked, minutes, memory, disk."""
+    return "\n".join(["Plan (nothing is run):", *(f"  {line}" for line in _lines(engine, config, folder))])
+
+
+def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
+    answers = len(engine.keys)
+    yield f"methods: {', '.join(engine.names)}"
+    yield (
+        f"answers: {answers} = {len(engine.items)} prompts ({', '.join(engine.datasets)}) x {len(engine.names)} "
+        f"methods x {engine.repeats} repeats x {engine.sessions} sessions"
+    )
+    written = RECORD_BYTES * answers + TABLES_BYTES
+    if isinstance(engine, Live):
+        yield f"model: {engine.model}, {config.model.dtype} on {config.model.device}, backend {config.engine.backend}"
+        yield f"time: {_time(engine, config)}"
+        weights = weight_gb(config)
+        yield f"memory: {_memory(engine, config, weights)}"
+        written += int(1e9 * _converted(config, weights))
+        if fetched := _fetched(config, weights):
+            yield fetched
+    free = shutil.disk_usage(next(part for part in (folder, *folder.parents) if part.exists())).free
+    yield f"disk: {written / 1e9:.2f} GB to write, {free / 1e9:.0f} GB are free"
+    yield f"results: {relative(str(folder.absolute()))}"
+
+
+def weight_gb(config: DictConfig) -> float:
+    """Of the run's weights, in its dtype."""
+    size: int = getattr(torch, config.model.dtype).itemsize
+    return choose.weight_bytes(load_config(*choose.source(config.model))) / 4 * size / 1e9
+
+
+def _time(engine: Live, config: DictConfig) -> str:
+    """At most so long, where every answer has all its tokens and nothing drafted is accepted."""
+    folders = (*CALIBRATIONS, place("results/smollm2-135m/calibration"))
+    found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
+    if found is None:
+        return (
+            "not known, this model has no calibration on this machine (in a checkout, `make calibrate` measures "
+            "one); the bar of a run shows the time left from the first answers on"
+        )
+    curve, tokens = cost.CostCurve.read(found), config.measure.max_new_tokens
+    lengths = [len(prompt.ids) for prompt in engine.items.values() if isinstance(prompt, Prompt)]
+    times = len(engine.keys) / max(1, len(engine.items))
+    reads = 1 if engine.share_prefill else times
+    seconds = sum(
+        reads * curve.prefill(length) + times * tokens * float(curve.step([0], [length + tokens // 2])[0])
+        for length in lengths
+    )
+    return f"at most about {duration(seconds / 3600)}, by the calibration in {relative(str(found))}"
+
+
+def _memory(engine: Live, config: DictConfig, weights: float) -> str:
+    network = load_config(*choose.source(config.model)).get_text_config()
+    heads = getattr(network, "num_key_value_heads", None) or network.num_attention_heads
+    width = getattr(network, "head_dim", None) or network.hidden_size // network.num_attention_heads
+    size: int = getattr(torch, config.model.dtype).itemsize
+    longest = max((len(p.ids) for p in engine.items.values() if isinstance(p, Prompt)), default=0)
+    length = min(engine.context_limit, longest + config.measure.max_new_tokens)
+    cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
+    needed = weights * (2 if config.engine.backend == "packed" else 1) + cache
+    device = torch.device(config.model.device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    short = "; NOT ENOUGH" if needed > free / 1e9 else ""
+    parts = f"weights {weights:.1f} GB each copy, cache {cache:.2f}"
+    return f"about {needed:.1f} GB ({parts}), {free / 1e9:.0f} GB free{short}"
+
+
+def _converted(config: DictConfig, weights: float) -> float:
+    """Gigabytes of a GGUF file's conversion, where it is not made yet."""
+    file = gguf_file(choose.source(config.model)[0])
+    return weights if file and not conversion(file).exists() else 0.0
+
+
+def _fetched(config: DictConfig, weights: float) -> str:
+    """What the hub would be asked for; "" where the model is a file or a folder, or in the hub's cache."""
+    path, revision = choose.source(config.model)
+    if gguf_file(path) or Path(path).exists() or cached(path, revision):
+        return ""
+    return f"download: {path}, about {config.model.download_gb or weights:.1f} GB"

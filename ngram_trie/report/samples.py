@@ -1,0 +1,54 @@
+"""The answers of a run, to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ngram_trie.files import write_atomically
+from ngram_trie.prompt import Prompt
+from ngram_trie.records import PromptRecord
+
+#: Characters of a prompt's end that are shown: what is asked stands there.
+SHOWN = 600
+
+
+def write(
+    path: Path,
+    records: list[PromptRecord],
+    prompt_of: Callable[[tuple[str, str, int]], Prompt],
+    decode: Callable[[list[int]], str],
+) -> None:
+    """Write, in Markdown, each prompt's end and what was answered: an answer that several methods gave stands once,
+    with their names and how many passes each took.
+
+    Args:
+        prompt_of: the prompt of a data set, question id and turn.
+        decode: token ids to text.
+    """
+    lines = [f"# Answers of {records[0].model if records else 'no model'}", ""]
+    by_item: dict[tuple[str, str, int], list[PromptRecord]] = {}
+    for record in records:
+        if not record.repeat and not record.session:
+            by_item.setdefault(record.key.item, []).append(record)
+    for (dataset, question, turn), group in by_item.items():
+        text = decode(prompt_of(group[0].key.item).ids.tolist())
+        lines += [f"## {dataset}, {question}{f', turn {turn + 1}' if turn else ''}", ""]
+        cut = "... " if len(text) > SHOWN else ""
+        lines += [*_quoted(f"{cut}{text[-SHOWN:].strip()}"), ""]
+        answers: dict[tuple[int, ...], list[PromptRecord]] = {}
+        for record in group:
+            if record.failure:
+                lines += [f"**{record.method}**: no answer, {record.failure.message}", ""]
+            else:
+                answers.setdefault(tuple(record.output_ids), []).append(record)
+        for number, (ids, given) in enumerate(answers.items()):
+            names = ", ".join(f"{record.method} ({len(record.accept_lengths)} passes)" for record in given)
+            same = "" if not number else ": **not the first answer**"
+            lines += [f"**{names}**{same}, {len(ids)} tokens", "", *_quoted(decode(list(ids)).strip()), ""]
+    write_atomically(path, "\n".join(lines))
+
+
+def _quoted(text: str) -> list[str]:
+    """As a block that Markdown shows as it is; a fence within it cannot end it."""
+    return ["~~~~text", *(line.replace("~~~~", "~~ ~~") for line in text.split("\n")), "~~~~"]
