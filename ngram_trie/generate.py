@@ -11,7 +11,8 @@ import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -27,14 +28,19 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from ngram_trie.adaptive import Adaptive, Learned
+from ngram_trie.budget import Budgeted
 from ngram_trie.config import DrafterLike, make_drafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Shape
+from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.choose import target_for
 from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.model import refusal
 from ngram_trie.targets.sampling import LogitsSampler
 
+#: Whether drafts are cut to what pays, or have all the nodes that the drafter proposes.
+Budget = Literal["auto", "fixed"]
 #: Token ids (l,) or (1, l), what a tokenizer returns, a text, a chat, or a prompt whose parts are known.
 Inputs = ArrayLike | torch.Tensor | str | Sequence[Mapping[str, Any]] | Mapping[str, Any] | Prompt
 
@@ -85,6 +91,20 @@ class CriteriaStop(Stop):
         return "criterion" if any(bool(torch.as_tensor(ends(text, None)).all()) for ends in self.criteria) else None
 
 
+#: What was learned of each model, by what decides the times of its steps and by drafter.
+_LEARNED: WeakKeyDictionary[PreTrainedModel, dict[tuple[Any, ...], Learned]] = WeakKeyDictionary()
+
+
+def _learned(model: PreTrainedModel, drafter: Drafter) -> Learned:
+    """What earlier answers of this model with such a drafter taught, and later ones will."""
+    kinds = [type(drafter)]
+    while isinstance(drafter, WrappedDrafter):
+        drafter = drafter.drafter
+        kinds.append(type(drafter))
+    key = (model.device, model.dtype, model.config._attn_implementation, torch.get_num_threads(), *kinds)
+    return _LEARNED.setdefault(model, {}).setdefault(key, Learned())
+
+
 class Speculator:
     """A model with a drafter, to be asked again and again: the cache's buffers stay, and so does what a warm drafter
     remembers of earlier answers.
@@ -95,9 +115,12 @@ class Speculator:
         tokenizer: for texts, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the named drafter's own.
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
+        budget: "auto" drafts the nodes that pay on this machine, none where none does, as it learns from its own steps
+            (`ngram_trie.adaptive`); "fixed" all that the drafter proposes. A drafter that doesn't say how likely its
+            nodes are (`Drafter.scores_nodes`) is fixed.
 
     Raises:
-        ValueError: a drafter that does not exist or does not fit; one line.
+        ValueError: a drafter that does not exist or does not fit, a model that cannot verify drafts; one line.
     """
 
     def __init__(
@@ -108,9 +131,15 @@ class Speculator:
         *,
         num_draft: int | None = None,
         shape: Shape = "tree",
+        budget: Budget = "auto",
     ) -> None:
+        if reason := refusal(model):
+            raise ValueError(reason)
         self.model, self.tokenizer = model, tokenizer
         self.drafter = make_drafter(drafter, num_draft, shape)
+        check_choice("budget", budget, get_args(Budget))
+        if budget == "auto" and self.drafter.scores_nodes and not isinstance(self.drafter, Adaptive | Budgeted):
+            self.drafter = Adaptive(self.drafter, _learned(model, self.drafter))
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
 
@@ -124,6 +153,8 @@ class Speculator:
         **options: Any,
     ) -> tuple[list[int], Answer]:
         """Answer one prompt; see `speculative_generate`."""
+        if options.get("assistant_model") is not None:  # which `generate` gives no custom one
+            raise ValueError("assistant_model: drafts come from drafter=; a draft model is drafter='sps'")
         prompt = self.read(inputs)
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
@@ -204,7 +235,8 @@ class Speculator:
 
     def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
         """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""
-        longest = longest_text(self.model.config, None, num_prompt)
+        config = self.model.config
+        longest = longest_text(config, config.max_position_embeddings, num_prompt)
         if self._decoder is None or self._capacity < min(num_tokens, longest):
             self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
             self._decoder = SpeculativeDecoder(target_for(self.model, self._capacity), self.drafter)
@@ -294,6 +326,7 @@ def speculative_generate(
     tokenizer: PreTrainedTokenizerBase | None = None,
     num_draft: int | None = None,
     shape: Shape = "tree",
+    budget: Budget = "auto",
     streamer: BaseStreamer | None = None,
     stop_strings: str | Sequence[str] | None = None,
     seed: int | None = None,
@@ -310,6 +343,7 @@ def speculative_generate(
         tokenizer: for strings, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the drafter's own.
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
+        budget: "auto" drafts the nodes that pay, none where none does; "fixed" all that the drafter proposes.
         streamer: of transformers; is given the prompt, then each token as soon as it is known.
         stop_strings: the answer ends with the token that completes one of them.
         seed: of the draws; None takes torch's own generator, as transformers does.
@@ -321,9 +355,9 @@ def speculative_generate(
 
     Raises:
         ValueError: an option, an input or a drafter that does not fit; one line.
-        PromptTooLong: the prompt fills the model's context, or its sliding window.
+        PromptTooLong: the prompt fills the model's context.
     """
-    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape)
+    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape, budget=budget)
     return speculator(inputs, streamer=streamer, stop_strings=stop_strings, seed=seed, **options)
 
 
@@ -334,6 +368,7 @@ def custom_generate(
     drafter: DrafterLike = "blend",
     num_draft: int | None = None,
     shape: Shape = "tree",
+    budget: Budget = "auto",
     stream_to: BaseStreamer | None = None,
     seed: int | None = None,
     **settled: Any,
@@ -341,14 +376,14 @@ def custom_generate(
     """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
 
     Args:
-        drafter, num_draft, shape, seed: as in `speculative_generate`; given to `generate` beside its own options.
+        drafter, num_draft, shape, budget, seed: as in `speculative_generate`; given to `generate` beside its own.
         stream_to: the streamer. transformers (5.23) gives a callable neither its `streamer` nor its `tokenizer`; for
             stop strings give `stopping_criteria=[StopStringCriteria(...)]`, or take `Speculator.custom_generate`.
 
     Returns:
         What `generate` returns: prompt and answer (1, l), or with `return_dict_in_generate` a `SpeculativeOutput`.
     """
-    speculator = Speculator(model, drafter, num_draft=num_draft, shape=shape)
+    speculator = Speculator(model, drafter, num_draft=num_draft, shape=shape, budget=budget)
     return speculator.custom_generate(model, input_ids, stream_to=stream_to, seed=seed, **settled)
 
 

@@ -25,11 +25,11 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie import Speculator, custom_generate, speculative_generate
+from ngram_trie.adaptive import Adaptive
 from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import Chained
 from ngram_trie.config import make_drafter
-from ngram_trie.decoding import PromptTooLong
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.files import PROJECT
 from ngram_trie.generate import CriteriaStop
@@ -73,7 +73,10 @@ def test_greedy_answers_are_those_of_generate(family: str, attention: str) -> No
         expected = plain(model, PROMPT, max_new_tokens=40, eos_token_id=None)
         different = max(different, len(set(expected)))
         for drafter in DRAFTERS:
-            ids, result = speculative_generate(model, PROMPT, drafter, max_new_tokens=40, eos_token_id=None)
+            ids, result = speculative_generate(
+                model, PROMPT, drafter, budget="fixed", max_new_tokens=40, eos_token_id=None
+            )
+            assert speculative_generate(model, PROMPT, drafter, max_new_tokens=40, eos_token_id=None)[0] == ids
             assert ids == result.output_ids == expected
             assert sum(result.accept_lengths) + 1 == len(ids)
             assert result.stop_reason == "max_new_tokens"
@@ -147,9 +150,9 @@ def test_drafters_that_read_more_than_tokens(drafter: str, embedded: Any, told: 
 def test_a_drafter_by_name_with_fields_and_as_an_object() -> None:
     model = tiny_model("llama")
     fields = {"name": "ngram_trie", "n": 6, "prefix_len": 2, "update_with_output": True}
-    _, named = speculative_generate(model, PROMPT, fields, num_draft=5, max_new_tokens=30)
+    _, named = speculative_generate(model, PROMPT, fields, num_draft=5, budget="fixed", max_new_tokens=30)
     drafter = NgramTrieDrafter(n=6, prefix_len=2, update_with_output=True, num_draft=5)
-    _, built = speculative_generate(model, PROMPT, drafter, max_new_tokens=30)
+    _, built = speculative_generate(model, PROMPT, drafter, budget="fixed", max_new_tokens=30)
     assert named.tree_sizes == built.tree_sizes
     assert named.accept_lengths == built.accept_lengths
     assert 0 < max(named.tree_sizes) <= 5
@@ -160,13 +163,15 @@ def test_chains_of_any_drafter() -> None:
     model = tiny_model("llama")
     expected = plain(model, PROMPT, max_new_tokens=30)
     for drafter in ("blend", {"name": "blend", "num_draft": 16}, BlendDrafter(), "pld"):
-        ids, trees = speculative_generate(model, PROMPT, drafter, max_new_tokens=30)
-        chained, chains = speculative_generate(model, PROMPT, drafter, shape="chain", max_new_tokens=30)
+        ids, trees = speculative_generate(model, PROMPT, drafter, budget="fixed", max_new_tokens=30)
+        chained, chains = speculative_generate(model, PROMPT, drafter, shape="chain", budget="fixed", max_new_tokens=30)
         assert ids == chained == expected
         assert sum(chains.tree_sizes) < sum(trees.tree_sizes) or drafter == "pld", "prompt lookup copies chains"
-    drafter = Speculator(model, "blend", num_draft=3, shape="chain").drafter
+    drafter = Speculator(model, "blend", num_draft=3, shape="chain", budget="fixed").drafter
     assert isinstance(drafter, Chained) and (drafter.num_nodes, drafter.drafter.num_draft) == (3, 64)
-    ids, answer = speculative_generate(model, PROMPT, "blend", num_draft=3, shape="chain", max_new_tokens=30)
+    ids, answer = speculative_generate(
+        model, PROMPT, "blend", num_draft=3, shape="chain", budget="fixed", max_new_tokens=30
+    )
     assert ids == expected and max(answer.tree_sizes) == 3
     inputs = torch.tensor([PROMPT])
     told = model.generate(inputs, custom_generate=custom_generate, shape="chain", max_new_tokens=30)
@@ -354,7 +359,7 @@ def test_stopping_criteria_are_asked_after_every_token() -> None:
 
 def test_a_speculator_grows_with_the_text_and_keeps_what_the_drafter_learned() -> None:
     model = tiny_model("llama")
-    speculator = Speculator(model, {"name": "suffix", "remember_outputs": True})
+    speculator = Speculator(model, {"name": "suffix", "remember_outputs": True}, budget="fixed")
     first, cold = speculator(PROMPT, max_new_tokens=20)
     again, warm = speculator(PROMPT, max_new_tokens=20)
     assert first == again
@@ -362,18 +367,6 @@ def test_a_speculator_grows_with_the_text_and_keeps_what_the_drafter_learned() -
     longer, _ = speculator(PROMPT * 3, max_new_tokens=60)
     assert longer == plain(model, PROMPT * 3, max_new_tokens=60)
     assert speculator(PROMPT, max_new_tokens=20)[0] == first
-
-
-@pytest.mark.parametrize("family", ["mistral", "phi3"])
-def test_a_sliding_window_must_hold_the_text(family: str) -> None:
-    model = tiny_model(family, sliding_window=48)
-    expected = plain(model, PROMPT, max_new_tokens=48 - len(PROMPT), eos_token_id=None)
-    for drafter in DRAFTERS:
-        ids, result = speculative_generate(model, PROMPT, drafter, max_new_tokens=40, eos_token_id=None)
-        assert ids == expected
-        assert result.stop_reason == "context_limit"
-    with pytest.raises(PromptTooLong, match=r"^50 prompt tokens, context limit 48$"):
-        speculative_generate(model, PROMPT * 2, max_new_tokens=5)
 
 
 def test_longrope_does_not_change_within_a_text() -> None:
@@ -463,6 +456,26 @@ def test_a_speculator_serves_its_own_model() -> None:
     speculator = Speculator(tiny_model("llama"))
     with pytest.raises(ValueError, match=r"^custom_generate: this Speculator was made for another model$"):
         tiny_model("qwen2").generate(torch.tensor([PROMPT]), custom_generate=speculator.custom_generate)
+
+
+def test_an_assistant_model_is_refused_and_not_ignored() -> None:
+    model = tiny_model("llama")
+    with pytest.raises(ValueError, match=r"^assistant_model: drafts come from drafter="):
+        speculative_generate(model, PROMPT, assistant_model=model, max_new_tokens=5)
+
+
+def test_by_default_drafts_are_what_pays_and_what_is_learned_stays_with_the_model() -> None:
+    model = tiny_model("llama")
+    first, second = Speculator(model), Speculator(model, "blend", num_draft=8)
+    assert isinstance(first.drafter, Adaptive) and isinstance(second.drafter, Adaptive)
+    assert first.drafter.learned is second.drafter.learned
+    assert Speculator(model, "suffix").drafter.learned is not first.drafter.learned
+    assert isinstance(Speculator(model, budget="fixed").drafter, BlendDrafter)
+    assert isinstance(Speculator(model, Jacobi()).drafter, Jacobi)  # says nothing of its nodes
+    with pytest.raises(ValueError, match=r"^budget='most': must be one of auto, fixed$"):
+        Speculator(model, budget="most")
+    custom = {"custom_generate": custom_generate, "budget": "fixed", "num_draft": 4}
+    assert plain(model, PROMPT, max_new_tokens=20, **custom) == plain(model, PROMPT, max_new_tokens=20)
 
 
 def test_an_answer_of_one_token_has_no_accept_length() -> None:

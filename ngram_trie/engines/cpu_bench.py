@@ -16,7 +16,7 @@ from tqdm import tqdm
 from transformers import PreTrainedModel
 
 from ngram_trie.engines.step_costs import measure_steps
-from ngram_trie.generate import Speculator
+from ngram_trie.generate import Budget, Speculator
 from ngram_trie.metrics import interval, resampled
 from ngram_trie.targets import few_rows
 from ngram_trie.targets.model import TargetModel
@@ -144,7 +144,8 @@ def ways(model: PreTrainedModel, num_tokens: int) -> dict[str, Callable[[IntArra
         return answer
 
     def speculate(drafter: str, num_draft: int | None = None) -> Callable[[IntArray], list[int]]:
-        speculator = Speculator(model, drafter, num_draft=num_draft)
+        budget: Budget = "auto" if num_draft is None else "fixed"
+        speculator = Speculator(model, drafter, num_draft=num_draft, budget=budget)
         return lambda ids: speculator(ids, do_sample=False, max_new_tokens=num_tokens)[0]
 
     return {

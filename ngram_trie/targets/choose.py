@@ -83,7 +83,7 @@ def make_target(
 
 def target_for(model: PreTrainedModel, limit: int) -> TargetModel:
     """The fastest target for the library: packed where the model and the machine allow it, else stock."""
-    limit = min(limit, longest_text(model.config))
+    limit = longest_text(model.config, limit)
     is_packed = packed.refusal(model.config, model.dtype, model.device, limit) is None
     if is_packed and packed.fits(model.num_parameters() * model.dtype.itemsize):
         return PackedTarget(model, context_limit=limit)

@@ -31,10 +31,13 @@ from ngram_trie.targets.sentencepiece import restore_merges
 
 def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
-    that is less. A sliding window must hold them all: a tree's mask shows its nodes the whole text. LongRoPE turns keys
-    otherwise once a text exceeds the original length; behind a prompt of `num_prompt` tokens that does not, it may not.
+    that is less. Without a limit it is no more than a sliding window that all layers have: the backends for speed know
+    none (`ngram_trie.targets.compact`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
+    prompt of `num_prompt` tokens that does not, it may not.
     """
-    own = [config.max_position_embeddings, getattr(config, "sliding_window", None), limit]
+    own = [config.max_position_embeddings, limit]
+    if limit is None and "full_attention" not in (getattr(config, "layer_types", None) or ()):
+        own.append(getattr(config, "sliding_window", None))
     rope = getattr(config, "rope_parameters", None) or {}
     if num_prompt is not None and rope.get("rope_type") == "longrope":
         original = rope["original_max_position_embeddings"]

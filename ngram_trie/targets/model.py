@@ -8,13 +8,14 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
 from ngram_trie.drafter import Likely
@@ -94,15 +95,52 @@ class KVCache(Cache):
 
 
 def tree_attention(
-    tree: DraftTree, past: int, dtype: torch.dtype, device: torch.device | str
+    tree: DraftTree, past: int, dtype: torch.dtype, device: torch.device | str, window: int | None = None
 ) -> dict[str, torch.Tensor]:
-    """Additive mask (1, 1, m, p + m) and position ids (1, m) of a tree behind `past` cached tokens (equation 6)."""
+    """Additive mask (1, 1, m, p + m) and position ids (1, m) of a tree behind `past` cached tokens (equation 6). Layers
+    with a sliding `window` see as many positions, their own included.
+    """
     nodes = len(tree)
     mask = torch.zeros(1, 1, nodes, past + nodes, dtype=dtype)
     hidden = ~torch.from_numpy(tree.ancestor_mask)
     mask[0, 0, :, past:].masked_fill_(hidden, torch.finfo(dtype).min)
     positions = torch.from_numpy(tree.depths) + past
+    if window is not None:
+        distances = positions[:, None] - torch.cat([torch.arange(past), positions])
+        mask[0, 0].masked_fill_(distances >= window, torch.finfo(dtype).min)
     return {"attention_mask": mask.to(device), "position_ids": positions[None].to(device)}
+
+
+#: Kinds of layers whose masks and caches are known.
+_KINDS = ("full_attention", "sliding_attention")
+
+
+def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
+    """The sliding window, or None, of each kind of layer that a model of this `config` has."""
+    window = getattr(config, "sliding_window", None)
+    kinds = getattr(config, "layer_types", None)
+    return {kind: window if kind == "sliding_attention" else None for kind in kinds} if kinds else {"all": window}
+
+
+def refusal(model: PreTrainedModel) -> str | None:
+    """Why no draft tree can be verified by such a model, in one line; None if nothing speaks against it."""
+    config, attention = model.config, model.config._attn_implementation
+    others = set(getattr(config, "layer_types", None) or ()) - set(_KINDS)
+    if config.is_encoder_decoder:
+        what = "has an encoder: drafts are for models that continue a text"
+    elif model._is_stateful or others:
+        layers = f" (layers: {', '.join(sorted(others))})" if others else ""
+        what = f"keeps a state that rejected drafts cannot be taken out of{layers}"
+    elif getattr(config, "alibi", False) or "position_ids" not in inspect.signature(model.forward).parameters:
+        what = "takes no positions, so the branches of a draft tree cannot stand side by side"
+    elif attention not in ("sdpa", "eager"):
+        return (
+            f"the model's attention is {attention!r}, which takes no mask of a draft tree: load the model with "
+            "attn_implementation='sdpa' (or 'eager')"
+        )
+    else:
+        return None
+    return f"model type {config.model_type} {what}; use the model's own generate"
 
 
 @dataclass
@@ -128,13 +166,13 @@ class TargetModel:
     """Greedy next tokens of a causal language model, for prompts and for draft trees.
 
     Args:
-        model: any causal model of transformers that takes 4D masks and a cache (Llama, Qwen2, Mistral and Phi-3 are
-            tested), with eager or SDPA attention; it is put in evaluation mode.
+        model: any causal model of transformers that takes 4D masks and a cache (docs/library.md lists those tested),
+            with eager or SDPA attention; it is put in evaluation mode.
         max_draft: the largest number of draft nodes that `verify` will be given; sizes the cache.
         context_limit: largest number of tokens of prompt and output together; the model's own by default.
 
     Raises:
-        ValueError: the model's attention takes no mask of our own.
+        ValueError: the model cannot verify draft trees (`refusal`).
 
     Attributes:
         last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
@@ -149,18 +187,15 @@ class TargetModel:
     _prompt: tuple[bytes, Forward, float] | None = None
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
-        attention = model.config._attn_implementation
-        if attention not in ("sdpa", "eager"):
-            raise ValueError(
-                f"the model's attention is {attention!r}, which takes no mask of a draft tree: load the model with "
-                "attn_implementation='sdpa' (or 'eager')"
-            )
+        if reason := refusal(model):
+            raise ValueError(reason)
         self.model = model.eval()
         self.device = model.device
         self.context_limit = longest_text(model.config, context_limit)
         self.max_draft = max_draft
         self.cache = self.cache_kind(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
+        self._windows = layer_windows(model.config)
 
     def prefill(self, prompt_ids: IntArray) -> int:
         """Read the prompt (l,) into an empty cache; returns the first output token."""
@@ -206,9 +241,20 @@ class TargetModel:
         """
         started = perf_counter()
         # A plain step needs no mask.
-        layout = tree_attention(tree, self.cache.length, self.model.dtype, self.device) if tree.num_draft else {}
+        layout = self._layout(tree) if tree.num_draft else {}
         self.build_seconds += perf_counter() - started
         return self._greedy(tree, torch.from_numpy(tree.tokens)[None], **layout)
+
+    def _layout(self, tree: DraftTree) -> dict[str, Any]:
+        """Mask and positions of the tree; where layers differ in their windows, a mask for each kind of layer."""
+        each = {
+            kind: tree_attention(tree, self.cache.length, self.model.dtype, self.device, window)
+            for kind, window in self._windows.items()
+        }
+        layout: dict[str, Any] = next(iter(each.values()))
+        if len(each) > 1:
+            layout["attention_mask"] = {kind: part["attention_mask"] for kind, part in each.items()}
+        return layout
 
     @torch.inference_mode()
     def commit(self, past: int, path: list[int]) -> None:
@@ -261,9 +307,9 @@ class TargetModel:
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (m, vocabulary) of the tokens (1, m) that follow the cached text."""
-        # What any causal model of transformers calls its base model gives the head its input. The hook goes at once: a
+        # What any causal model of transformers calls its decoder gives the head its input. The hook goes at once: a
         # model outlives its targets, and one left behind would keep their caches alive.
-        with self.model.base_model.register_forward_hook(self._keep_hidden):
+        with self.model.get_decoder().register_forward_hook(self._keep_hidden):
             output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
         return self._of_nodes(output.logits)
 
