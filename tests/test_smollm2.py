@@ -80,7 +80,12 @@ def test_no_drafter_changes_an_answer(loaded: Loaded, name: str) -> None:
     drafter = {"name": name, **type(make_drafter(name)).sized(8)}
     for answer in committed()[:2]:
         ids, result = speculative_generate(
-            model, encoded(tokenizer, answer["prompt"]), drafter, max_new_tokens=BEGINNING, do_sample=False
+            model,
+            encoded(tokenizer, answer["prompt"]),
+            drafter,
+            budget="fixed",
+            max_new_tokens=BEGINNING,
+            do_sample=False,
         )
         assert ids == answer["output_ids"][:BEGINNING]
         assert sum(result.tree_sizes) > 0
