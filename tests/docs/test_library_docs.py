@@ -31,6 +31,13 @@ def test_every_block_runs(page: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "1941" in capsys.readouterr().out  # what the question of the page asks for
 
 
+@pytest.mark.slow
+def test_the_block_of_the_page_on_engines_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path))
+    names = run_blocks(PROJECT / "docs/engines.md", monkeypatch)
+    assert names["drafted"].shape[1] > names["inputs"]["input_ids"].shape[1]
+
+
 def test_every_option_is_documented() -> None:
     options = set(inspect.signature(speculative_generate).parameters) - {"model", "inputs", "options"}
     text = PAGE.read_text(encoding="utf-8")
