@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.suffix_decoding import SuffixDecoding
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -44,6 +44,9 @@ class ArcticSuffix(HistoryDrafter):
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("max_depth", max_depth, 2)
+        if alpha is not None:
+            check_positive("alpha", alpha, ", or null for no limit")
+        check_share("min_prob", min_prob)
         self.num_draft, self.alpha, self.max_depth, self.min_prob = num_draft, alpha, max_depth, min_prob
 
     @classmethod

@@ -17,7 +17,7 @@ from numba import njit
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.blend.background import Key, read_answers
 from ngram_trie.blend.variants import FOLDS
-from ngram_trie.drafter import Drafter, check_bool, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
@@ -297,6 +297,8 @@ class Cacheback(Drafter):
         self.num_draft, self.reserve, self.merge = num_draft, reserve, merge
         self.sizes = Sizes(leader_len, follower_len, followers)
         self.keep_between_prompts = keep_between_prompts
+        if answers is not None:
+            check_place("answers", answers, " or null")
         self.answers = Path(answers) if answers else None
         self._dynamic = NgramCache(self.sizes)
         if keep_between_prompts:

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, State, check_choice, check_int
+from ngram_trie.drafter import Drafter, State, check_choice, check_int, check_place
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, FloatArray
 
@@ -136,6 +136,7 @@ class HeadDrafter(Drafter):
         tree: str = "published",
         num_draft: int | None = None,
     ) -> None:
+        check_place("heads", heads, " or a hub id")
         check_int("num_heads", num_heads, 1)
         check_choice("tree", tree, ("published", "likely"))
         if num_draft is not None or tree == "likely":

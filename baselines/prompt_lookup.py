@@ -3,9 +3,11 @@ occurred."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba import njit
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, check_bool, check_int, check_token
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -59,6 +61,9 @@ class PromptLookup(HistoryDrafter):
             check_int("dummy_when_none", dummy_when_none, 0)
         self.max_ngram, self.num_draft = max_ngram, num_draft
         self.require_full, self.dummy_when_none = require_full, dummy_when_none
+
+    def bind(self, target: Any) -> None:
+        check_token("dummy_when_none", self.dummy_when_none, target.model)
 
     def propose(self, budget: int) -> DraftTree:
         text = self.text

@@ -9,7 +9,7 @@ from typing import Any
 
 from ngram_trie.baselines.sam import SAMDecoding
 from ngram_trie.baselines.token_recycling import TEMPLATE_NODES, TokenRecycling
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -59,6 +59,7 @@ class SAMTokenRecycling(Drafter):
             num_draft=num_draft, min_match=min_match, alpha=None, require_full=True, context=context,
             datastore=datastore, static_bias=static_bias,
         )  # fmt: skip
+        check_int("tree_nodes", tree_nodes, 1, TEMPLATE_NODES)
         self.recycled = TokenRecycling(num_draft=tree_nodes, k=k, keep_between_prompts=keep_between_prompts)
         self.state = self.recycled.state if keep_between_prompts else self.copies.state
         self.context = context

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, State, check_int
+from ngram_trie.drafter import Drafter, State, check_int, check_place
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -44,6 +44,7 @@ class Space(Drafter):
     reads = "choices at mask tokens"
 
     def __init__(self, *, model: str, mask_id: int, num_masks: int = NUM_MASKS, revision: str | None = None) -> None:
+        check_place("model", model, " or a hub id")
         check_int("mask_id", mask_id, 0)
         check_int("num_masks", num_masks, 1)
         self.own_model, self.own_revision = model, revision

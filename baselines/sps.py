@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, State, check_choice, check_int
+from ngram_trie.drafter import Drafter, State, check_choice, check_int, check_place
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.load import load_model
 from ngram_trie.targets.model import TargetModel
@@ -60,6 +60,7 @@ class SpS(Drafter):
         check_choice("schedule", schedule, ("heuristic", "constant"))
         if not isinstance(min_confidence, int | float) or not 0 <= min_confidence < 1:
             raise ValueError(f"min_confidence={min_confidence!r}: must be a number of at least 0 and below 1")
+        check_place("draft_model", draft_model, " or a hub id")
         self.draft_model, self.revision = draft_model, revision
         self.gamma, self.schedule, self.max_gamma, self.min_confidence = gamma, schedule, max_gamma, min_confidence
 

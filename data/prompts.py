@@ -15,6 +15,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.targets.chat import render
 from ngram_trie.targets.load import load_tokenizer
 from ngram_trie.tree import IntArray
 
@@ -83,7 +84,10 @@ def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> No
     path = TEMPLATES / f"{template}.jinja" if template in known else Path(template)
     if not path.is_file():
         raise FileNotFoundError(f"model.chat_template={template}: one of {', '.join(known)}, or a Jinja file")
-    tokenizer.chat_template = path.read_text(encoding="utf-8")
+    try:
+        tokenizer.chat_template = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"model.chat_template={template}: no text in UTF-8: {error}") from None
 
 
 def build_prompt(
@@ -138,7 +142,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     for asked, answered in question.history:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})
-    text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    text = render(tokenizer, messages, tokenize=False, add_generation_prompt=True)
     if question.message not in text:  # many templates strip a message's end
         question = replace(question, after=question.after.rstrip())
     if question.message not in text:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import difflib
 import functools
+import inspect
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,8 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.budget import Budgeted, Chained
 from ngram_trie.drafter import Drafter, Shape, check_choice
-from ngram_trie.files import CONFIGS, PROJECT, place, placeless, relative
-from ngram_trie.schemas import NoiseSettings, Run
+from ngram_trie.files import CONFIGS, PROJECT, first_line, place, placeless, relative
+from ngram_trie.schemas import Constants, NoiseSettings, Run
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
 #: What a model or data set of one's own is called: its file or folder.
@@ -149,6 +149,8 @@ def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict
     for field, values in grid.items():
         if not isinstance(values, Sequence) or isinstance(values, str) or not values:
             raise ValueError(f"grid.{field}={values}: must be a list of values")
+        if any(isinstance(value, list | dict) for value in values):
+            raise ValueError(f"grid.{field}={list(values)}: must be plain values, no lists in it")
         if len(set(values)) < len(values):
             raise ValueError(f"grid.{field}={list(values)}: a value is there twice")
     combinations = (dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values()))
@@ -225,7 +227,7 @@ def sizes(method: DictConfig, num_nodes: int) -> dict[str, Any]:
 
 def class_of(method: DictConfig) -> Any:
     """The class that a method's configuration names."""
-    return resolve_name(imported(method._target_))
+    return named_by(method._target_)
 
 
 def _is_cut(method: Any) -> bool:
@@ -249,7 +251,10 @@ def read_constants(path: str, under: Any) -> Mapping[str, Mapping[str, float]]:
     where = f"budget.constants={relative(path)}"
     if not Path(path).exists():
         raise ConfigError(f"{where}: no such file; `make fit-budgets TRACES=FILE` writes one")
-    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    try:
+        found = Constants.model_validate_json(Path(path).read_text(encoding="utf-8")).model_dump()
+    except (OSError, ValueError):
+        raise ConfigError(f"{where}: not a file that `make fit-budgets` has written") from None
     if found["cost"] != under:
         raise ConfigError(
             f"{where}: chosen under cost {found['cost']}, not {under}: choose them again, or give that cost"
@@ -330,6 +335,8 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
     size = construct(budget) if isinstance(budget, dict) else {}
     try:
         check_choice("shape", shape, get_args(Shape))
+        if where.startswith("method") and not hasattr(named_by(fields["_target_"]), "sized"):
+            raise ConfigError(f"_target_={fields['_target_']}: neither a Drafter nor a Decoder")
         built = construct(fields)
         if "cost" in size:
             return Budgeted(built, shape=shape, **size)
@@ -353,7 +360,23 @@ def construct(value: Any) -> Any:
         return value
     fields = {name: construct(part) for name, part in value.items()}
     target = fields.pop("_target_", None)
-    return fields if target is None else resolve_name(imported(target))(**fields)
+    return fields if target is None else named_by(target)(**fields)
+
+
+def named_by(target: str) -> Any:
+    """The class, or the function of this project, that a `_target_` names.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        found = resolve_name(imported(target))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"_target_={target}: {first_line(error)}; give MODULE.CLASS") from None
+    is_ours = inspect.isroutine(found) and (found.__module__ or "").startswith("ngram_trie.")
+    if not inspect.isclass(found) and not is_ours:
+        raise ConfigError(f"_target_={target}: neither a class nor a function of this project")
+    return found
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:

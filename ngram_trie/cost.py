@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
 
 from ngram_trie import metrics
-from ngram_trie.files import write_atomically
+from ngram_trie.drafter import check_amount, check_int, check_positive
+from ngram_trie.files import first_line, parsed_json, write_atomically
 from ngram_trie.records import PromptRecord, RunManifest
 
 FloatArray = NDArray[np.float64]
@@ -58,6 +59,10 @@ class CostCurve:
             sizes = list(getattr(self, name))
             if len(sizes) < least or sizes != sorted(set(sizes)):
                 raise ValueError(f"{name}={sizes}: a cost curve needs at least {least}, increasing")
+        if not np.all(np.isfinite(self.step_seconds)) or np.min(self.step_seconds) <= 0:
+            raise ValueError("step_seconds: a cost curve needs finite times above 0")
+        if not np.all(np.isfinite(self.prefill_seconds)) or np.min(self.prefill_seconds) < 0:
+            raise ValueError("prefill_seconds: a cost curve needs finite times of at least 0")
 
     def step(self, nodes: Iterable[int], contexts: Iterable[int]) -> FloatArray:
         """(k,) seconds of steps over `nodes` drafted nodes at `contexts` cached tokens; linear between and beyond what
@@ -103,7 +108,10 @@ class CostCurve:
         path = Path(folder) / "curve.json"
         if not path.exists():
             raise FileNotFoundError(f"{path}: no cost curve; `make calibrate` measures one for this machine")
-        return cls(**json.loads(path.read_text(encoding="utf-8")))
+        try:
+            return cls(**parsed_json(path.read_text(encoding="utf-8")))
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path}: not a cost curve: {first_line(error)}") from None
 
 
 def assumed_curve(
@@ -112,6 +120,10 @@ def assumed_curve(
     """A curve that nobody measured, in the shape of a GPU's: up to `q0` nodes ride along free of charge, since weights
     must be read anyway; each node beyond adds `price` of a plain step.
     """
+    check_int("q0", q0, 0)
+    check_positive("plain_step_ms", plain_step_ms)
+    check_amount("price", price)
+    check_amount("prefill_ms_per_token", prefill_ms_per_token)
     nodes = sorted({0, q0, q0 + 1024})
     relative = [1.0 + price * max(0, count - q0) for count in nodes]
     return CostCurve(

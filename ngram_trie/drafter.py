@@ -5,6 +5,7 @@ To add a method, write one class with `propose` and one YAML under `configs/meth
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,13 +23,26 @@ LIKELY_TOKENS = "likely tokens"
 Shape = Literal["tree", "chain"]
 
 
-def check_int(field: str, value: object, least: int, most: int | None = None) -> None:
+#: No number that is counted or allocated by may be larger: beyond it lies no method but a slip of the keyboard.
+MOST = 1 << 24
+
+
+def check_int(field: str, value: object, least: int, most: int = MOST) -> None:
     """Raises:
     ValueError: `value` is not an integer in [least, most].
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < least or (most is not None and value > most):
-        bound = f"of at least {least}" if most is None else f"from {least} to {most}"
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        is_large = isinstance(value, int) and value > most
+        bound = f"from {least} to {most}" if most < MOST or is_large else f"of at least {least}"
         raise ValueError(f"{field}={value!r}: must be an integer {bound}")
+
+
+def check_token(field: str, token: int | None, model: Any) -> None:
+    """Raises:
+    ValueError: `token` is not in the vocabulary of `model`; without a model any may be.
+    """
+    if token is not None and model is not None and token >= (size := model.get_input_embeddings().num_embeddings):
+        raise ValueError(f"{field}={token}: not in the model's vocabulary, which has the tokens from 0 to {size - 1}")
 
 
 def check_bool(field: str, value: object) -> None:
@@ -49,10 +63,18 @@ def check_choice(field: str, value: object, allowed: Sequence[str]) -> None:
 
 def check_positive(field: str, value: object, otherwise: str = "") -> None:
     """Raises:
-    ValueError: `value` is not a number above 0; `otherwise` tells what else the field takes.
+    ValueError: `value` is not a finite number above 0; `otherwise` tells what else the field takes.
     """
-    if not isinstance(value, int | float) or isinstance(value, bool) or not value > 0:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value < math.inf:
         raise ValueError(f"{field}={value!r}: must be a number above 0{otherwise}")
+
+
+def check_amount(field: str, value: object) -> None:
+    """Raises:
+    ValueError: `value` is not a finite number of at least 0.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise ValueError(f"{field}={value!r}: must be a finite number of at least 0")
 
 
 def check_share(field: str, value: object) -> None:
@@ -61,6 +83,14 @@ def check_share(field: str, value: object) -> None:
     """
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1:
         raise ValueError(f"{field}={value!r}: must be a number from 0 to 1")
+
+
+def check_place(field: str, value: object, otherwise: str = "") -> None:
+    """Raises:
+    ValueError: `value` cannot be a path or a hub id; `otherwise` tells what else the field takes.
+    """
+    if not isinstance(value, str | Path) or not str(value):
+        raise ValueError(f"{field}={value!r}: must be a path{otherwise}")
 
 
 def check_context(context: object) -> None:

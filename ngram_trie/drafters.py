@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, get_args
 
-from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int
+from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int, check_token
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
@@ -136,6 +136,8 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
         self._padding = 2 if eos_id is None else eos_id
 
     def bind(self, target: Any) -> None:
+        check_token("eos_id", self.eos_id, target.model)
+        check_token("no_match_id", self.no_match_id, target.model)
         if self.eos_id is None and target.model is not None:
             ids = target.model.generation_config.eos_token_id
             if ids is not None:

@@ -34,6 +34,7 @@ from ngram_trie.config import DrafterLike, make_drafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.chat import render
 from ngram_trie.targets.choose import target_for
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import refusal
@@ -231,7 +232,7 @@ class Speculator:
             return self.tokenizer(inputs)["input_ids"]
         if not self.tokenizer.chat_template:
             raise ValueError("inputs: this tokenizer has no chat template; set one, or give a text or token ids")
-        return self.tokenizer.apply_chat_template(inputs, add_generation_prompt=True, return_dict=False)
+        return render(self.tokenizer, inputs, add_generation_prompt=True, return_dict=False)
 
     def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
         """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""

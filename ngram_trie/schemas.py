@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeInt,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass
 
 Kind = Literal["paragraph", "passages"]
@@ -16,8 +26,56 @@ class _Fields(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid")
 
 
+#: Ranges: what is drafted in a step, how often and how long something is done, and processes and threads.
+Nodes = Annotated[int, Field(gt=0, le=1 << 13)]
+Length = Annotated[int, Field(gt=0, le=1 << 20)]
+Times = Annotated[int, Field(gt=0, le=1000)]
+Workers = Annotated[int, Field(gt=0, le=1024)]
+
+
+def _plain(name: str) -> str:
+    # files and folders are named after it
+    if not name.strip() or name.startswith(".") or not name.isprintable() or set(name) & set("/\\"):
+        raise ValueError("must be a plain name: no slash, no dot in front")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_plain)]
+
+
+class Part(BaseModel):
+    """What `_target_` builds; its other fields are checked by that."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
+    target: str = Field(alias="_target_")
+
+
+class NamedPart(Part):
+    """A method or a data set."""
+
+    name: Name
+
+
+def _folder(path: str) -> str:
+    if not path:
+        raise ValueError("must be a folder, or null for one named after the run")
+    return path
+
+
+def _device(name: str) -> str:
+    if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", name):
+        raise ValueError("must be auto, cpu, cuda, cuda:N or mps")
+    return name
+
+
+def _tokenizer_options(options: dict[str, Any]) -> dict[str, Any]:
+    if "trust_remote_code" in options:
+        raise ValueError("trust_remote_code: no code of a checkpoint is run")
+    return options
+
+
 def _named(path: object) -> object:
-    if path is None:
+    if path in (None, ""):
         raise ValueError("give a GGUF file, a folder with a model, or a hub id")
     return path
 
@@ -25,22 +83,22 @@ def _named(path: object) -> object:
 class Model(_Fields):
     """`model=`: a target, in configs/model."""
 
-    name: str
+    name: Name
     path: Annotated[str, BeforeValidator(_named)]
     revision: str | None
     dtype: Literal["float32", "bfloat16", "float16"]
-    device: str
+    device: Annotated[str, AfterValidator(_device)]
     attention: Literal["sdpa", "eager"]
     weights: Literal["pretrained", "random"]
     architecture: str
-    context_limit: PositiveInt | None
+    context_limit: Annotated[int, Field(gt=0)] | None
     stop_strings: list[str]
-    stop_ids: list[int]
+    stop_ids: list[NonNegativeInt]
     chat_template: str | None
-    tokenizer: dict[str, Any]
+    tokenizer: Annotated[dict[str, Any], AfterValidator(_tokenizer_options)]
     licence: str = ""
     gated: bool = False
-    download_gb: NonNegativeFloat = 0.0
+    download_gb: Annotated[FiniteFloat, Field(ge=0)] = 0.0
     synthetic: bool = False
 
 
@@ -57,10 +115,10 @@ class Live(_Fields):
     """`engine=live`: forwards of the target."""
 
     name: Literal["live"]
-    max_draft: PositiveInt
+    max_draft: Nodes
     verify: Literal["tree", "rows"]
     backend: Literal["auto", "stock", "static", "packed"]
-    num_threads: PositiveInt | None
+    num_threads: Workers | None
 
     @model_validator(mode="after")
     def rows_are_stock(self) -> Self:
@@ -82,9 +140,9 @@ class Replay(_Fields):
     """`engine=replay`: recorded answers without a target."""
 
     name: Literal["replay"]
-    max_draft: PositiveInt
+    max_draft: Nodes
     draft_in_prefill: bool
-    num_jobs: PositiveInt | None
+    num_jobs: Workers | None
     traces: Traces
     categories: list[str] | None
     parity: Literal["odd", "even"] | None
@@ -100,24 +158,36 @@ class Equal(_Fields):
     """`budget=equal`: the same number of nodes for all."""
 
     rule: Literal["equal"]
-    num_nodes: PositiveInt
+    num_nodes: Nodes
 
 
 class Auto(_Fields):
     """`budget=auto`: what pays, by constants from a file (`scripts.fit_budgets`)."""
 
     rule: Literal["auto"]
-    max_nodes: PositiveInt
+    max_nodes: Nodes
     constants: str
+
+
+class Constants(BaseModel):
+    """The file behind `budget=auto`.
+
+    Attributes:
+        cost: the configuration of costs under which they were chosen.
+        methods: by method, power, discount and caution, or num_nodes.
+    """
+
+    cost: dict[str, Any]
+    methods: dict[str, dict[str, FiniteFloat]]
 
 
 class Measure(_Fields):
     """`measure=`: how often and how long answers are."""
 
-    repeats: PositiveInt
-    sessions: PositiveInt
-    session_pause_s: NonNegativeFloat
-    max_new_tokens: PositiveInt
+    repeats: Times
+    sessions: Times
+    session_pause_s: Annotated[FiniteFloat, Field(ge=0, le=7 * 86400)]
+    max_new_tokens: Length
     share_prefill: bool
     truncation: Literal["fail", "end", "middle"]
 
@@ -133,7 +203,7 @@ class NoiseSettings:
         seed: which passages, and where they go.
     """
 
-    kinds: list[Kind]
+    kinds: Annotated[list[Kind], Field(min_length=1)]
     share: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.3
     seed: Annotated[int, Field(strict=True)] = 0
 
@@ -142,24 +212,24 @@ class Run(_Fields):
     """All of configs/config.yaml. Fields of methods, data sets and costs are checked by the classes they name."""
 
     model: Model
-    dataset: dict[str, Any]
-    datasets: dict[str, dict[str, Any]]
-    method: dict[str, Any]
-    methods: dict[str, dict[str, Any]]
+    dataset: NamedPart
+    datasets: dict[Name, NamedPart]
+    method: NamedPart
+    methods: dict[Name, NamedPart]
     engine: Annotated[Live | Replay | Forced, Field(discriminator="name")]
     budget: Annotated[Published | Equal | Auto, Field(discriminator="rule")]
     shape: Literal["tree", "chain"]
-    cost: dict[str, Any]
+    cost: Part
     measure: Measure
     grid: dict[str, list[Any]] | None
     noise: NoiseSettings | None
-    paper_tables: list[int]
-    output: str | None
+    paper_tables: list[Literal[1, 2, 3, 4, 5, 6]]
+    output: Annotated[str, AfterValidator(_folder)] | None
     force: bool
     samples: bool
     log: Literal["mlflow", "wandb", "tensorboard", "trackio"] | None
     dry_run: bool
-    likely: PositiveInt | None
+    likely: Annotated[int, Field(gt=0, le=1024)] | None
 
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:

@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
-from ngram_trie.files import replacing
+from ngram_trie.files import parsed_json, replacing
 from ngram_trie.tree import IntArray, kernel
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
@@ -389,7 +389,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = parsed_json(line)
             if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
                 continue
             ids = row["output_token_ids"]

@@ -14,7 +14,16 @@ from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, o
 from ngram_trie.blend.context_index import SOURCES, BlendIndex, Part
 from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
 from ngram_trie.blend.count_tables import CountTables
-from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, State, check_int, check_positive
+from ngram_trie.drafter import (
+    LIKELY_TOKENS,
+    Drafter,
+    Likely,
+    State,
+    check_int,
+    check_place,
+    check_positive,
+    check_share,
+)
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray, Sources
@@ -65,6 +74,8 @@ class BlendDrafter(Drafter):
             "num_frequent": num_frequent,
             "max_occurrences": max_occurrences,
         }
+        if prior is not None:
+            check_place("prior", prior, " or null")
         self.prior = Path(prior) if prior else None
         if prior and self.state == "cold":
             self.state = "preloaded"
@@ -139,6 +150,8 @@ class BlendBigramDrafter(BlendDrafter):
             raise ValueError(f"prior={options['prior']!r}: blend_bigram has a table already; must be null")
         super().__init__(**options)
         self.k = k
+        if answers is not None:
+            check_place("answers", answers, " or null")
         self.answers = Path(answers) if answers else None
         self.tables = None if answers else Path(str(tables))
 
@@ -197,6 +210,8 @@ class BlendWarmDrafter(BlendDrafter):
         check_int("max_earlier", max_earlier, 1)
         super().__init__(**options)
         self._limits = max_tokens, max_earlier
+        if answers is not None:
+            check_place("answers", answers, " or null")
         self.answers = Path(answers) if answers else None
         self._store: AnswerStore | None = None
         self._prompt: Prompt | None = None
@@ -269,8 +284,9 @@ class BlendLogitsDrafter(BlendDrafter):
     ) -> None:
         super().__init__(escape=escape, **options)
         check_int("num_likely", num_likely, 1)
-        if not 0 <= least < 1:
-            raise ValueError(f"least={least!r}: must be a number from 0 to below 1")
+        check_share("least", least)
+        if least == 1:
+            raise ValueError("least=1: must be below 1")
         check_int("max_soft", max_soft, 0)
         check_int("max_rejected", max_rejected, 0)
         check_positive("hard", hard)

@@ -5,36 +5,67 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import os
 import re
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
-from ngram_trie.files import relative
+from ngram_trie.files import first_line, relative
 
 RESUMES = "the same command resumes the work"
+#: Exit statuses: what was asked for cannot be done; something else went wrong; an interrupt.
+REFUSED, FAILED, INTERRUPTED = 2, 1, 130
+
+
+def end(line: str, status: int = REFUSED) -> NoReturn:
+    """End the process with one line on standard error."""
+    line = f"error: {' '.join(line.split())}"
+    print(line, file=sys.stderr)
+    ended = SystemExit(line)
+    ended.code = status
+    raise ended
 
 
 @contextlib.contextmanager
 def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException], ...] = ()) -> Iterator[None]:
-    """End the process with one line instead of a traceback: status 1 for an error, 130 for an interrupt.
+    """End the process with one line instead of a traceback: status 2 for what was asked for and cannot be done, 130 for
+    an interrupt, 1 for anything else.
+
+    A ValueError or OSError says by itself what is wrong. Any other error was not foreseen: its traceback is kept in a
+    file that the line names.
 
     Args:
         interrupted: what an interrupt leaves behind, in words.
-        also: kinds of errors whose message suffices, beside ValueError and OSError.
+        also: other kinds of errors whose message suffices.
     """
-    known: tuple[type[BaseException], ...] = (ValueError, OSError, *also)
     try:
         yield
-    except known as error:
-        sys.exit(f"error: {error}")
+    except (ValueError, OSError) as error:
+        end(str(error) or type(error).__name__)
+    except also as error:
+        end(str(error), FAILED)
     except KeyboardInterrupt:
         print(f"interrupted; {interrupted}", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        said = first_line(error)
+        what = said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
+        end(f"{what}; this was not foreseen: the traceback is in {_kept_traceback()}", FAILED)
+
+
+def _kept_traceback() -> str:
+    """The name of a new file with the current error's traceback."""
+    handle, name = tempfile.mkstemp(prefix="ngram-trie-error-", suffix=".txt")
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(traceback.format_exc())
+    return name
 
 
 def run(
@@ -97,7 +128,7 @@ def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -
     try:
         return command.make_context(prog or started_as(), list(arguments))
     except TyperException as error:
-        sys.exit(f"error: {_line(error, command)}")
+        end(_line(error, command))
 
 
 def name_in(group: str) -> Callable[[Any], Any]:

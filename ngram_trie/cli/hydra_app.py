@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import functools
 import inspect
+import os
 import re
 import shutil
 import sys
@@ -16,10 +17,11 @@ from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import hydra
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
 from ngram_trie.cli import shorthand
-from ngram_trie.cli.app import RESUMES, as_called, one_line_errors, started_as
+from ngram_trie.cli.app import RESUMES, as_called, end, one_line_errors, started_as
 from ngram_trie.cli.overrides import comment, composed, describe
 from ngram_trie.cli.sweep import sweeping
 from ngram_trie.config import choices, imported, near
@@ -66,7 +68,9 @@ def hydra_app(
         with one_line_errors(interrupted, also):
             task(config)
 
-    with sweeping(options.overrides) if options and options.multirun else contextlib.nullcontext():
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # its own errors come here, too
+    swept = sweeping(options.overrides) if options and options.multirun else contextlib.nullcontext()
+    with one_line_errors(interrupted, (HydraException, *also)), swept:
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
 
 
@@ -75,7 +79,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         where, _, what = message.removeprefix("argument ").partition(": ")
-        sys.exit(f"error: {where}: {what.replace('expected one argument', 'give a value') or 'wrong'}")
+        end(f"{where}: {what.replace('expected one argument', 'give a value') or 'wrong'}")
 
 
 def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Namespace:
@@ -95,7 +99,7 @@ def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Na
     if unknown := [part for part in rest if part.startswith("-")]:
         known = ["--help", "--multirun", "--cfg", "--resolve", "--config-dir"]
         known += [*shorthand.OPTIONS, *shorthand.FLAGS] if is_run else []
-        sys.exit(f"error: {unknown[0]}: no such option; {near(unknown[0].partition('=')[0], known)}")
+        end(f"{unknown[0]}: no such option; {near(unknown[0].partition('=')[0], known)}")
     flags.overrides = rest
     return flags
 

@@ -18,7 +18,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ngram_trie.config import ConfigError, check_values, choices, near
 from ngram_trie.files import CONFIGS, first_line
@@ -107,7 +107,9 @@ def unknown(
     line = next((line for line in overrides if line.lstrip("~+").startswith(named[1])), named[1])
     owner: Any = config
     depth = 0
-    while isinstance(owner, DictConfig) and path[depth] in owner:
+    if isinstance(error.__cause__, ConfigKeyError):  # of a value with fields, one of these
+        path = str(error.__cause__.full_key).split(".")
+    while isinstance(owner, DictConfig) and depth < len(path) and path[depth] in owner:
         owner, depth = owner[path[depth]], depth + 1
     where, part = ".".join(path[:depth]), path[min(depth, len(path) - 1)]
     if not isinstance(owner, DictConfig):

@@ -96,7 +96,13 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
     if noise:
         datasets = noisy_datasets(datasets, noise)
     tokenizer = model_tokenizer(config.model)
-    limit = context_limit(*choose.source(config.model), config.model.context_limit)
+    source = choose.source(config.model)
+    network, limit = load_config(*source), context_limit(*source, config.model.context_limit)
+    if beyond := [token for token in config.model.stop_ids if token >= network.vocab_size]:
+        raise configuration.ConfigError(
+            f"model.stop_ids={beyond[0]}: not in the model's vocabulary, which has the tokens from 0 to "
+            f"{network.vocab_size - 1}"
+        )
     stop_ids = frozenset(config.model.stop_ids)
     stop = Stop(config.measure.max_new_tokens, stop_ids, tuple(config.model.stop_strings), tokenizer.decode)
     build = functools.partial(

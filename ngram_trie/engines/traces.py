@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.engines.likely_file import LikelyFile, LikelyRows, companion, fingerprint
-from ngram_trie.files import write_atomically
+from ngram_trie.files import parsed_json, write_atomically
 from ngram_trie.prompt import Prompt, question_number
 
 #: Room for an answer of which nothing is known.
@@ -85,7 +85,7 @@ def parse_trace(line: str) -> Trace | None:
     Raises:
         ValueError: what is missing or wrong.
     """
-    row = json.loads(line)
+    row = parsed_json(line)
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:

@@ -23,6 +23,7 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from ngram_trie.files import content_hash, replacing
 from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.targets.chat import render
 
 
 @torch.inference_mode()
@@ -118,7 +119,7 @@ def leading_bos(tokenizer: PreTrainedTokenizerBase) -> int | None:
     """The token that every prompt of the chat template begins with, if that is the BOS."""
     if not tokenizer.chat_template or tokenizer.bos_token_id is None:
         return None
-    text = tokenizer.apply_chat_template([{"role": "user", "content": "a"}], tokenize=False)
+    text = render(tokenizer, [{"role": "user", "content": "a"}], tokenize=False)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     bos: int = tokenizer.bos_token_id
     return bos if ids[:1] == [bos] else None

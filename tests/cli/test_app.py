@@ -81,5 +81,9 @@ def test_interrupts_and_errors_have_their_status(capsys: pytest.CaptureFixture[s
     assert ended.value.code == 130 and capsys.readouterr().err == "interrupted; nothing was written\n"
     with pytest.raises(SystemExit, match=r"^error: odd$"), one_line_errors(also=(RuntimeError,)):
         raise RuntimeError("odd")
-    with pytest.raises(RuntimeError), one_line_errors():
-        raise RuntimeError("a bug keeps its traceback")
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise RuntimeError("a bug\nkeeps its traceback")
+    said, _, file = str(ended.value).rpartition(" ")
+    assert said.startswith("error: RuntimeError: a bug; this was not foreseen") and ended.value.code == 1
+    assert 'raise RuntimeError("a bug' in Path(file).read_text()
+    Path(file).unlink()

@@ -66,7 +66,7 @@ def call(command: Command, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
     try:
         runpy.run_module(command.module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
-        if isinstance(end.code, str):
+        if end.args and isinstance(end.args[0], str):
             raise
         return end.code or 0
     return 0

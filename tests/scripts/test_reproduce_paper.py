@@ -31,7 +31,7 @@ def status(*arguments: str) -> object:
     try:
         invoke(reproduce_paper.main, arguments)
     except SystemExit as ended:
-        return ended.code
+        return ended.args[0] if ended.args else 0
     return 0
 
 
@@ -175,7 +175,7 @@ def test_weights_are_fetched_in_one_kind_and_told_apart_from_their_absence(tmp_p
         done = fetch(f"someone/both@{commit}", "someone/heads", "someone/gated")
         files = {path.name for path in (tmp_path / "home" / "hub").glob("models--*/snapshots/*/*")}
         assert files == {"model.safetensors", "config.json", "medusa_lm_head.pt"}
-        assert done.returncode == 1 and done.stderr.strip().splitlines()[-1] == (
+        assert done.returncode == 2 and done.stderr.strip().splitlines()[-1] == (
             "error: someone/gated cannot be fetched: it is gated and no token was given: accept the licence at "
             "https://huggingface.co/someone/gated, then `hf auth login` or set HF_TOKEN"
         )

@@ -187,7 +187,7 @@ def test_errors_are_one_clear_line(
 @pytest.mark.slow
 def test_an_error_prints_no_traceback() -> None:
     done = run("method=ngram_tri")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.strip().startswith("error: method=ngram_tri") and len(done.stderr.strip().splitlines()) == 1
 
 

@@ -283,5 +283,5 @@ def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:
 def test_errors_are_one_line(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(SystemExit) as error:
         invoke(commands.explore, [*arguments, "--output", str(tmp_path / "x.html")])
-    said = str(error.value.code)
+    said = str(error.value)
     assert said.startswith("error:") and "\n" not in said and not (tmp_path / "x.html").exists()

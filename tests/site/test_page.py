@@ -239,7 +239,7 @@ def test_what_is_no_manifest_is_named(tmp_path: Path, content: str, capsys: pyte
     (tmp_path / "table1" / "manifest.json").write_text(content)
     with pytest.raises(SystemExit) as error:
         invoke(commands.report, ["--results", str(tmp_path)])
-    said = str(error.value.code)
+    said = str(error.value)
     assert said.startswith("error:") and "table1/manifest.json" in said and "\n" not in said
 
 
