@@ -117,6 +117,8 @@ class TokenRecycling(Drafter):
         return {"num_draft": min(num_nodes, TEMPLATE_NODES)}
 
     def bind(self, target: Any) -> None:
+        if target.model and (size := target.model.get_input_embeddings().num_embeddings) < self.k:
+            raise ValueError(f"k={self.k}: must be at most {size}, the size of the model's vocabulary")
         if target.model is not self._model:
             self._matrix = {}  # another model has another vocabulary
         self.target, self._model = target, target.model

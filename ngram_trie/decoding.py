@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
 from ngram_trie.drafter import Drafter
+from ngram_trie.files import first_line
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -60,7 +61,9 @@ class PromptTooLong(ValueError):
 
 
 class DrafterError(ValueError):
-    """A draft that would change the answer: a wrong root, or a token that the vocabulary has not."""
+    """A drafter that fails, or whose draft would change the answer: no tree, a wrong root, a token that the vocabulary
+    has not. The message names drafter and step.
+    """
 
 
 @dataclass(frozen=True)
@@ -363,11 +366,20 @@ class SpeculativeDecoder(Decoder):
             DrafterError: the tree would change the answer.
         """
         root, max_draft = new_ids[-1], self.target.max_draft
-        self.drafter.observe(new_ids)
-        if max_draft < 1 or max_depth < 1:
-            return DraftTree.root_only(root)
-        tree = self.drafter.propose(max_draft)
         where = f"{type(self.drafter).__name__}, step behind {cached} cached tokens"
+        try:
+            self.drafter.observe(new_ids)
+            if max_draft < 1 or max_depth < 1:
+                return DraftTree.root_only(root)
+            tree = self.drafter.propose(max_draft)
+        except Exception as error:
+            if "OutOfMemory" in type(error).__name__:  # torch's, which a run notes; there is no torch here
+                raise
+            raise DrafterError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
+        if not isinstance(tree, DraftTree):
+            raise DrafterError(f"{where}: it proposed a {type(tree).__name__}; a DraftTree is needed")
+        if tree.tokens.dtype.kind not in "iu" or tree.parents.dtype.kind not in "iu":
+            raise DrafterError(f"{where}: its tree is of {tree.tokens.dtype}; token ids and parents are integers")
         if tree.tokens[0] != root:
             raise DrafterError(f"{where}: the draft's root is {tree.tokens[0]}, the last token {root}")
         least, most = int(tree.tokens.min()), int(tree.tokens.max())

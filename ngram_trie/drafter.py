@@ -25,6 +25,8 @@ Shape = Literal["tree", "chain"]
 
 #: No number that is counted or allocated by may be larger: beyond it lies no method but a slip of the keyboard.
 MOST = 1 << 24
+#: The largest seed.
+SEEDS = (1 << 63) - 1
 
 
 def check_int(field: str, value: object, least: int, most: int = MOST) -> None:

@@ -32,7 +32,7 @@ from ngram_trie.adaptive import Adaptive, Learned
 from ngram_trie.budget import Budgeted
 from ngram_trie.config import DrafterLike, make_drafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice
+from ngram_trie.drafter import SEEDS, Drafter, Shape, WrappedDrafter, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.choose import target_for
@@ -261,6 +261,8 @@ class Speculator:
         knows nothing.
         """
         check_supported(generation_config, model_kwargs)
+        if seed is not None:
+            check_int("seed", seed, 0, SEEDS)
         prompt = prompt or Prompt(_one_text(input_ids))
         # limits and EOS tokens are among the criteria; a limit of the caller's own takes the place of generate's
         lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]

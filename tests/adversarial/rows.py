@@ -81,7 +81,6 @@ COMMANDS = [
     Row("+method.foo=1", "foo"),
     Row("shape=star", "shape=star: must be 'tree' or 'chain'"),
     Row("shape=5", "shape=5: must be 'tree' or 'chain'"),
-    Row("shape=chain method=cacheback", "shape=chain: Cacheback"),
     # the model
     Row("model.path=5", "model.path=5: must be"),
     Row("model.path=[a]", "model.path="),

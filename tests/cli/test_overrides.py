@@ -148,7 +148,7 @@ def test_flags_may_stand_anywhere(line: str, flags: list[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--multi-run"], "--multi-run: no such option; did you mean --multirun?"),
+        (["--multi-run"], "--multi-run: no such option; did you mean --multirun"),
         (["method.numdraft=8"], "did you mean num_draft"),
         (["-m", "method=pld,pdl"], "method=pdl: did you mean pld"),
     ],

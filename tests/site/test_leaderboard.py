@@ -49,4 +49,4 @@ def test_replays_and_live_runs_of_the_project_stand_in_one_table() -> None:
 def test_wrong_folders_are_one_line(tmp_path: Path, folder: str, line: str) -> None:
     with pytest.raises(SystemExit, match=line) as error:
         invoke(commands.leaderboard, [str(tmp_path / folder)])
-    assert "\n" not in str(error.value.code)
+    assert "\n" not in str(error.value)
