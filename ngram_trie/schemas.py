@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     NonNegativeInt,
+    PositiveInt,
     model_validator,
 )
 from pydantic.dataclasses import dataclass

@@ -52,9 +52,10 @@ def main() -> None:
     elif name in COMMANDS:
         start(function(name))
     else:
+        from ngram_trie.cli import app
         from ngram_trie.config import near
 
-        sys.exit(f"error: {name}: {near(name, list(COMMANDS))}")
+        app.end(f"{name}: {near(name, list(COMMANDS))}")
 
 
 def function(name: str) -> Callable[..., Any]:
