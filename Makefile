@@ -191,6 +191,26 @@ SERVERS ?=
 bench-server: setup ## OpenAI-compatible servers under load, compared: SERVERS='{none: http://127.0.0.1:8000/v1, ...}' (docs/engines.md)
 	$(RUN) -m scripts.bench_server $(if $(SERVERS),'servers=$(SERVERS)') model=$(MODEL) $(ARGS)
 
+VLLM ?= .venv-vllm
+$(VLLM)/.ready: requirements-vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet --no-deps $(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch==2.13.0
+	$(VLLM)/bin/python -m pip install --quiet --requirement requirements-vllm.txt
+	@# they do not match that torch, and text needs none of them
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	@# SuffixDecoding's own package compiles; without it bench-vllm leaves that way out
+	@$(VLLM)/bin/python -m pip install --quiet cmake==4.4.4 ninja==1.13.2 nanobind==2.9.2 \
+		&& CMAKE_PREFIX_PATH=$$($(VLLM)/bin/python -m nanobind --cmake_dir) PATH="$(CURDIR)/$(VLLM)/bin:$$PATH" \
+		$(VLLM)/bin/python -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0 \
+		|| echo "warning: arctic-inference does not compile here"
+	@touch $@
+
+setup-vllm: $(VLLM)/.ready ## A virtual environment of its own with vLLM for CPUs (ten minutes, 5 GB), for bench-vllm
+
+VLLM_OUTPUT ?= results/local/vllm-cpu
+bench-vllm: setup setup-vllm ## Ways of drafting in vLLM: none, ngram, suffix, ours; batch 1 to 8, request rates (20 minutes)
+	$(RUN) -m scripts.bench_vllm $(VLLM_OUTPUT) --python $(VLLM)/bin/python $(if $(LIMIT),--limit $(LIMIT)) $(if $(SPEC_BENCH),--datasets spec_bench_summarization,spec_bench_rag --limit 32) $(ARGS)
+
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
 

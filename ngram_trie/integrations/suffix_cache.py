@@ -1,17 +1,12 @@
 """The blend behind the interface of Arctic Inference's `SuffixDecodingCache`, which vLLM's method `suffix` drafts with.
 
-`in_place_of_arctic()` makes vLLM take it, with no change to vLLM.
+`ngram_trie.integrations.arctic.in_place_of_arctic()` makes vLLM take it, with no change to vLLM.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Hashable, KeysView, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
 
 import numpy as np
 
@@ -208,17 +203,3 @@ class SuffixDecodingCache:
                 ends = ends[text[ends - length] == context[-1 - length]]
             best = max(best, length)
         return best
-
-
-def in_place_of_arctic() -> None:
-    """Let vLLM's method `suffix` draft with the blend, in this process: `arctic_inference.suffix_decoding` gets this
-    module's cache where the package is installed, else it is this module. Call it before the engine is made.
-    """
-    if find_spec("arctic_inference"):
-        import_module("arctic_inference.suffix_decoding").SuffixDecodingCache = SuffixDecodingCache  # type: ignore[attr-defined]
-        return
-    package = ModuleType("arctic_inference")
-    package.__spec__ = ModuleSpec("arctic_inference", None, is_package=True)
-    package.__path__ = []
-    package.suffix_decoding = sys.modules[__name__]  # type: ignore[attr-defined]
-    sys.modules |= {"arctic_inference": package, "arctic_inference.suffix_decoding": sys.modules[__name__]}

@@ -42,11 +42,12 @@ class Engine:
         max_length: int = 2048,
         max_rows: int = 8,
     ) -> None:
+        from vllm import EngineArgs, LLMEngine
+
         if ours_for_suffix:
-            from ngram_trie.integrations.suffix_cache import in_place_of_arctic
+            from ngram_trie.integrations.arctic import in_place_of_arctic
 
             in_place_of_arctic()
-        from vllm import EngineArgs, LLMEngine
 
         arguments: dict[str, Any] = {"speculative_config": dict(speculative)} if speculative else {}
         if settings:

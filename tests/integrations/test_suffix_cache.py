@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from ngram_trie.integrations.suffix_cache import SuffixDecodingCache, in_place_of_arctic
+from ngram_trie.integrations.arctic import in_place_of_arctic
+from ngram_trie.integrations.suffix_cache import SuffixDecodingCache
 
 TEXT = [*range(10, 40), *range(10, 15)]
 
@@ -98,8 +99,7 @@ def test_vllms_own_proposer_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real code of vLLM, where vLLM is installed (make setup-vllm)."""
     pytest.importorskip("vllm", reason="vLLM is not importable here; make setup-vllm")
     for name in ("arctic_inference", "arctic_inference.suffix_decoding"):
-        monkeypatch.setitem(sys.modules, name, sys.modules.get(name))
-        monkeypatch.delitem(sys.modules, name)
+        monkeypatch.delitem(sys.modules, name, raising=False)
     in_place_of_arctic()
     module = importlib.import_module("vllm.v1.spec_decode.suffix_decoding")
     proposer = module.SuffixDecodingProposer(
