@@ -170,6 +170,11 @@ notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
 report: setup ## All of results/ on one page, results/report.html; ARGS=--local takes results/local in, too
 	$(RUN) -m scripts.report $(ARGS)
 
+docs: setup ## The documentation as a site, results/local/docs/html: search, API, notebooks; links are checked
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(RUN) -m scripts.build_site
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
+
 explore: setup ## Step through one recorded answer's draft trees: TRACES=FILE, ARGS="--question ID --method blend"
 	$(RUN) -m scripts.explore $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(if $(OTHERS),$(if $(TOKENIZER),--tokenizer $(TOKENIZER))) $(ARGS)
 
@@ -263,8 +268,9 @@ test: lint ## Lint, then run the tests on all cores
 test-fast: lint ## Lint, then the tests that take no more than moments
 	$(RUN) -m pytest -n auto -m "not slow"
 
-lint: setup ## ruff, mypy, and which module may import which
+lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/codespell
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-logo

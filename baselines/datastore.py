@@ -23,7 +23,7 @@ Tokens: TypeAlias = NDArray[np.int32]
 BORDER = -1
 FORMAT = "ngram-trie datastore 2"
 BUILD_COMMAND = "python -m scripts.build_datastore SOURCE --output"
-#: Sorted by so many tokens, suffixes can be looked up by so many.
+#: Sorted by this many tokens, suffixes can be looked up by this many.
 SORTED_TOKENS = 16
 #: Positions are 32-bit integers.
 MOST_TOKENS = 2**31 - 1

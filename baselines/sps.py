@@ -129,7 +129,7 @@ class SpS(Drafter):
         return DraftTree.chain(self.root, tokens, np.array(probs))
 
     def _fits(self, num_draft: int) -> bool:
-        """Whether the text and so many drafts fit the draft model's context."""
+        """Whether the text and this many drafts fit the draft model's context."""
         return self._num_prompt + len(self._output) + num_draft <= self._draft.context_limit
 
     def _next(self, unread: list[int]) -> tuple[int, float]:

@@ -259,7 +259,7 @@ class STAND(HistoryDrafter):
         return table
 
     def _room_for(self, contexts: int) -> Table:
-        """The table, with room for so many more."""
+        """The table, with room for this many more."""
         assert self._table is not None
         needed = int(self._table.size[0]) + contexts
         if needed > len(self._table.seen):

@@ -22,7 +22,7 @@ class BundledDataset:
 
     Args:
         name: "summarization", "rag", "open_qa" or "attributed_qa"; "chat", "code" or "math".
-        limit: use only the first so many questions; None for all.
+        limit: use only the first N questions; None for all.
         parity: "odd" or "even": only the questions with such a number, to tune on the one half and report the other;
             None for all.
     """

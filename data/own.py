@@ -26,7 +26,7 @@ class FileDataset:
     Args:
         name: what tables call it.
         path: the file.
-        limit: use only the first so many; None for all.
+        limit: use only the first N; None for all.
         parity: "odd" or "even": only those whose id's last number is; None for all.
 
     Raises:

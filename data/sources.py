@@ -228,7 +228,7 @@ class Published:
 
     Args:
         name: the dataset's name in records.
-        warmup: so many questions are for warming up and never measured: the last ones, unless the set says otherwise.
+        warmup: this many questions are for warming up and never measured: the last ones, unless the set says otherwise.
         limit, parity: as in `data.bundled.BundledDataset`; parity goes by the last number in a question's id, as in
             recorded answers. A set without ids is numbered from 1.
 

@@ -30,7 +30,7 @@ class TriviaQA(Published):
         name: the dataset's name in records.
         path: what `scripts.retrieve` wrote: a line a question, {"id", "question", "answers": [...], "passages":
             [{"id", "title", "text", "score"}, ...]}, the best passage first.
-        num_passages: so many of each question's passages are given, from the best on.
+        num_passages: this many of each question's passages are given, from the best on.
         instruction: one of INSTRUCTIONS; the released one asks for longer answers.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 

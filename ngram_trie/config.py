@@ -34,7 +34,7 @@ T = TypeVar("T")
 #: A name of configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a drafter.
 DrafterLike = str | Mapping[str, Any] | Drafter
 
-#: Chains of a fixed length are taken from trees of at least so many nodes.
+#: Chains of a fixed length are taken from trees of at least this many nodes.
 CHAIN_TREE = 64
 
 #: By which engines and budgets are told apart; no field has such a name.
@@ -221,7 +221,7 @@ def give_size(config: DictConfig, method: DictConfig, constants: Mapping[str, fl
 
 
 def sizes(method: DictConfig, num_nodes: int) -> dict[str, Any]:
-    """The fields of a method's configuration, with their values, that give it drafts of at most so many nodes."""
+    """The fields of a method's configuration, with their values, that give it drafts of at most this many nodes."""
     return {name: value for name, value in class_of(method).sized(num_nodes).items() if name in method}
 
 

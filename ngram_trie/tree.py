@@ -87,7 +87,7 @@ class DraftTree:
     Attributes:
         tokens: (m,) token id of each node.
         parents: (m,) index of each node's parent; -1 for the root.
-        probes: the last so many nodes are no candidates: they go through the target for what it says after them
+        probes: the last N nodes are no candidates: they go through the target for what it says after them
             (Lookahead's window, SPACE's masks) and are never accepted.
         probs: (m,) how likely the drafter holds each node to be accepted: 1 for the root, and a child's at most its
             parent's. Only what they say about each other need be true: the size rule corrects them by constants

@@ -56,7 +56,7 @@ def bench(config: DictConfig) -> Path:
     engine.manifest.write(folder / "manifest.json")
     print(f"{engine.model}, {engine.manifest.device}\n")
     print(products.pivot(index="library", columns="rows", values="of_reading").round(2).to_string())
-    print("\nAll products of a step of so many rows, relative to reading all weights once.\n")
+    print("\nAll products of a step of this many rows, relative to reading all weights once.\n")
     print(steps.round(2).to_string(index=False))
     print(f"\n{len(prompts)} prompts of {engine.datasets[0]}, at most {NUM_TOKENS} tokens, {ROUNDS} rounds\n")
     print(answers.round(3).to_string(index=False))

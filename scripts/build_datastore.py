@@ -24,7 +24,7 @@ def main(
     split: Annotated[str, Option(help="Of the data set.")] = "train",
     tokenizer: Annotated[str | None, Option(help="The target's: in configs/model, a folder, a hub id.")] = None,
     field: Annotated[str | None, Option(help=f"Of the text; default: {', '.join(documents.FIELDS)}.")] = None,
-    tokens: Annotated[int | None, Option(min=1, help="Stop after so many; default: all, embedded 300,000.")] = None,
+    tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all, embedded 300,000.")] = None,
     seed: Annotated[int, Option(help="Of the embedded model's text.")] = 0,
 ) -> None:
     """Build the datastore that REST and SAM-Decoding's static automaton draft from.

@@ -29,7 +29,7 @@ def main(
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
     field: Annotated[str | None, Option(help=f"Of the text; default: {', '.join(documents.FIELDS)}.")] = None,
-    tokens: Annotated[int | None, Option(min=1, help="Stop after so many; default: all.")] = None,
+    tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all.")] = None,
     max_context: Annotated[int, Option(min=1, help="Most tokens of a context.")] = 3,
     k: Annotated[int, Option(min=1, help="Successors of each context.")] = 8,
     escape: Annotated[float, Option(help="b, how readily a shorter context is asked as well.")] = 3.5,

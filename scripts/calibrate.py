@@ -58,7 +58,7 @@ def calibrate(config: DictConfig) -> Path:
     drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
     manifest.write(folder / "manifest.json")
     print(curve.frame().pivot(index="nodes", columns="context", values="relative").round(2).to_string())
-    print(f"\nTime of a step that verifies so many nodes, relative to a plain step, by cached tokens.\n{curve.name}")
+    print(f"\nTime of a step that verifies this many nodes, relative to a plain step, by cached tokens.\n{curve.name}")
     return folder
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from ngram_trie.data.retrieval.index import IndexSettings
 from ngram_trie.data.retrieval.vectors import BLOCK, PassageEncoder, Texts
 
-#: PQ learns from at most so many residuals: FAISS's 256 points for each of its centroids.
+#: PQ learns from at most this many residuals: FAISS's 256 points for each of its centroids.
 PQ_POINTS = 256
 #: What Python, numpy and FAISS take by themselves.
 LIBRARIES = 60_000_000

@@ -55,7 +55,7 @@ class IndexSettings:
 
     def check(self, num_rows: int, dim: int) -> None:
         """Raises:
-        ValueError: no such index over so many vectors of so many dimensions.
+        ValueError: no such index over this many vectors of this many dimensions.
         """
         sample = min(self.train_size, num_rows)
         if dim % self.m:

@@ -34,7 +34,7 @@ def read_questions(
         subset: folder of the repository in which the files SPLIT-* lie; None for "data".
         path: a file with id, question and answers, or with TriviaQA's own fields (`sources.read_local`); None for the
             hub.
-        limit: only the first so many; None for all.
+        limit: only the first N; None for all.
 
     Raises:
         FileNotFoundError: neither gives any; the message says what to do.

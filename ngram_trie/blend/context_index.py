@@ -125,7 +125,7 @@ class Nodes(NamedTuple):
 
 @njit(cache=True)
 def _room_for_nodes(size: int) -> Nodes:
-    """Room for so many nodes."""
+    """Room for this many nodes."""
     return Nodes(np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size))
 
 
@@ -501,7 +501,7 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
 
 @njit(cache=True)
 def _scratch(max_nodes: int, index: Index, settings: Settings, background: Background) -> Scratch:
-    """For drafts of so many nodes, the root counted."""
+    """For drafts of this many nodes, the root counted."""
     more = most_successors(background)
     most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.num_likely
     most_earlier = most if index.sizes[NUM_EARLIER] else 0
@@ -581,10 +581,10 @@ class BlendIndex:
     Args:
         text: (l,) token ids, each in [0, 2**31).
         escape: b, how readily a shorter context is asked as well.
-        max_order: agreement beyond so many tokens makes no difference.
+        max_order: agreement beyond this many tokens makes no difference.
         num_frequent: how many of the most frequent tokens are drafted where they follow no occurrence.
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
-        num_likely: k, at most so many tokens of a distribution count; 0 for an index that takes none.
+        num_likely: k, at most this many tokens of a distribution count; 0 for an index that takes none.
         least: and only those at least so likely.
         max_soft, max_rejected: how many distributions are looked at, the latest ones: of the text, of rejected drafts.
         hard, soft: what a token that followed counts, and what a distribution counts in all.
@@ -716,7 +716,7 @@ class BlendIndex:
         return DraftTree(ids, parents, probs=probs)
 
     def _begin(self, num_contexts: int) -> None:
-        """Room for the new tokens that so many contexts may bring from elsewhere, and numbers for the contexts."""
+        """Room for the new tokens that this many contexts may bring from elsewhere, and numbers for the contexts."""
         self._reserve(0, self._more * num_contexts)
         if self._index.sizes[CONTEXT] > 2**31 - 2 - 8 * num_contexts:
             self._index.tokens[SEEN_BY] = self._index.sizes[CONTEXT] = 0

@@ -47,7 +47,7 @@ class Successors(NamedTuple):
 
 @njit(cache=True)
 def room_for(size: int, max_order: int) -> Successors:
-    """Room for so many successors."""
+    """Room for this many successors."""
     num_slots = 1
     while num_slots <= 2 * size:
         num_slots *= 2

@@ -43,7 +43,7 @@ class Option:
 
 OPTIONS = {
     "--methods": Option(f"names with commas (default {DEFAULT_METHODS}); trie is ngram_trie"),
-    "--limit": Option("the first so many prompts of each data set"),
+    "--limit": Option("the first N prompts of each data set"),
     "--budget": Option("equal, published or auto: how many nodes each method drafts", "budget"),
     "--num-nodes": Option(f"of budget equal, most nodes a step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
     "--max-new-tokens": Option("longest answer (128)", "measure.max_new_tokens"),

@@ -64,7 +64,7 @@ def _version(package: str) -> str:
 
 
 def cpu_name() -> str:
-    """The processor in words, as far as the system tells."""
+    """The processor in words, where the system says."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]

@@ -61,7 +61,7 @@ class Steps:
 
 
 def room_for(num_draft: int) -> int:
-    """Tokens that a context must leave free for the longest path of a binary tree of so many drafted nodes."""
+    """Tokens that a context must leave free for the longest path of a binary tree of this many drafted nodes."""
     return (num_draft + 1).bit_length() + 1
 
 

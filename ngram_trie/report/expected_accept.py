@@ -37,7 +37,7 @@ METHOD = "predictor"
 
 
 class Step(NamedTuple):
-    """One step: tokens drafted, of which so many offered and so many accepted."""
+    """One step: tokens drafted, of which this many offered and this many accepted."""
 
     dataset: str
     drafted: int

@@ -106,8 +106,8 @@ class Observed(MixedNgrams):
 
 def allocation(traces: Sequence[Trace], drafter: Observed) -> pd.DataFrame:
     """Figure 4: rows `measure, dataset, source, number, share`: of all steps of a data set the share in which a row
-    from `source` (the context, the model) had so many tokens accepted or stood at such a rank, or in which the context
-    filled so many of the k rows.
+    from `source` (the context, the model) had `number` tokens accepted or stood at that rank, or in which the context
+    filled `number` of the k rows.
     """
     frames = []
     for dataset in dict.fromkeys(trace.prompt.dataset for trace in traces):

@@ -10,7 +10,7 @@ from ngram_trie.report.run_folder import RunFolder
 
 #: Relative spread of vanilla's step times, beyond what the prompts' lengths explain, from which on it is called noise.
 NOISY = 0.15
-#: So many answers at least, or the spread says nothing.
+#: This many answers at least, or the spread says nothing.
 ENOUGH = 4
 #: With fewer questions no pair of methods can be told apart (`versus`, p).
 FEWEST = 6

@@ -36,7 +36,7 @@ from ngram_trie.site.gathered import Folder, Results
 from ngram_trie.site.printed import BEST
 
 TASKS = {"spec_bench_summarization": "summarization", "spec_bench_rag": "rag"}
-#: A step emits so many tokens where the released trie's longest draft is accepted whole.
+#: A step emits this many tokens where the released trie's longest draft is accepted whole.
 LONGEST = 11
 
 
@@ -262,7 +262,7 @@ def accept_lengths(results: Results) -> Iterator[Claim]:
 
 
 def _more(count: int, other: int, tests: int = 1) -> bool:
-    """Whether `count` is more than `other` beyond chance: a binomial test, one-sided, 5% over so many tests."""
+    """Whether `count` is more than `other` beyond chance: a binomial test, one-sided, 5% over this many tests."""
     return count > other and binomtest(int(count), int(count + other), alternative="greater").pvalue < 0.05 / tests
 
 

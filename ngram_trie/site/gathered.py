@@ -1,4 +1,4 @@
-"""What lies under `results/`, read as it is: folders with their manifests, laid-out tables, data files and figures."""
+"""What is in `results/`, read as it is: folders with their manifests, laid-out tables, data files and figures."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _row_name(text: str) -> Entry:
 
 
 def number_entry(value: Any, decimals: int | None = None) -> Entry:
-    """A value of a data file: numbers to four significant digits, or to so many decimals."""
+    """A value of a data file: numbers to four significant digits, or to this many decimals."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return Entry(str(value))
     if not math.isfinite(value):

@@ -70,7 +70,7 @@ def _configured(model: str) -> str:
 
 
 def provenance(section: Section, folder: Folder) -> list[list[tuple[str, str]]]:
-    """Model, device, commit, date and command, as far as the manifest tells; of a folder with several, one for each."""
+    """Model, device, commit, date and command, where the manifest says; of a folder with several, one for each."""
     engine = f"replay of {folder.traces}" if folder.engine == "replay" else folder.engine
     lines = []
     manifests: list[tuple[str, Mapping[str, Any] | None]] = [*folder.manifests()]

@@ -82,7 +82,7 @@ class CompactModel:
 
     Args:
         model: the stock model; its weights are joined in place and stay its own.
-        num_positions: rotary embeddings are tabulated for so many.
+        num_positions: rotary embeddings are tabulated for this many.
         compiled: of steps, compile the two element-wise parts of a layer into one kernel each (`torch.compile`).
             Prompts have too many lengths for that.
 

@@ -9,7 +9,7 @@ from numba import njit
 from ngram_trie.drafter import Likely
 from ngram_trie.tree import IntArray, kernel
 
-#: The largest of so many logits is found first, by vector code: few such groups hold one of the k largest of all. A
+#: The largest of this many logits is found first, by vector code: few such groups hold one of the k largest of all. A
 #: group is every so-manieth logit, so that the maxima of all groups are one maximum of rows.
 GROUP = 128
 

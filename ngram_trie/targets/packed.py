@@ -46,7 +46,7 @@ def refusal(config: PretrainedConfig, dtype: torch.dtype, device: torch.device, 
 
 
 def fits(weight_bytes: int) -> bool:
-    """Whether this machine has the memory to hold so many bytes of weights once more, with a tenth to spare."""
+    """Whether this machine has the memory to hold this many bytes of weights once more, with a tenth to spare."""
     return 1.1 * weight_bytes < psutil.virtual_memory().available
 
 

@@ -207,7 +207,7 @@ class StaticTarget(TargetModel):
         return (perf_counter() - started) / repeats
 
     def padded(self, nodes: int) -> int:
-        """The number of nodes that a step of so many is padded to.
+        """The number of nodes that a step of this many is padded to.
 
         Raises:
             ValueError: more than `max_draft` and the root.
@@ -266,7 +266,7 @@ class StaticTarget(TargetModel):
         """Hidden states (q, H), logits (q, V) and choices (q,) of the staged nodes."""
         stage = self._stages[size]
         slots = stage.past + self._slots[:size]
-        # A key before the text's end is seen by all; one of the tree by those below it; what lies behind by none.
+        # A key before the text's end is seen by all; one of the tree by those below it; one behind the tree by none.
         column = self._slots[:length] - stage.past
         seen = stage.mask.index_select(1, column.clamp(0, size - 1)) & (column < size) | (column < 0)
         # Not minus infinity: a chunk in which nothing is seen must give numbers, whose weight is then 0.

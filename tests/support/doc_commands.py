@@ -104,8 +104,9 @@ class Command:
 
     @property
     def is_example(self) -> bool:
-        """Whether it needs the files of a page on adding something; test_docs_pages.py runs it."""
-        return "--config-dir" in self.arguments and self.page.startswith("adding_")
+        """Whether it needs the files of its page; test_docs_pages.py and test_tutorial.py run it."""
+        of_adding = "--config-dir" in self.arguments and self.page.startswith("adding_")
+        return of_adding or (self.page == "tutorial.md" and bool(self.module))
 
 
 def commands(pages: list[Path] | None = None) -> list[Command]:

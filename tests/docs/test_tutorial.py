@@ -1,0 +1,52 @@
+"""The tutorial, from its prompts to its page and its five lines, as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support.docs_blocks import run_blocks
+
+from ngram_trie.files import PROJECT
+from ngram_trie.generate import Answer
+
+PAGE = PROJECT / "docs" / "tutorial.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```\n(.*?)^```$", TEXT, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.mark.slow
+def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
+    (prompts,) = re.findall(r"^`prompts.jsonl`:\n```json\n(.*?)^```$", TEXT, re.M | re.S)
+    (tmp_path / "prompts.jsonl").write_text(prompts, encoding="utf-8")
+    (tmp_path / "data").symlink_to(PROJECT / "data")
+    environment = os.environ | {"PYTHONPATH": str(PROJECT), "OMP_NUM_THREADS": "1"}
+    assert len(commands()) == 4
+    for command in commands():
+        words = shlex.split(command)
+        assert words[:2] == ["python", "-m"]
+        short = ["--max-new-tokens", "16"] if "scripts.run" in words else []
+        done = subprocess.run(
+            [sys.executable, *words[1:], *short],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+    run = tmp_path / "results" / "local" / "mine"
+    methods = {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
+    assert set(pd.read_csv(run / "table.csv").method) == methods
+    assert {"leaderboard.html", "explorer.html", "table.md", "versus.csv"} <= {path.name for path in run.iterdir()}
+
+
+@pytest.mark.slow
+def test_its_five_lines_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(run_blocks(PAGE, monkeypatch)["result"], Answer)
