@@ -21,7 +21,8 @@ TEXT = PAGE.read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
-    blocks = re.findall(r"^```\n(.*?)^```$", TEXT, re.M | re.S)
+    unlabelled = re.sub(r"^```\w+\n.*?^```$", "", TEXT, flags=re.M | re.S)
+    blocks = re.findall(r"^```\n(.*?)^```$", unlabelled, re.M | re.S)
     return [line for block in blocks for line in block.splitlines()]
 
 
@@ -35,7 +36,7 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     for command in commands():
         words = shlex.split(command)
         assert words[:2] == ["python", "-m"]
-        short = ["--max-new-tokens", "16"] if "scripts.run" in words else []
+        short = ["--max-new-tokens", "8"] if "scripts.run" in words else []
         done = subprocess.run(
             [sys.executable, *words[1:], *short],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
