@@ -186,6 +186,9 @@ suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-d
 	CMAKE_PREFIX_PATH=$$($(RUN) -m nanobind --cmake_dir) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
 		$(RUN) -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0
 
+bench-library: setup ## The library as it comes beside model.generate, prompt by prompt, on a quiet machine (half an hour)
+	$(RUN) -m scripts.bench_library model=$(MODEL) $(if $(small),experiment=docs $(foreach task,summarization rag open_qa attributed_qa,datasets.docs_$(task).limit=3),dataset=rag dataset.limit=12) measure.max_new_tokens=128 output=$(FOLDER)/bench_library
+
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 

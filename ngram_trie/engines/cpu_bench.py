@@ -194,3 +194,26 @@ def answers(model: PreTrainedModel, prompts: Sequence[IntArray], num_tokens: int
             "same": same / (len(prompts) * rounds),
         }
     )
+
+
+def library(
+    model: PreTrainedModel, prompts: Sequence[IntArray], num_tokens: int, rounds: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Seconds (prompts, 2, rounds) of `generate` and of the library with its defaults, which take turns, and whether
+    (prompts,) the tokens were the same each time.
+    """
+    every = ways(model, num_tokens)
+    asked = [every[GENERATE], every["speculative_generate, as it comes"]]
+    taken, same = np.empty((len(prompts), 2, rounds)), np.ones(len(prompts), bool)
+    rng = np.random.default_rng(0)
+    for way in asked:  # compiles, packs, allocates
+        way(prompts[0])
+    for turn in range(rounds):
+        for place, ids in enumerate(tqdm(prompts, desc=f"round {turn + 1} of {rounds}", unit="prompt")):
+            given: dict[int, list[int]] = {}
+            for number in rng.permutation(2):
+                started = perf_counter()
+                given[int(number)] = asked[number](ids)
+                taken[place, number, turn] = perf_counter() - started
+            same[place] &= given[0] == given[1]
+    return taken, same

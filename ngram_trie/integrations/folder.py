@@ -20,7 +20,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie.config import DrafterLike
 from ngram_trie.drafter import Shape
-from ngram_trie.generate import SpeculativeOutput, Speculator
+from ngram_trie.generate import Budget, SpeculativeOutput, Speculator
 
 _FOLDER = Path(__file__).parent / "hub"
 #: Options of the call that say where the folder is loaded from. transformers (5.23) hands them to the folder as well.
@@ -52,6 +52,7 @@ def generate(
     drafter: DrafterLike = "blend",
     num_draft: int | None = None,
     shape: Shape = "tree",
+    budget: Budget = "auto",
     seed: int | None = None,
     streamer: BaseStreamer | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -61,14 +62,14 @@ def generate(
     """What `model.generate(inputs, **options)` returns, in fewer forwards.
 
     Args:
-        drafter, num_draft, shape, seed: as in `speculative_generate`.
+        drafter, num_draft, shape, budget, seed: as in `speculative_generate`.
         streamer, tokenizer, stop_strings, options: as in transformers' `generate`, with its defaults.
 
     Raises:
         ValueError: an option, an input or a drafter that does not fit; one line.
     """
     options = {name: value for name, value in options.items() if name not in _LOADING}
-    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape)
+    speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape, budget=budget)
     ends, options = speculator.take_stop_strings(stop_strings, options)
 
     def decode(model: PreTrainedModel, input_ids: torch.Tensor, **settled: Any) -> torch.Tensor | SpeculativeOutput:
