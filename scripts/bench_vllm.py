@@ -37,10 +37,12 @@ def bench(
     max_prompt: Annotated[int, typer.Option(help="longest prompt, in tokens", min=16)] = 512,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
 ) -> None:
-    """Measure ways of drafting in vLLM in turns, and print the table (make bench-vllm); again, to continue.
+    """Measure ways of drafting in vLLM in turns, and print the table (make bench-vllm).
 
-    python -m scripts.bench_vllm results/local/vllm-cpu
-    python -m scripts.bench_vllm results/local/vllm-smoke --limit 2 --rounds 1 --num-tokens 8
+    What the folder has already is not measured again.
+
+      python -m scripts.bench_vllm results/local/vllm-cpu
+      python -m scripts.bench_vllm results/local/vllm-smoke --limit 2 --rounds 1 --num-tokens 8
     """
     if not python.is_file():
         raise FileNotFoundError(f"--python {python}: no such file; make setup-vllm makes vLLM's virtual environment")
