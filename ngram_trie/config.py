@@ -388,7 +388,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         "forced": ["cost", "dataset", "datasets"],
     }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "force", "samples", "log", "dry_run", "likely", *unused):
+    for name in ("output", "force", "repair", "samples", "log", "dry_run", "likely", *unused):
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]

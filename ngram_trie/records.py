@@ -1,23 +1,34 @@
 """The files of a run: one JSON line per answer, and a manifest of what was run on which machine.
 
-`records.jsonl` is append-only. Each line is flushed when its answer is complete, so an interrupt loses at most one
-line, and the next run resumes there. Every reported number is derived from this file.
+`records.jsonl` is append-only, and a lock keeps it to one writer. Each line is flushed when its answer is complete, so
+an interrupt loses at most one line, and the next run resumes there. Every reported number is derived from this file. A
+line ends with the checksum of what stands before it; those of files written before there were any have none.
 The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
 """
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+import math
+import re
+import sys
+import zlib
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
+from filelock import BaseFileLock
+from pydantic import TypeAdapter, ValidationError
+
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
-from ngram_trie.files import content_hash, drop_torn_line, write_atomically
+from ngram_trie.files import content_hash, one_writer, write_atomically
 from ngram_trie.prompt import Prompt
 
 SCHEMA_VERSION = 2
+#: In the environment of a run that went on behind a change of its code: what was measured by which.
+MIXED = "mixed code"
 
 
 class RecordKey(NamedTuple):
@@ -122,6 +133,12 @@ class PromptRecord:
                 f"{self.method} on {self.question_id}: {len(self.output_ids)} tokens, but its steps and prefill "
                 f"account for {sum(self.accept_lengths) + 1}"
             )
+        if self.accept_lengths and min(self.accept_lengths) < 1:
+            raise ValueError("accept_lengths: a step that emits no token; each emits at least 1")
+        if self.failure is None and self.tree_sizes and len(self.tree_sizes) != len(self.accept_lengths):
+            raise ValueError(f"tree_sizes: {len(self.tree_sizes)} steps, accept_lengths: {len(self.accept_lengths)}")
+        if self.seconds and not all(0 <= each < math.inf for each in vars(self.seconds).values()):
+            raise ValueError(f"seconds={vars(self.seconds)}: must be finite and at least 0")
 
     @classmethod
     def of(cls, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
@@ -147,62 +164,178 @@ class PromptRecord:
 
     @classmethod
     def from_json(cls, line: str) -> PromptRecord:
-        """Parse one line.
+        """Parse one line, without a checksum.
 
         Raises:
-            ValueError: not JSON, another schema version, or fields missing or unknown.
+            ValueError: not JSON, another schema version, or fields missing, unknown or of a wrong type.
         """
         row = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError(f"a {type(row).__name__}, not a record")
         if row.get("schema_version") != SCHEMA_VERSION:
             raise ValueError(f"schema version {row.get('schema_version')}, expected {SCHEMA_VERSION}")
+        parts = {"seconds": PhaseSeconds, "lossless": Lossless, "failure": Failure}
+        for kind, part in ((cls, row), *((kind, row.get(name)) for name, kind in parts.items())):
+            names = {each.name for each in fields(kind)}
+            if isinstance(part, dict) and (unknown := part.keys() - names):
+                raise ValueError(f"{min(unknown)}: no field of a record")
         try:
-            for name, kind in (("seconds", PhaseSeconds), ("lossless", Lossless), ("failure", Failure)):
-                if row.get(name) is not None:
-                    row[name] = kind(**row[name])
-            return cls(**row)
-        except TypeError as error:
-            raise ValueError(str(error)) from None
+            return _schema().validate_json(line, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+        what = first["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+        raise ValueError(": ".join(filter(None, [".".join(map(str, first["loc"])), what])))
+
+
+@functools.cache
+def _schema() -> TypeAdapter[PromptRecord]:
+    return TypeAdapter(PromptRecord)
+
+
+def sealed(line: str) -> str:
+    """A JSON object with the checksum (CRC-32) of its text as its last field."""
+    return f'{line[:-1]},"crc32":"{zlib.crc32(line.encode()):08x}"}}'
+
+
+_SEAL = re.compile(r',"crc32":"([0-9a-f]{8})"}$')
+
+
+def unsealed(line: str) -> tuple[str, bool]:
+    """The text that `sealed` was given, and whether there was a checksum.
+
+    Raises:
+        ValueError: it is of another text.
+    """
+    found = _SEAL.search(line)
+    if not found:
+        return line, False
+    text = line[: found.start()] + "}"
+    if zlib.crc32(text.encode()) != int(found[1], 16):
+        raise ValueError("its checksum is of another text: the line was changed")
+    return text, True
+
+
+class Line(NamedTuple):
+    """A line of a file of records: its text, and what it is, or else why it is none."""
+
+    number: int
+    text: str
+    record: PromptRecord | None
+    error: str
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a file of records, in order; one that repeats an earlier answer is none. A torn last line (a killed
+    run) is left out.
+    """
+    known: dict[RecordKey, int] = {}
+    any_sealed = False
+    with path.open("rb") as lines:
+        for number, content in enumerate(lines, 1):
+            if not content.endswith(b"\n"):
+                return
+            try:
+                body, is_sealed = unsealed(content[:-1].decode())
+                if any_sealed and not is_sealed:
+                    raise ValueError("it has no checksum, and lines before it have")
+                any_sealed |= is_sealed
+                record = PromptRecord.from_json(body)
+                if record.key in known:
+                    raise ValueError(f"the answer of line {known[record.key]} again")
+                known[record.key] = number
+            except ValueError as error:  # those of JSON and of UTF-8, too
+                yield Line(number, "", None, str(error))
+            else:
+                yield Line(number, content.decode(), record, "")
+
+
+#: What mends a file of records.
+REPAIR = "repair=true with the run's own command leaves such lines out and measures them again"
 
 
 def read_records(path: Path) -> Iterator[PromptRecord]:
     """The records of a file, in order. A torn last line (a killed run) is left out.
 
     Raises:
-        ValueError: any other line that is not a record; the message names file, line and reason.
+        ValueError: any other line that is not a record, or the same answer again; the message names file, line and
+            reason.
     """
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.endswith("\n"):
-                return
-            try:
-                yield PromptRecord.from_json(line)
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from None
+    for line in read_lines(path):
+        if line.record is None:
+            raise ValueError(f"{path}:{line.number}: {line.error}; {REPAIR}")
+        yield line.record
 
 
 class RecordWriter:
     """Appends the records of one run to a file; what was written there before an interruption stays, in `records`.
 
+    Args:
+        path: the file.
+        run: the run's identity.
+        keys: those that the run has; None for any.
+        repair: leave out lines that are no records, so that they are measured again.
+        lock: of the folder, where it is held already; it is let go in the end.
+
     Raises:
-        FileExistsError: the file holds records of another run.
+        FileExistsError: the file holds records of another run, or is none of records; or another process writes it.
+        ValueError: a line that is none of the run's records; the message names file, line and reason.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
+    def __init__(
+        self,
+        path: Path,
+        run: str,
+        keys: Container[RecordKey] | None = None,
+        repair: bool = False,
+        lock: BaseFileLock | None = None,
+    ) -> None:
         self.path = path
         self.records: dict[RecordKey, PromptRecord] = {}
-        if path.exists():
-            self.records = {record.key: record for record in read_records(path)}
-            if others := {record.run for record in self.records.values()} - {run}:
-                raise FileExistsError(f"{path} holds records of run {', '.join(others)}, not of {run}")
-            drop_torn_line(path)
-        self._file: TextIO = path.open("a", encoding="utf-8")
+        self._lock = lock or one_writer(path.parent)
+        try:
+            if path.exists():
+                self._take_over(run, keys, repair)
+            self._file: TextIO = path.open("a", encoding="utf-8")
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _take_over(self, run: str, keys: Container[RecordKey] | None, repair: bool) -> None:
+        kept, size, left_out = [], 0, []
+        for line in read_lines(self.path):
+            record, error = line.record, line.error
+            if record and record.run != run:
+                raise FileExistsError(f"{self.path} holds records of run {record.run}, not of {run}")
+            if record and keys is not None and record.key not in keys:
+                error = f"the run has no answer {tuple(record.key)}"
+            if record and not error:
+                self.records[record.key] = record
+                kept.append(line.text)
+                size += len(line.text.encode())
+            elif repair:
+                left_out.append(f"{line.number} ({error})")
+            else:
+                raise ValueError(f"{self.path}:{line.number}: {error}; {REPAIR}")
+        if left_out:
+            print(f"{self.path}: left out and measured again: line {', line '.join(left_out)}", file=sys.stderr)
+            write_atomically(self.path, "".join(kept))
+            return
+        content = self.path.read_bytes()[size:]
+        begin = f'{{"run":{json.dumps(run)},'.encode()[: len(content)]
+        if not content.startswith(begin):
+            raise FileExistsError(
+                f"{self.path}: its last line is not of run {run}: give another output=FOLDER, or force=true to "
+                "replace it"
+            )
+        with self.path.open("rb+") as file:
+            file.truncate(size)
 
     def __contains__(self, key: RecordKey) -> bool:
         return key in self.records
 
     def write(self, record: PromptRecord) -> None:
         self.records[record.key] = record
-        self._file.write(record.to_json() + "\n")
+        self._file.write(sealed(record.to_json()) + "\n")
         self._file.flush()
 
     def __enter__(self) -> RecordWriter:
@@ -210,6 +343,7 @@ class RecordWriter:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+        self._lock.release()
 
 
 @dataclass(frozen=True)
@@ -226,6 +360,8 @@ class RunManifest:
         versions: Python and the libraries that matter.
         started: UTC, ISO 8601.
         environment: what else a reader needs (driver, platform).
+        code: hash of the code that decides records (`provenance.code_hash`); None of runs that did not say.
+        num_records: how many the complete run has; None of runs that did not say.
     """
 
     run: str
@@ -240,6 +376,8 @@ class RunManifest:
     started: str
     environment: Mapping[str, str] = field(default_factory=dict)
     schema_version: int = SCHEMA_VERSION
+    code: str | None = None
+    num_records: int | None = None
 
     def write(self, path: Path) -> None:
         """Write to `path`; a kill leaves the old file or the new one, never half of one."""

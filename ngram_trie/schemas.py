@@ -226,10 +226,11 @@ class Run(_Fields):
     noise: NoiseSettings | None
     paper_tables: list[Literal[1, 2, 3, 4, 5, 6]]
     output: Annotated[str, AfterValidator(_folder)] | None
-    force: bool
+    force: bool | Literal["code"]
     samples: bool
     log: Literal["mlflow", "wandb", "tensorboard", "trackio"] | None
     dry_run: bool
+    repair: bool
     likely: Annotated[int, Field(gt=0, le=1024)] | None
 
     @model_validator(mode="after")

@@ -69,16 +69,89 @@ def test_records_of_another_run_are_not_adopted(tmp_path: Path) -> None:
     [
         ({"schema_version": 0}, "schema version 0"),
         ({"extra": 1}, "extra"),
+        ({"output_ids": ["4", 5, 6]}, r"output_ids\.0: must be a valid integer"),
+        ({"seconds": {"total": "0.5"}}, r"seconds\.total: must be a valid number"),
+        ({"seconds": {"total": -1.0}}, "seconds="),
+        ({"accept_lengths": [3, -1], "tree_sizes": [4, 4]}, "a step that emits no token"),
+        ({"tree_sizes": [4, 4]}, "tree_sizes: 2 steps"),
+        ({"failure": "none"}, "failure: "),
+        ({"question_id": 5}, "question_id: must be a valid string"),
         ({"output_ids": [1]}, "account for"),
         ({"seconds": {"x": 1}}, "x"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = tmp_path / "records.jsonl"
-    path.write_text(record().to_json() + "\n" + json.dumps(json.loads(record().to_json()) | change) + "\n")
+    path.write_text(record("q0").to_json() + "\n" + json.dumps(json.loads(record().to_json()) | change) + "\n")
     with pytest.raises(ValueError, match=message) as error:
         list(read_records(path))
     assert f"{path}:2" in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["[1]", "7", "null", '"text"', "{", "\xff"])
+def test_a_line_of_something_else_is_named(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(line.encode("latin-1") + b"\n")
+    with pytest.raises(ValueError, match=r"records.jsonl:1: .*repair=true"):
+        list(read_records(path))
+
+
+def written(folder: Path, *questions: str) -> Path:
+    with RecordWriter(folder / "records.jsonl", "r") as writer:
+        for question in questions:
+            writer.write(record(question))
+    return folder / "records.jsonl"
+
+
+def test_every_flipped_bit_of_a_line_is_noticed(tmp_path: Path) -> None:
+    path = written(tmp_path, "q1", "q2", "q3")
+    before = list(read_records(path))
+    whole = path.read_bytes()
+    first = whole.index(b"\n") + 1
+    for place in range(first, whole.index(b"\n", first)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match=r"records.jsonl:2: "):
+            list(read_records(path))
+    path.write_bytes(whole)
+    assert list(read_records(path)) == before
+
+
+def test_a_checksum_that_was_taken_away_is_missed_and_old_lines_need_none(tmp_path: Path) -> None:
+    path = written(tmp_path, "q1")
+    path.write_text(record("q0").to_json() + "\n" + path.read_text() + record("q2").to_json() + "\n")
+    with pytest.raises(ValueError, match=r"records.jsonl:3: it has no checksum"):
+        list(read_records(path))
+
+
+def test_the_same_answer_twice_is_named_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path, "q1", "q2", "q3")
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([lines[0], lines[1].replace('"d"', '"e"'), lines[2], lines[0]]))
+    with pytest.raises(ValueError, match=r"records.jsonl:2: its checksum"):
+        RecordWriter(path, "r")
+    with RecordWriter(path, "r", repair=True) as writer:
+        assert [key.question_id for key in writer.records] == ["q1", "q3"]
+    assert path.read_text() == lines[0] + lines[2]
+    assert "line 2 (its checksum is of another text: the line was changed), line 4 (the answer of line 1 again)" in (
+        capsys.readouterr().err
+    )
+
+
+def test_an_answer_that_the_run_does_not_have_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "q1", "q2")
+    known = {record("q1").key}
+    with pytest.raises(ValueError, match=r"records.jsonl:2: the run has no answer \('m', 'd', 'q2', 0, 0, 0\)"):
+        RecordWriter(path, "r", known)
+    with RecordWriter(path, "r", known, repair=True) as writer:
+        assert set(writer.records) == known
+
+
+def test_a_file_of_something_else_without_a_last_newline_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text("my own notes")
+    with pytest.raises(FileExistsError, match="not of run r"):
+        RecordWriter(path, "r")
+    assert path.read_text() == "my own notes"
 
 
 def test_content_hash_ignores_key_order() -> None:

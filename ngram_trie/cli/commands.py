@@ -13,7 +13,7 @@ import typer
 
 from ngram_trie.cli import app
 from ngram_trie.config import ConfigError, build, check_values, default_folder
-from ngram_trie.files import IS_CHECKOUT, PROJECT, relative
+from ngram_trie.files import IS_CHECKOUT, PROJECT, end_with_parent, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
     from omegaconf import DictConfig
@@ -63,6 +63,7 @@ def measure(config: DictConfig) -> Path:
     from ngram_trie.report.run_folder import RunFolder
     from ngram_trie.report.verdict import noise, verdict
 
+    end_with_parent()
     check_values(config)
     if config.likely:
         raise ConfigError(f"likely={config.likely}: likely tokens are written down by scripts.record")
@@ -75,7 +76,7 @@ def measure(config: DictConfig) -> Path:
         return folder
     if config.log:
         trackers.client(config.log)
-    with loop.open_run(folder, engine, config.force) as writer:
+    with loop.open_run(folder, engine, config.force, config.repair) as writer:
         if isinstance(engine, Replay) or any(isinstance(method, Budgeted) for method in engine.methods.values()):
             build(config.cost, "cost").keep(folder)
         try:
@@ -88,11 +89,11 @@ def measure(config: DictConfig) -> Path:
         finally:  # an interrupted run, too, leaves what can be replayed
             if traces := engine.traces(writer.records):
                 write_traces(folder / "traces.jsonl", traces)
-    run = RunFolder(folder, list(writer.records.values()))
-    if (scores := engine.scores(run.records)) is not None:
-        run.keep_scores(scores)
+        run = RunFolder(folder, list(writer.records.values()))
+        if (scores := engine.scores(run.records)) is not None:
+            run.keep_scores(scores)
+        derived.write(run, engine.names, list(engine.datasets))
     name = sweep.label()
-    derived.write(run, engine.names, list(engine.datasets))
     if isinstance(engine, Live) and config.samples:
         samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
     if config.log:

@@ -7,24 +7,30 @@ What differs between running a model, replaying recorded answers and forcing the
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from filelock import BaseFileLock
 
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.engines.progress import Progress, warn_of_load
 from ngram_trie.engines.traces import Trace
+from ngram_trie.files import one_writer
 from ngram_trie.prompt import Prompt
-from ngram_trie.records import Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
+from ngram_trie.records import MIXED, Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
 
+#: Of a finished run whose code has changed since.
+OTHER_CODE = "measured by code {there}, and this is {here}: force=true measures it again"
 #: Data set, question id, turn.
 ItemKey = tuple[str, str, int]
 
@@ -192,37 +198,71 @@ def _note_session(path: Path, session: int) -> None:
         replace(found, environment={**found.environment, name: times}).write(path)
 
 
-def open_run(folder: Path, engine: Engine, force: bool = False) -> RecordWriter:
-    """The writer of a run's records. It holds those that the same run wrote before an interruption.
+#: What runs write into their folders; a folder without a manifest that holds such a file is somebody else's.
+WRITTEN = frozenset({".json", ".jsonl", ".csv", ".md", ".tex", ".txt", ".png", ".html"})
+
+
+def open_run(folder: Path, engine: Engine, force: bool | Literal["code"] = False, repair: bool = False) -> RecordWriter:
+    """The writer of a run's records, which holds those that the same run wrote before an interruption, and the folder's
+    lock.
+
+    Args:
+        force: throw away what the folder holds of a run; or "code": go on with one that other code began. Its manifest
+            and its tables then say so.
+        repair: as in `RecordWriter`.
 
     Raises:
-        FileExistsError: the folder holds another run, or an incomplete one that was begun by other code or on another
-            machine: what is not alike is never mixed.
+        FileExistsError: the folder holds another run or other files, or an incomplete run that was begun by other code
+            or on another machine: what is not alike is never mixed. Or another process writes there.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    manifest, path, records = engine.manifest, folder / "manifest.json", folder / "records.jsonl"
-    if force:
+    with contextlib.ExitStack() as failing:
+        lock = one_writer(folder)
+        failing.callback(lock.release)
+        writer = _open(folder, engine, force, repair, lock)
+        failing.pop_all()
+    return writer
+
+
+def _open(
+    folder: Path, engine: Engine, force: bool | Literal["code"], repair: bool, lock: BaseFileLock
+) -> RecordWriter:
+    keys, path, records = engine.keys, folder / "manifest.json", folder / "records.jsonl"
+    manifest = replace(engine.manifest, num_records=len(keys))
+    instead = "give another output=FOLDER, or force=true to replace it"
+    if force is True:
         for file in (path, records, folder / "traces.jsonl"):
             file.unlink(missing_ok=True)
+    elif not path.exists():
+        others = sorted(file.name for file in folder.iterdir() if file.suffix in WRITTEN and file.stat().st_size)
+        if others:
+            raise FileExistsError(f"{folder} holds {others[0]}, and no manifest.json that says of which run: {instead}")
     if not path.exists():
-        writer = RecordWriter(records, manifest.run)
         manifest.write(path)
-        return writer
+        return RecordWriter(records, manifest.run, lock=lock)
     found = RunManifest.read(path)
-    changed = [
-        f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
-        for name in ("run", "commit", "device", "versions")
+    # of two commits with the same code either may go on; of runs that do not say their code the commit must be the same
+    code = "code" if found.code and manifest.code else "commit"
+    changed = {
+        name: f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
+        for name in ("run", code, "device", "versions")
         if getattr(found, name) != getattr(manifest, name)
-    ]
-    other = FileExistsError(
-        f"{folder} holds another run ({'; '.join(changed)}): give another output=FOLDER, or force=true to replace it"
-    )
+    }
+    if code == "code" and str(manifest.code) in str(found.code).split(" "):  # went on by force before
+        changed.pop(code, None)
+    other = FileExistsError(f"{folder} holds another run ({'; '.join(changed.values())}): {instead}")
     if found.run != manifest.run:
         raise other
-    writer = RecordWriter(records, manifest.run)
-    if any(key not in writer for key in engine.keys):
+    writer = RecordWriter(records, manifest.run, frozenset(keys), repair, lock)
+    if any(key not in writer for key in keys):
+        if force == "code" and (change := changed.pop(code, None)):
+            note = f"{len(writer.records)} answers were measured by other code ({change})"
+            codes = f"{found.code} {manifest.code}" if found.code else None
+            found = replace(found, code=codes, environment={**found.environment, MIXED: note})
+            found.write(path)
         if changed:
             raise other
         if manifest.dirty and not found.dirty:  # what is measured from here on is not the commit's
             replace(found, dirty=True).write(path)
+    elif code in changed and found.code:
+        print(f"warning: {folder}: {OTHER_CODE.format(there=found.code, here=manifest.code)}", file=sys.stderr)
     return writer

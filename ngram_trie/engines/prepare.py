@@ -86,7 +86,7 @@ def _manifest(
 ) -> RunManifest:
     resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
     device = "cpu" if config.engine.name == "replay" else config.model.device
-    return make_manifest(resolved, model, prompts, device, notes)
+    return make_manifest(resolved, model, prompts, device, notes, methods)
 
 
 def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.files import IS_CHECKOUT, PROJECT, content_hash
+from ngram_trie.drafter import WrappedDrafter
+from ngram_trie.files import IS_CHECKOUT, PACKAGE, PROJECT, content_hash
 from ngram_trie.records import RunManifest
 
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
+#: Folders of the package that only show what was measured, or are no code.
+SHOWING = ("cli", "report", "site", "results", "configs", "__pycache__")
 
 
 def make_manifest(
@@ -22,12 +27,14 @@ def make_manifest(
     prompts: str,
     device: object = None,
     environment: Mapping[str, str] | None = None,
+    methods: Mapping[str, Any] | None = None,
 ) -> RunManifest:
     """The manifest of a run that starts now; see `RunManifest` for the fields.
 
     Args:
         device: a torch device or its name; None for one thread of the processor, without torch.
         environment: added to the platform, and to CUDA's version and driver where the device has them.
+        methods: what is measured; the files of classes outside the package are part of the code.
     """
     name, threads, environment = cpu_name(), 1, {"platform": platform.platform(), **(environment or {})}
     if device is not None:
@@ -52,7 +59,31 @@ def make_manifest(
         versions={"python": platform.python_version()} | {package: _version(package) for package in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment,
+        code=code_hash(methods or {}),
     )
+
+
+def code_hash(methods: Mapping[str, Any]) -> str:
+    """Hash of the code that decides records: the package without what only shows them, and the files of the `methods`
+    that are somebody's own.
+    """
+    files = {str(file.relative_to(PACKAGE)): file for file in _sources(PACKAGE)}
+    for method in methods.values():
+        own = method.drafter if isinstance(method, WrappedDrafter) else method
+        for kind in type(own).__mro__:
+            source = getattr(sys.modules.get(kind.__module__), "__file__", None)  # a notebook has none
+            if source and kind.__module__.partition(".")[0] not in ("ngram_trie", "abc", "typing"):
+                files[kind.__module__] = Path(source)
+    return content_hash({name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()})
+
+
+def _sources(folder: Path) -> Iterator[Path]:
+    """The .py files below a folder, behind links to folders, too."""
+    for path in folder.iterdir():
+        if path.suffix == ".py":
+            yield path
+        elif path.is_dir() and path.name not in SHOWING:
+            yield from _sources(path)
 
 
 def _version(package: str) -> str:

@@ -25,6 +25,7 @@ from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, WrappedDrafter
 from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
+from ngram_trie.files import end_with_parent
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -238,6 +239,7 @@ _COMPILED: set[str] = set()
 
 def _replay_job(drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[GenerationResult | Failure]:
     """What one process does."""
+    end_with_parent()
     kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
     if drafter.state != "warm" and kind not in _COMPILED and traces and traces[0].output_ids:
         replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting

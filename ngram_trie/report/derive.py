@@ -12,7 +12,7 @@ import pandas as pd
 from ngram_trie import cost, metrics
 from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
-from ngram_trie.records import PromptRecord
+from ngram_trie.records import MIXED, PromptRecord
 from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
@@ -156,7 +156,7 @@ def _live_table(
         for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
-    below = [*notes, *missing, *_bounds_note(run.records)]
+    below = [*notes, *missing, *_bounds_note(run.records), *_mixed_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
@@ -369,7 +369,13 @@ def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> lis
             f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
             "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
-    return [kind, prompts + failed, *_bounds_note(records)]
+    return [kind, prompts + failed, *_bounds_note(records), *_mixed_note(run)]
+
+
+def _mixed_note(run: RunFolder) -> list[str]:
+    """In words, whether a run went on behind a change of its code."""
+    note = run.manifest.environment.get(MIXED)
+    return [f"Mixed code: {note}."] if note else []
 
 
 def _bounds_note(records: Sequence[PromptRecord]) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 import pandas as pd
 
 from ngram_trie import cost, metrics
-from ngram_trie.config import is_synthetic
+from ngram_trie.config import grid_cells, is_synthetic
 from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
-from ngram_trie.records import PromptRecord, RunManifest, read_records
+from ngram_trie.records import REPAIR, PromptRecord, RunManifest, read_records
 
 #: Folders with curves: what was measured on this machine, then what the project ships. Before both come the folders
 #: calibration* beside the run's, one for each machine, so that committed runs are derived with committed curves.
@@ -52,7 +52,37 @@ class RunFolder:
         records = list(read_records(path))
         if not records and self.is_measured:
             raise ValueError(f"{path} is empty: nothing has been measured yet")
+        for number, record in enumerate(records, 1):
+            if wrong := self._not_of_the_run(record):
+                raise ValueError(f"{path}:{number}: {wrong}; {REPAIR}")
         return records
+
+    def _not_of_the_run(self, record: PromptRecord) -> str:
+        """What the manifest does not know of a record."""
+        if record.run != self.manifest.run:
+            return f"of run {record.run}, and manifest.json is of {self.manifest.run}"
+        measure = self.config.get("measure") or {}
+        for name, most in (("repeat", "repeats"), ("session", "sessions")):
+            if getattr(record, name) >= measure.get(most, 1):
+                return f"{name} {getattr(record, name)}, and the run has {measure.get(most, 1)}"
+        if (known := self._known_methods) and not {record.method, record.method.removesuffix("_vanilla")} & known:
+            return f"method {record.method}, which the run does not have: {', '.join(sorted(known))}"
+        if (given := self.config.get("datasets")) and metrics.task_and_context(record.dataset)[0] not in given:
+            return f"data set {record.dataset}, which the run does not have: {', '.join(given)}"
+        return ""
+
+    @cached_property
+    def _known_methods(self) -> frozenset[str]:
+        """The methods that the configuration names, and vanilla; nothing where it names none."""
+        single, grid = self.config.get("method") or {}, self.config.get("grid")
+        named = self.config.get("methods") or ([single["name"]] if single.get("name") else [])
+        cells = grid_cells(single["name"], grid) if grid and single else named
+        return frozenset([*cells, "vanilla"] if cells else [])
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every answer of the run is there, as far as its manifest says how many those are."""
+        return len(self.records) >= (self.manifest.num_records or 0)
 
     @cached_property
     def frame(self) -> pd.DataFrame:

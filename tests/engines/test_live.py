@@ -87,7 +87,7 @@ def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
     open_run(tmp_path, engine(1))
     with pytest.raises(FileExistsError, match="force=true"):
         open_run(tmp_path, engine(2))
-    for other in ({"commit": "other code"}, {"device": "other machine"}):
+    for other in ({"code": "other code"}, {"device": "other machine"}):
         with pytest.raises(FileExistsError, match="other"):
             open_run(tmp_path, engine(1, **other))
     open_run(tmp_path, engine(1, dirty=True))
@@ -104,8 +104,10 @@ def test_a_finished_run_is_opened_by_other_code_and_a_doubled_record_hides_no_mi
     path = tmp_path / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join([*lines[:-1], lines[0]]))
-    with pytest.raises(FileExistsError, match="other code here"):
+    with pytest.raises(ValueError, match=f"jsonl:{len(lines)}: the answer of line 1 again"):
         open_run(tmp_path, later)
+    with pytest.raises(FileExistsError, match="other code here"):
+        open_run(tmp_path, later, repair=True)
 
 
 def test_a_question_id_that_is_there_twice_is_refused() -> None:
