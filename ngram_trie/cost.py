@@ -104,6 +104,7 @@ class CostCurve:
     def read(cls, folder: Path) -> CostCurve:
         """Raises:
         FileNotFoundError: no curve there; the message says how to measure one.
+        ValueError: the file holds none.
         """
         path = Path(folder) / "curve.json"
         if not path.exists():
@@ -119,6 +120,9 @@ def assumed_curve(
 ) -> CostCurve:
     """A curve that nobody measured, in the shape of a GPU's: up to `q0` nodes ride along free of charge, since weights
     must be read anyway; each node beyond adds `price` of a plain step.
+
+    Raises:
+        ValueError: a value that is not allowed; the message names it and what is.
     """
     check_int("q0", q0, 0)
     check_positive("plain_step_ms", plain_step_ms)

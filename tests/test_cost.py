@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -211,3 +213,20 @@ def test_predicted_beside_measured() -> None:
     assert rows.loc["vanilla"].predicted_speedup.tolist() == pytest.approx([1, 1, 1])
     low, high = rows.loc[("fast", "all"), ["measured_low", "measured_high"]]
     assert low == pytest.approx(1.6) and high == pytest.approx(8 / 3)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"price": -5}, {"price": math.nan}, {"plain_step_ms": 0}, {"plain_step_ms": math.inf}, {"q0": -1}]
+)
+def test_prices_that_nothing_has_are_refused(fields: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(fields))}="):
+        assumed_curve(**fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("seconds", [-1.0, 0.0, math.nan, math.inf])
+def test_a_curve_with_times_that_nothing_takes_is_refused(seconds: float, tmp_path: Path) -> None:
+    (tmp_path / "curve.json").write_text(
+        json.dumps(dataclasses.asdict(assumed_curve()) | {"step_seconds": [[0.1], [seconds], [0.2]]})
+    )
+    with pytest.raises(ValueError, match=r"curve.json: .*step_seconds"):
+        cost.CostCurve.read(tmp_path)

@@ -22,7 +22,7 @@ from ngram_trie.engines.prepare import prepare
 from ngram_trie.engines.recording import KeepsLikely
 from ngram_trie.engines.recording import record as recorded
 from ngram_trie.engines.traces import Trace, read_traces
-from ngram_trie.records import drop_torn_line
+from ngram_trie.files import drop_torn_line
 
 
 def main(config: DictConfig) -> Path:

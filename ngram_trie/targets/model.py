@@ -143,6 +143,28 @@ def refusal(model: PreTrainedModel) -> str | None:
     return f"model type {config.model_type} {what}; use the model's own generate"
 
 
+def greedy(logits: torch.Tensor) -> torch.Tensor:
+    """(m,) the largest logit's token of each row (m, V), on its device; -1 where that logit is not finite. argmax takes
+    NaN for the largest, so a row with one is found by the logit that was chosen.
+    """
+    chosen = logits.argmax(-1, keepdim=True)
+    return torch.where(logits.gather(-1, chosen).isfinite(), chosen, -1)[:, 0]
+
+
+def check_finite(choices: IntArray, model: PreTrainedModel) -> IntArray:
+    """The (m,) choices that `greedy` made, on the host.
+
+    Raises:
+        ValueError: a logit is not finite.
+    """
+    if choices.min() < 0:
+        raise ValueError(
+            f"model {model.name_or_path or type(model).__name__}: a logit is NaN or infinite: its weights are damaged, "
+            f"or {str(model.dtype).removeprefix('torch.')} is too small for it (model.dtype)"
+        )
+    return choices
+
+
 @dataclass
 class Forward:
     """What one forward of the target said, on its device; the next one overwrites it.
@@ -198,7 +220,11 @@ class TargetModel:
         self._windows = layer_windows(model.config)
 
     def prefill(self, prompt_ids: IntArray) -> int:
-        """Read the prompt (l,) into an empty cache; returns the first output token."""
+        """Read the prompt (l,) into an empty cache; returns the first output token.
+
+        Raises:
+            ValueError: a logit is not finite, here and in `verify`.
+        """
         self.begin_prefill(prompt_ids)
         return self.end_prefill()
 
@@ -213,7 +239,7 @@ class TargetModel:
             return
         self.forget()
         logits = self._forward(torch.from_numpy(prompt_ids)[None], logits_to_keep=1)
-        self._begun = (name, logits, logits.argmax(-1), perf_counter() - started)
+        self._begun = (name, logits, greedy(logits), perf_counter() - started)
 
     def end_prefill(self) -> int:
         """Wait for what `begin_prefill` began; returns the first output token."""
@@ -223,7 +249,8 @@ class TargetModel:
             _, self.last, self.saved_seconds = self._prompt
         else:
             name, logits, chosen, seconds = self._begun
-            self.last = Forward(None, self._hidden, logits, chosen.cpu().numpy())
+            choices = check_finite(chosen.cpu().numpy(), self.model)
+            self.last = Forward(None, self._hidden, logits, choices)
             if self.keeps_prompt:
                 self._prompt = name, self.last, seconds + perf_counter() - started
         return int(self.last.choices[-1])
@@ -302,7 +329,8 @@ class TargetModel:
     def _greedy(self, tree: DraftTree, ids: torch.Tensor, **kwargs: Any) -> IntArray:
         """(m,) the largest logit's token after each node of the tree, whose tokens go in as `ids`."""
         logits = self._forward(ids, **kwargs)
-        self.last = Forward(tree, self._hidden, logits, logits.argmax(-1).cpu().numpy())
+        choices = check_finite(greedy(logits).cpu().numpy(), self.model)
+        self.last = Forward(tree, self._hidden, logits, choices)
         return self.last.choices
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:

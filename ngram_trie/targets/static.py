@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 
 from ngram_trie.files import first_line
 from ngram_trie.targets.compact import CompactModel, refusal
-from ngram_trie.targets.model import Forward, TargetModel
+from ngram_trie.targets.model import Forward, TargetModel, check_finite, greedy
 from ngram_trie.tree import DraftTree, IntArray
 
 #: Numbers of nodes, the root counted, that steps are padded to; the last is what `max_draft` asks for.
@@ -171,7 +171,7 @@ class StaticTarget(TargetModel):
         step.run()
         self._choices[:nodes].copy_(step.choices[:nodes], non_blocking=True)
         self.synchronize()
-        choices = self._choices[:nodes].numpy().copy()
+        choices = check_finite(self._choices[:nodes].numpy().copy(), self.model)
         self.last = Forward(tree, step.hidden[:nodes], step.logits[:nodes], choices)
         return choices
 
@@ -282,7 +282,7 @@ class StaticTarget(TargetModel):
         positions = stage.past + stage.depths
         hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
         logits = self.network.logits(hidden)
-        return hidden, logits, logits.argmax(-1)
+        return hidden, logits, greedy(logits)
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (1, V) after the text (1, l), which is read into the empty cache."""

@@ -397,6 +397,7 @@ def test_a_replay_predicts_the_same_however_long_the_drafting_took(tmp_path: Pat
         path = folder / "records.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
+            del row["crc32"]
             row["draft_us"] = [factor * lap for lap in row["draft_us"]]
             row["seconds"]["draft"] *= factor
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))

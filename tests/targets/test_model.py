@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import copy
+import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from support.tiny import VOCABULARY, tiny_target
+from support.tiny import VOCABULARY, tiny_model, tiny_target
 
 from ngram_trie.files import fingerprint
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
+from ngram_trie.targets.static import StaticTarget
 from ngram_trie.tree import DraftTree
 
 
@@ -125,3 +128,17 @@ def test_the_last_forward_says_what_the_model_says_and_leaves_nothing_behind() -
     target.commit(3, [0, 2])
     assert target.last.path == [0, 2]
     assert not target.model.base_model._forward_hooks
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+@pytest.mark.parametrize("backend", [TargetModel, StaticTarget])
+def test_a_logit_that_is_not_finite_ends_the_answer(backend: type[TargetModel], value: float) -> None:
+    model = copy.deepcopy(tiny_model("llama"))
+    with torch.no_grad():
+        model.get_input_embeddings().weight[9] = value  # of one token alone
+    target = backend(model, max_draft=4)
+    with pytest.raises(ValueError, match="a logit is NaN or infinite"):
+        target.prefill(np.array([1, 9, 2]))
+    target.prefill(np.arange(5))
+    with pytest.raises(ValueError, match="a logit is NaN or infinite"):
+        target.verify(DraftTree.from_paths(3, [[1, 9]]))
