@@ -2,12 +2,12 @@
 
 It is a folder of `header.json` and of `tokens.bin` and `suffixes.bin`, both int32 and little-endian. `tokens` are the
 documents, each followed by `BORDER`; `suffixes` are all positions, sorted by the tokens that stand there. Both are
-memory-mapped, so opening one takes no time and memory is taken only by the pages that are searched.
+memory-mapped, so memory is taken only by the pages that are searched. Opening one checks it
+(`ngram_trie.built.verify`).
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -17,14 +17,18 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ngram_trie import built
+
 Tokens: TypeAlias = NDArray[np.int32]
 
 #: Ends a document; no token is negative, so nothing that is looked up holds it.
 BORDER = -1
-FORMAT = "ngram-trie datastore 2"
+FORMAT = "ngram-trie datastore 3"
 BUILD_COMMAND = "python -m scripts.build_datastore SOURCE --output"
 #: Sorted by this many tokens, suffixes can be looked up by this many.
 SORTED_TOKENS = 16
+#: How many tokens and suffixes are looked at when one is opened.
+SAMPLE = 1 << 14
 #: Positions are 32-bit integers.
 MOST_TOKENS = 2**31 - 1
 
@@ -77,8 +81,10 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     parts = {name: folder / f"{name}.part" for name in ("tokens.bin", "suffixes.bin")}
     try:
-        num_tokens, num_documents, largest, digest = _write_documents(documents, parts["tokens.bin"])
+        num_tokens, num_documents, largest = _write_documents(documents, parts["tokens.bin"])
         suffix_array(_map(parts["tokens.bin"])).astype("<i4", copy=False).tofile(parts["suffixes.bin"])
+        digests = {name.partition(".")[0]: built.digest(part) for name, part in parts.items()}
+        samples = {name.partition(".")[0]: built.sample_digest(part) for name, part in parts.items()}
     except BaseException:
         for part in parts.values():
             part.unlink(missing_ok=True)
@@ -93,15 +99,16 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
         "documents": num_documents,
         "largest_token": largest,
         "sorted_tokens": SORTED_TOKENS,
-        "sha256": digest,  # of tokens.bin; whoever hashes the header has hashed the content
+        "digests": digests,  # whoever hashes the header has hashed the content
+        "samples": samples,
     }
     (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return num_tokens
 
 
-def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[int, int, int, str]:
-    """Numbers of tokens (with borders) and of documents that hold any, largest token, hash of what was written."""
-    num_tokens, num_documents, largest, digest = 0, 0, 0, hashlib.sha256()
+def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[int, int, int]:
+    """Numbers of tokens (with borders) and of documents that hold any, and the largest token."""
+    num_tokens, num_documents, largest = 0, 0, 0
     with path.open("wb") as file:
         for number, document in enumerate(documents):
             ids = np.asarray(document, np.int64)
@@ -114,12 +121,10 @@ def _write_documents(documents: Iterable[Sequence[int]], path: Path) -> tuple[in
             largest = max(largest, int(ids.max()))
             if num_tokens > MOST_TOKENS:
                 raise ValueError(f"more tokens than a datastore holds, {MOST_TOKENS}")
-            content = np.append(ids, BORDER).astype("<i4").tobytes()
-            digest.update(content)
-            file.write(content)
+            file.write(np.append(ids, BORDER).astype("<i4").tobytes())
     if not num_tokens:
         raise ValueError("the documents hold no tokens")
-    return num_tokens, num_documents, largest, digest.hexdigest()
+    return num_tokens, num_documents, largest
 
 
 def _map(path: Path) -> Tokens:
@@ -146,7 +151,7 @@ class Datastore:
 
     Attributes:
         tokens, suffixes: (k,) as in the files, mapped.
-        sha256, largest_token: the hash of its tokens and the largest of them, as the header has it.
+        digest, largest_token: of its tokens, as the header has them.
 
     Raises:
         FileNotFoundError: there is none in `folder`; the message says what builds one.
@@ -160,16 +165,30 @@ class Datastore:
         try:
             about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
             size = about["tokens"] if about["format"] == FORMAT else -1
-            self.sha256, self.largest_token = str(about["sha256"]), int(about["largest_token"])
-        except (ValueError, KeyError, TypeError):
-            size = -1
-        files = [folder / "tokens.bin", folder / "suffixes.bin"]
-        if any(not file.is_file() or file.stat().st_size != 4 * size for file in files):
+            files = [folder / "tokens.bin", folder / "suffixes.bin"]
+            if any(file.stat().st_size != 4 * size for file in files):
+                raise ValueError
+            built.verify(folder, about["digests"], about["samples"])
+            self.digest, self.largest_token = str(about["digests"]["tokens"]), int(about["largest_token"])
+            self.tokens, self.suffixes = map(_map, files)
+            self._check_sample()
+        except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(
                 f"datastore={folder}: damaged or of another format; build it anew: {BUILD_COMMAND} {folder}"
-            )
-        self.tokens, self.suffixes = map(_map, files)
+            ) from None
         self.folder = folder
+
+    def _check_sample(self) -> None:
+        """Raises:
+        ValueError: of up to `SAMPLE` tokens one is out of range, or of as many suffixes one is, or is there twice.
+        """
+        places = np.unique(np.linspace(0, len(self.tokens) - 1, SAMPLE).astype(np.int64))
+        tokens, suffixes = self.tokens[places], self.suffixes[places]
+        in_range = tokens.min() >= BORDER and tokens.max() <= self.largest_token and self.tokens[-1] == BORDER
+        if not in_range or not 0 <= suffixes.min() <= suffixes.max() < len(self.tokens):
+            raise ValueError
+        if len(np.unique(suffixes)) < len(suffixes):
+            raise ValueError
 
     def check(self, model: Any) -> None:
         """Raises:

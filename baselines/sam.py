@@ -279,9 +279,9 @@ class SuffixAutomaton:
 
 
 @functools.lru_cache(maxsize=1)
-def static_automaton(folder: Path, sha256: str) -> SuffixAutomaton:
+def static_automaton(folder: Path, digest: str) -> SuffixAutomaton:
     """The automaton of a datastore's documents, built once in a process: about 120 bytes a token.
-    `sha256` tells apart what a folder holds at different times.
+    `digest` tells apart what a folder holds at different times.
     """
     return SuffixAutomaton(Datastore(folder).tokens.astype(np.int64))
 
@@ -369,7 +369,7 @@ class SAMDecoding(Drafter):
 
     @functools.cached_property
     def _static(self) -> SuffixAutomaton | None:
-        return static_automaton(self.datastore, Datastore(self.datastore).sha256) if self.datastore else None
+        return static_automaton(self.datastore, Datastore(self.datastore).digest) if self.datastore else None
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)

@@ -5,14 +5,13 @@ A folder: `header.json` and little-endian files, of uint16 where that holds ever
 by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
 the model continues each of those with. `shares.bin` (V, k), of float32: how likely the model holds each successor. All
-are memory-mapped; opening them reads them once, to check that every token is in the vocabulary.
+are memory-mapped; opening them reads them once, to check their digests and that every token is in the vocabulary.
 
 Shapes: V = vocabulary, k = rows, w = tokens of a row.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from ngram_trie import built
 from ngram_trie.files import same_model
 
 Table: TypeAlias = NDArray[np.integer]
@@ -50,7 +50,7 @@ class NgramTables:
         shares: (V, k) the model's probability of each successor.
 
     Raises:
-        ValueError: shapes that do not fit, or a token that is not in the vocabulary.
+        ValueError: shapes that do not fit, a token that is not in the vocabulary, or no probabilities.
     """
 
     model: str
@@ -72,6 +72,7 @@ class NgramTables:
             table = getattr(self, name)
             if table.size and not 0 <= table.min() <= table.max() < size:
                 raise ValueError(f"{name}: a token that is not in the vocabulary, 0 to {size - 1}")
+        built.check_probs("shares", self.shares, axis=1)
 
     @property
     def k(self) -> int:
@@ -104,18 +105,11 @@ class NgramTables:
         """Write to `folder`; tables that were there are replaced, and without the header, which is written last, none
         are complete.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "header.json").unlink(missing_ok=True)
-        digests = {}
-        for name, kind in types(len(self.bigram)).items():
-            content = np.ascontiguousarray(getattr(self, name), kind).tobytes()
-            digests[name] = hashlib.sha256(content).hexdigest()[:16]
-            path = folder / f"{name}.bin"
-            path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
-            path.write_bytes(content)
+        tables = {
+            name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in types(len(self.bigram)).items()
+        }
         about = {"format": FORMAT, "model": self.model, "bos": self.bos}
-        about |= {"vocabulary": len(self.bigram), "k": self.k, "w": self.w, "digests": digests}
-        (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+        built.write(folder, tables, about | {"vocabulary": len(self.bigram), "k": self.k, "w": self.w})
 
     @classmethod
     def open(cls, folder: Path) -> NgramTables:
@@ -137,12 +131,9 @@ class NgramTables:
             size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
             shapes = {"unigram": (len(RANKINGS), size), "bigram": (size, k), "extended": (size, k, w - 1)}
             shapes["shares"] = (size, k)
-            mapped = {}
-            for name, kind in types(size).items():
-                file, shape = folder / f"{name}.bin", shapes[name]
-                if file.stat().st_size != np.dtype(kind).itemsize * np.prod(shape):
-                    raise ValueError
-                mapped[name] = _mapped(file, kind, shape)
+            kinds = types(size)
+            mapped = {name: built.mapped(folder / f"{name}.bin", kinds[name], shapes[name]) for name in kinds}
+            built.verify(folder, {name: about["digests"][name] for name in kinds}, {})
             return cls(str(about["model"]), bool(about["bos"]), **mapped)
         except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(
@@ -160,9 +151,3 @@ class NgramTables:
                 f"tables={folder}: made with another model than {model.name_or_path or 'the target'}; "
                 f"give its own or build them: {BUILD_COMMAND}NAME"
             )
-
-
-def _mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    if 0 in shape:  # nothing can be mapped of an empty file
-        return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", shape=shape)

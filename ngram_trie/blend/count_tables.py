@@ -15,13 +15,12 @@ little that the shorter one does not: those where the probabilities above the sh
 A folder: `header.json` and little-endian files. `keys.bin` (R,), int64: the context of each row (`longer_key`).
 `slots.bin` (S,), int32: a hash table with open addressing of the rows + 1, 0 for an empty slot, at most 0.6 of them
 taken. `successors.bin` (R, k), int32: -1 where there are fewer. `shares.bin` (R, k), float32. `counts.bin` (W,), int64:
-how often each token occurs. All are memory-mapped; opening them reads them once, to check that every row and token is
-there.
+how often each token occurs. All are memory-mapped; opening them reads them once, to check their digests and that
+every row and token is there.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,6 +33,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from ngram_trie import built
 from ngram_trie.blend.background import (
     BOUNDARY,
     NOTHING,
@@ -169,7 +169,7 @@ class CountTables:
             they were made.
 
     Raises:
-        ValueError: shapes that do not fit, or a row or a token that is not there.
+        ValueError: shapes that do not fit, a row or a token that is not there, or no probabilities.
     """
 
     keys: IntArray
@@ -188,6 +188,9 @@ class CountTables:
             raise ValueError(f"slots: a row that is not there, 0 to {size}")
         if len(self.counts) and not -1 <= tokens.min(initial=-1) <= tokens.max(initial=-1) < len(self.counts):
             raise ValueError(f"successors: a token that is not there, 0 to {len(self.counts) - 1}")
+        if len(self.counts) and self.counts.min() < 0:
+            raise ValueError("counts: one below 0")
+        built.check_probs("shares", self.shares, axis=1)
 
     @classmethod
     def of_texts(
@@ -265,20 +268,10 @@ class CountTables:
         """Write to `folder`; tables that were there are replaced, and without the header, which is written last, none
         are complete. Returns the bytes written.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "header.json").unlink(missing_ok=True)
-        digests = {}
-        for name, kind in TYPES.items():
-            content = np.ascontiguousarray(getattr(self, name), kind).tobytes()
-            digests[name] = hashlib.sha256(content).hexdigest()[:16]
-            path = folder / f"{name}.bin"
-            path.unlink(missing_ok=True)  # removed files stay readable where they are mapped
-            path.write_bytes(content)
+        tables = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in TYPES.items()}
         sizes = {"rows": len(self.keys), "slots": len(self.slots), "k": self.successors.shape[1]}
         sizes |= {"max_context": self.max_context, "vocabulary": len(self.counts)}
-        header = {"format": FORMAT, **sizes, "about": dict(self.about), "digests": digests}
-        (folder / "header.json").write_text(json.dumps(header, indent=1) + "\n", encoding="utf-8")
-        return sum((folder / name).stat().st_size for name in ("header.json", *(f"{name}.bin" for name in TYPES)))
+        return built.write(folder, tables, {"format": FORMAT, **sizes, "about": dict(self.about)})
 
     @classmethod
     def open(cls, folder: Path) -> CountTables:
@@ -297,7 +290,9 @@ class CountTables:
                 raise ValueError
             rows, slots, k, size = (int(header[name]) for name in ("rows", "slots", "k", "vocabulary"))
             shapes = {"keys": (rows,), "slots": (slots,), "successors": (rows, k), "shares": (rows, k)}
-            mapped = {name: _mapped(folder / f"{name}.bin", name, shapes.get(name, (size,))) for name in TYPES}
+            files = {name: (folder / f"{name}.bin", kind, shapes.get(name, (size,))) for name, kind in TYPES.items()}
+            mapped = {name: built.mapped(*file) for name, file in files.items()}
+            built.verify(folder, {name: header["digests"][name] for name in TYPES}, {})
             return cls(max_context=int(header["max_context"]), about=dict(header["about"]), **mapped)
         except (ValueError, KeyError, TypeError, OSError):
             raise ValueError(
@@ -321,15 +316,3 @@ class CountTables:
                 f"prior={folder}: made with another model's tokens than {model.name_or_path or 'the target'}'s; "
                 f"give its own or build them: {BUILD_COMMAND}{folder.name}"
             )
-
-
-def _mapped(path: Path, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A file, mapped so that compiled code takes it as it takes other arrays: copied where written, which it never is.
-
-    Raises:
-        ValueError: it is of another size.
-    """
-    dtype = np.dtype(TYPES[name])
-    if path.stat().st_size != dtype.itemsize * np.prod(shape):
-        raise ValueError(path)
-    return np.asarray(np.memmap(path, dtype, "c", shape=shape)) if 0 not in shape else np.empty(shape, dtype)

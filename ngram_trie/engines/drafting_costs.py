@@ -164,7 +164,7 @@ def bench_datastore(num_tokens: int = 300_000) -> str:
         built = time.perf_counter()
         store = Datastore(folder)
         opened = time.perf_counter()
-        static_automaton(folder, store.sha256)
+        static_automaton(folder, store.digest)
         automaton = time.perf_counter()
     return (
         f"datastore of {num_tokens:,} tokens: built in {built - begin:.2f} s, opened in {1e3 * (opened - built):.2f} ms"

@@ -1,5 +1,5 @@
+import contextlib
 import json
-import resource
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny import tiny_target
 
-from ngram_trie.baselines.datastore import BORDER, FORMAT, Datastore, build_datastore, suffix_array
+from ngram_trie import built
+from ngram_trie.baselines.datastore import BORDER, Datastore, build_datastore, suffix_array
+from ngram_trie.baselines.rest import _retrieve
 from ngram_trie.cli.app import invoke
 from ngram_trie.data import bundled, world
 from ngram_trie.engines.traces import Trace
@@ -41,7 +43,7 @@ def test_documents_are_kept_apart_and_the_header_tells_contents_apart(tmp_path: 
     store = Datastore(tmp_path)
     assert store.tokens.tolist() == [1, 2, BORDER, 100_000, BORDER]
     build_datastore([[1, 2], [], [100_001]], tmp_path)
-    assert Datastore(tmp_path).sha256 != store.sha256
+    assert Datastore(tmp_path).digest != store.digest
     assert store.tokens.tolist() == [1, 2, BORDER, 100_000, BORDER]  # what is mapped stays
 
 
@@ -69,19 +71,31 @@ def test_a_missing_or_damaged_datastore_is_one_line_that_says_what_to_do(tmp_pat
         Datastore(tmp_path)
 
 
-def test_opening_maps_and_does_not_read(tmp_path: Path) -> None:
-    size = 2**28  # 2 GiB in two files of holes
-    for name in ("tokens.bin", "suffixes.bin"):
-        with (tmp_path / name).open("wb") as file:
-            file.truncate(4 * size)
-    (tmp_path / "header.json").write_text(
-        json.dumps({"format": FORMAT, "tokens": size, "sha256": "", "largest_token": 1})
-    )
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def test_a_large_one_is_mapped_and_checked_by_a_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build_datastore([list(range(400_000))], tmp_path)
+    monkeypatch.setattr(built, "WHOLE", 1 << 20)
+    monkeypatch.setattr(built, "BLOCK", 1 << 10)
+    samples = {name: built.sample_digest(tmp_path / f"{name}.bin") for name in ("tokens", "suffixes")}
+    header = json.loads((tmp_path / "header.json").read_text())
+    (tmp_path / "header.json").write_text(json.dumps(header | {"samples": samples}))
     store = Datastore(tmp_path)
     assert isinstance(store.tokens.base, np.memmap) and isinstance(store.suffixes.base, np.memmap)
-    assert len(store.tokens) == size and store.tokens[size - 1] == 0
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2**16  # KiB: 64 MiB
+    whole = (tmp_path / "suffixes.bin").read_bytes()
+    for place, is_noticed in ((7, True), (5_000, False), (len(whole) - 5, True)):
+        (tmp_path / "suffixes.bin").write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(ValueError, match="damaged") if is_noticed else contextlib.nullcontext():
+            Datastore(tmp_path)
+        monkeypatch.setenv(built.VERIFY, "1")
+        with pytest.raises(ValueError, match="damaged"):
+            Datastore(tmp_path)
+        monkeypatch.delenv(built.VERIFY)
+
+
+@given(suffixes=st.lists(st.integers(-(2**31), 2**31 - 1), min_size=1, max_size=40))
+def test_suffixes_of_a_damaged_file_lead_nowhere(suffixes: list[int]) -> None:
+    tokens = np.array([1, 2, 1, 2, BORDER], np.int32)
+    drafted, _, _ = _retrieve(tokens, np.array(suffixes, np.int32), np.array([3, 1]), 16, 1, 10, 5, 8)
+    assert set(drafted.tolist()) <= {1, 2}
 
 
 def test_the_script_builds_from_recorded_answers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
