@@ -201,7 +201,8 @@ class SuffixDecoding(Drafter):
     accepted. Between equal scores the longest match wins, as in the release (Snowflake's ArcticInference).
 
     The paper also keeps a global tree of earlier answers: `remember_outputs`. Both trees make a draft and the better
-    score wins. It grows with every answer and is never pruned (the release evicts the oldest).
+    score wins. It grows with every answer and is never pruned (the release evicts the oldest). A question is never
+    drafted from an answer to itself; answers without a question id are.
 
     Args:
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
@@ -248,11 +249,15 @@ class SuffixDecoding(Drafter):
         self.totals: Totals = totals
         self.ties: Ties = ties
         self.context, self.remember_outputs = context, remember_outputs
-        self._output: list[int] = []
         self._earlier: CountedAutomaton | None = None
         if remember_outputs:
             self.state = "warm"
             self._earlier = CountedAutomaton(max_depth=max_depth)
+        self._prompt: Prompt | None = None
+        self._output: list[int] = []
+        #: By question and turn, in order. The tree holds those of all questions but `_hidden`.
+        self._answers: dict[tuple[tuple[str, str], int], list[int]] = {}
+        self._hidden: tuple[str, str] | None = None
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -267,12 +272,45 @@ class SuffixDecoding(Drafter):
         if not prompt.ends_with(self.context):
             self._own.begin_text()
         if self._earlier is not None:
-            if self._output:
-                self._earlier.extend(self._output)
-                self._earlier.begin_text()
+            self._remember()
+            self._hide(prompt.question if prompt.question_id else None)
+            self._prompt = prompt
             # Longer matches than the tree is deep are of no use.
             self._match = self._earlier.follow(prompt.ids[-self.max_depth :], 0, 0)
         self._output = []
+
+    def _remember(self) -> None:
+        """Keep the previous answer; of a question and turn the first one counts."""
+        if not self._prompt or not self._output:
+            return
+        key = self._prompt.question, self._prompt.turn
+        if not self._prompt.question_id:
+            key = key[0], -1 - len(self._answers)
+        if key not in self._answers:
+            self._answers[key] = self._output
+            if key[0] != self._hidden:
+                self._add(self._output)
+
+    def _hide(self, question: tuple[str, str] | None) -> None:
+        """Let the tree hold the answers to all questions but this one."""
+        if question == self._hidden:
+            return
+        hidden, self._hidden = self._hidden, question
+        if any(known == question for known, _ in self._answers):  # nothing can be taken out: all is built anew
+            self._earlier = CountedAutomaton(max_depth=self.max_depth)
+            hidden = None
+            for (known, _), answer in self._answers.items():
+                if known != question:
+                    self._add(answer)
+        elif hidden is not None:
+            for (known, _), answer in self._answers.items():
+                if known == hidden:
+                    self._add(answer)
+
+    def _add(self, answer: list[int]) -> None:
+        assert self._earlier is not None
+        self._earlier.extend(answer)
+        self._earlier.begin_text()
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)

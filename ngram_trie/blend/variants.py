@@ -131,7 +131,8 @@ class BlendBigramDrafter(BlendDrafter):
         tables: folder that `scripts.build_ngram_tables` wrote for the target (N-Grammys, section 4.1); opened when it
             is first needed.
         answers: a file of recorded answers (`read_answers`), which then give the table instead. Their questions are
-            dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts hold.
+            dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts hold, one
+            of the same data sets that is not among them with all.
         k: successors of each token.
         options: as in `BlendDrafter`.
 
@@ -165,8 +166,20 @@ class BlendBigramDrafter(BlendDrafter):
             NgramTables.open(self.tables).check(target.model, self.tables)
 
     def background(self, prompt: Prompt) -> Background:
+        """The table of the other parts.
+
+        Raises:
+            ValueError: whether the recorded answers hold one to this question cannot be told.
+        """
         parts, tables = self._tables
-        return tables[parts.get(prompt.question, FOLDS)]
+        if prompt.question in parts or not prompt.question_id or not self.answers:
+            return tables[parts.get(prompt.question, FOLDS)]
+        if prompt.question[0] not in (known := {dataset for dataset, _ in parts}):
+            raise ValueError(
+                f"answers={self.answers}: of {', '.join(sorted(known))}, not of {prompt.dataset}: whether one answers "
+                f"question {prompt.question_id} cannot be told; give answers that name its data set"
+            )
+        return tables[FOLDS]
 
     @functools.cached_property
     def _tables(self) -> tuple[dict[Key, int], list[Background]]:

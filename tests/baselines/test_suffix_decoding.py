@@ -9,7 +9,7 @@ from support.recorded import TRACES
 
 from ngram_trie.baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
 from ngram_trie.engines.replay import replay
-from ngram_trie.engines.traces import read_traces
+from ngram_trie.engines.traces import Trace, read_traces
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -116,6 +116,21 @@ def test_a_new_prompt_starts_afresh_unless_outputs_are_remembered() -> None:
         assert drafter.propose(99).tokens[1:].tolist() == expected
         drafter.start(Prompt(np.array([8, 1])))
         assert drafter.propose(99).num_draft == 0
+
+
+def test_a_question_is_never_drafted_from_an_answer_to_itself() -> None:
+    def steps(drafter: SuffixDecoding, question: str, output: list[int], dataset: str = "qa") -> list[int]:
+        return replay(drafter, Trace("m", Prompt(np.array([1, 2]), {}, dataset, question), output)).accept_lengths
+
+    first, second = list(range(10, 40)), list(range(50, 80))
+    warm = SuffixDecoding(remember_outputs=True)
+    alone = steps(warm, "a", first)
+    assert len(alone) == 29  # a token each
+    assert steps(warm, "a", first) == alone  # at once again, as measure.repeats asks
+    assert steps(warm, "b", second) == alone
+    assert steps(warm, "a", first, "qa+paragraph") == alone  # and later, with noise
+    assert steps(warm, "a", first) == alone
+    assert len(steps(warm, "c", first)) < 10 > len(steps(warm, "d", second))  # other questions go by them
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,12 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
         tokens = set(drafter.propose(200).tokens.tolist())
         # what was recorded for its own part, the first and the eleventh question, is not known
         assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
+    with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be told"):
+        drafter.start(Prompt(np.array([50]), {}, "questions", "3"))
+    drafter.start(Prompt(np.array([50]), {}, "qa+paragraph", "3"))
+    assert 103 not in drafter.propose(200).tokens
+    drafter.start(Prompt(np.array([50])))  # no question: all are others'
+    assert 103 in drafter.propose(200).tokens
     assert len(pickle.dumps(drafter)) < 9000  # another process reads the file itself
     assert split_missing({"m": drafter})[1] == {} and len(part_hashes({"m": drafter})["m"]) == 16
     gone = BlendBigramDrafter(answers=str(tmp_path / "gone.jsonl"))
