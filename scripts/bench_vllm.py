@@ -22,7 +22,7 @@ from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import local_folder
 
 MODEL = "smollm2_135m"
-BATCHES, RATES = (1, 2, 4, 8), (0.25, 1.0)
+BATCHES, RATES = (1, 2, 4, 8), (0.5, 1.0)
 
 
 def bench(
@@ -33,8 +33,8 @@ def bench(
     ] = "docs_summarization,docs_rag,docs_open_qa,docs_attributed_qa",
     limit: Annotated[int, typer.Option(help="questions of each data set", min=1)] = 16,
     per_lap: Annotated[int, typer.Option(help="prompts at each batch size and rate", min=1)] = 6,
-    num_tokens: Annotated[int, typer.Option(help="of each answer; half of it for identity", min=4)] = 64,
-    max_prompt: Annotated[int, typer.Option(help="longest prompt, in tokens", min=16)] = 512,
+    num_tokens: Annotated[int, typer.Option(help="of each answer; half of it for identity", min=4)] = 48,
+    max_prompt: Annotated[int, typer.Option(help="longest prompt, in tokens", min=16)] = 320,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
 ) -> None:
     """Measure ways of drafting in vLLM in turns, and print the table (make bench-vllm).

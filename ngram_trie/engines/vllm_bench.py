@@ -36,7 +36,12 @@ def _ours(method: str) -> dict[str, Any]:
     return {"speculative": {"method": "custom_class", "model": model, "num_speculative_tokens": NUM_DRAFT}}
 
 
-_SUFFIX = {"speculative": {"method": "suffix", "num_speculative_tokens": NUM_DRAFT}}
+#: Questions come again, and nothing may be drafted from an answer to itself: no answers are kept.
+_SUFFIX = {
+    "speculative": {
+        "method": "suffix", "num_speculative_tokens": NUM_DRAFT, "suffix_decoding_max_cached_requests": 0,
+    }
+}  # fmt: skip
 #: What a way's engine is made with. "suffix" needs arctic-inference in vLLM's environment.
 WAYS: Mapping[str, Mapping[str, Any]] = {
     NONE: {},
