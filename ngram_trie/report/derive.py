@@ -240,7 +240,8 @@ def _cells(run: RunFolder, datasets: list[str]) -> pd.DataFrame:
 def gather(folder: Path) -> str:
     """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun. The
     fields in which they differ become the rows and columns. Runs that differ in their budgets are laid side by side
-    (`budgets.write`).
+    (`budgets.write`). Live, forced and replayed runs are never in one table: where there are several kinds, each has
+    its own, in a folder of its name.
 
     Raises:
         FileNotFoundError: there are no runs.
@@ -252,6 +253,16 @@ def gather(folder: Path) -> str:
     runs = [run for run in found if (run.path / "records.jsonl").exists()]
     if not runs:
         raise FileNotFoundError(f"{folder}: no runs in it or below it")
+    kinds: dict[str, list[RunFolder]] = {}
+    for run in runs:
+        kinds.setdefault(str(run.config["engine"]["name"]), []).append(run)
+    if len(kinds) == 1:
+        return _gathered(folder, runs)
+    return "\n".join(f"== {kind}\n{_gathered(folder / kind, part)}" for kind, part in kinds.items())
+
+
+def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
+    """The table of runs of one kind, written to `folder`. Errors as in `gather`."""
     settings = [flatten(run.config["method"]) for run in runs if "method" in run.config]
     names = settings[0] if settings else ()
     fields = [name for name in names if len({str(setting.get(name)) for setting in settings}) > 1]

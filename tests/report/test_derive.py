@@ -281,3 +281,15 @@ def test_budgets_side_by_side_have_one_without_loops(tmp_path: Path) -> None:
     rest = pd.read_csv(tmp_path / "table_without_loops.csv")
     assert set(rest.budget) == {"published", "8 nodes"} and set(rest[rest.dataset == "rag"].accept_length) == {5}
     assert "without loops" in (tmp_path / "table_without_loops.md").read_text()
+
+
+def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, engine in (("a", "live"), ("b", "replay"), ("c", "replay")):
+        (tmp_path / name).mkdir()
+        manifest = RunManifest("r", {"engine": {"name": engine}}, "m", "p", None, None, "d", 1, {}, "")
+        manifest.write(tmp_path / name / "manifest.json")
+        (tmp_path / name / "records.jsonl").write_text("")
+    met = []
+    monkeypatch.setattr(derive, "_gathered", lambda folder, runs: met.append((folder.name, len(runs))) or "table")
+    assert derive.gather(tmp_path) == "== live\ntable\n== replay\ntable"
+    assert met == [("live", 1), ("replay", 2)]
