@@ -15,8 +15,7 @@ import numpy as np
 from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.blend.background import Key, read_answers
-from ngram_trie.blend.variants import FOLDS
+from ngram_trie.blend.background import FOLDS, Key, part_of, read_answers
 from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
@@ -323,10 +322,14 @@ class Cacheback(Drafter):
         others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
         return parts, [NgramCache.of_texts(each, self.sizes) for each in others]
 
+    def bind(self, target: Any) -> None:
+        super().bind(target)
+        len(self._frozen)  # made before a prompt is timed
+
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         parts, caches = self._frozen
-        self._looked_up = caches[parts.get(prompt.question, FOLDS)].table
+        self._looked_up = caches[part_of(prompt, parts, self.answers)].table
         if not self.keep_between_prompts:
             self._dynamic = NgramCache(self.sizes, 2 * len(prompt.ids) + 256)
         self._dynamic.begin_text()

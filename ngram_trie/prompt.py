@@ -23,6 +23,11 @@ def question_number(question_id: str) -> int:
     return int(numbers[-1])
 
 
+def noise_kind(dataset: str) -> str:
+    """What noise the questions of a data set have: "paragraph" of "qa+paragraph"; empty without noise."""
+    return dataset.partition("+")[2]
+
+
 @dataclass(frozen=True)
 class Prompt:
     """A tokenised prompt, and where its parts lie in it.

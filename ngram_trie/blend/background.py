@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -24,12 +24,15 @@ from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
 from ngram_trie.files import parsed_json, replacing
+from ngram_trie.prompt import Prompt
 from ngram_trie.tree import IntArray, kernel
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
 NUM_COMMON = 64
 #: What stands before each answer of a store.
 BOUNDARY = -1
+#: Of recorded answers, a question's table is made of those to the questions of the other parts.
+FOLDS = 10
 
 #: Data set and question id.
 Key: TypeAlias = tuple[str, str]
@@ -281,6 +284,8 @@ class AnswerStore:
             raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
         self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
         self._answers: OrderedDict[tuple[Key, int], IntArray] = OrderedDict()
+        #: Of all answers that were ever remembered.
+        self.datasets: set[str] = set()
         self._unnamed = 0
         self._rebuild()
 
@@ -322,6 +327,7 @@ class AnswerStore:
         without a question id are all different.
         """
         key, number = (dataset, question_id), turn
+        self.datasets.add(dataset)
         if not question_id:
             self._unnamed += 1
             number = -self._unnamed
@@ -376,6 +382,28 @@ class AnswerStore:
         return store
 
 
+def part_of(prompt: Prompt, parts: Mapping[Key, int], path: Path | None) -> int:
+    """The part of a file of answers that holds this question's, which drafts for it are not made from; one more than
+    there are where none is to this question, or none was given.
+
+    Raises:
+        ValueError: whether the file holds an answer to this question cannot be told.
+    """
+    check_answers(prompt, {dataset for dataset, _ in parts}, path)
+    return parts.get(prompt.question, FOLDS)
+
+
+def check_answers(prompt: Prompt, datasets: Collection[str], path: Path | None) -> None:
+    """Raises:
+    ValueError: whether a file with answers of these data sets holds one to this question cannot be told.
+    """
+    if path and prompt.question_id and prompt.question[0] not in datasets:
+        raise ValueError(
+            f"answers={path}: of {', '.join(sorted(datasets))}, not of {prompt.dataset}: whether one answers question "
+            f"{prompt.question_id} cannot be told; give answers that name its data set"
+        )
+
+
 def read_answers(path: Path) -> list[dict[str, Any]]:
     """The answers of a file: data set, question id, turn and token ids of each.
 
@@ -397,7 +425,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                 raise ValueError
             rows.append(
                 {
-                    "dataset": str(row.get("dataset", row.get("category", ""))),
+                    "dataset": str(row.get("dataset", row.get("category", ""))).partition("+")[0],  # without its noise
                     "question_id": str(row.get("question_id", "")),
                     "turn": int(row.get("turn", 0)),
                     "output_token_ids": ids,

@@ -10,7 +10,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ngram_trie.blend.background import NOTHING, AnswerStore, Background, Key, over, read_answers
+from ngram_trie.blend.background import (
+    FOLDS,
+    NOTHING,
+    AnswerStore,
+    Background,
+    Key,
+    check_answers,
+    over,
+    part_of,
+    read_answers,
+)
 from ngram_trie.blend.context_index import SOURCES, BlendIndex, Part
 from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
 from ngram_trie.blend.count_tables import CountTables
@@ -27,9 +37,6 @@ from ngram_trie.drafter import (
 from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray, Sources
-
-#: Of recorded answers, a question's table is made of those to the questions of the other parts.
-FOLDS = 10
 
 
 class BlendDrafter(Drafter):
@@ -172,14 +179,7 @@ class BlendBigramDrafter(BlendDrafter):
             ValueError: whether the recorded answers hold one to this question cannot be told.
         """
         parts, tables = self._tables
-        if prompt.question in parts or not prompt.question_id or not self.answers:
-            return tables[parts.get(prompt.question, FOLDS)]
-        if prompt.question[0] not in (known := {dataset for dataset, _ in parts}):
-            raise ValueError(
-                f"answers={self.answers}: of {', '.join(sorted(known))}, not of {prompt.dataset}: whether one answers "
-                f"question {prompt.question_id} cannot be told; give answers that name its data set"
-            )
-        return tables[FOLDS]
+        return tables[part_of(prompt, parts, self.answers)]
 
     @functools.cached_property
     def _tables(self) -> tuple[dict[Key, int], list[Background]]:
@@ -241,6 +241,10 @@ class BlendWarmDrafter(BlendDrafter):
             self._store = AnswerStore.load(self.answers, *limits) if self.answers else AnswerStore(*limits)
         return self._store
 
+    def bind(self, target: Any) -> None:
+        super().bind(target)
+        self._store = self.store  # read before a prompt is timed
+
     def remember(self) -> None:
         """Put the answer so far into the store; `start` does it with the previous one."""
         if self._prompt and self._output:
@@ -248,6 +252,7 @@ class BlendWarmDrafter(BlendDrafter):
         self._prompt, self._output = None, []
 
     def background(self, prompt: Prompt) -> Background:
+        check_answers(prompt, self.store.datasets, self.answers)
         store = self.store.background(*prompt.question)
         return over(store, super().background(prompt)) if self.prior else store
 

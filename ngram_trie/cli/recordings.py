@@ -15,6 +15,7 @@ from ngram_trie.engines.live import split_missing
 from ngram_trie.engines.replay import check_replayable, replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import place
+from ngram_trie.prompt import noise_kind
 from ngram_trie.targets.load import load_tokenizer
 
 EMBEDDED = place("data/embedded/model")
@@ -44,9 +45,9 @@ def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
     """
     if drafter.state != "warm":
         return drafter
-    drafter = copy.deepcopy(drafter)
+    drafter, kind = copy.deepcopy(drafter), noise_kind(trace.prompt.dataset)
     for earlier in takewhile(lambda other: other.key != trace.key, traces):
-        if earlier.output_ids:
+        if earlier.output_ids and noise_kind(earlier.prompt.dataset) == kind:
             replay(drafter, earlier)
     return drafter
 

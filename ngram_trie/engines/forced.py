@@ -7,7 +7,6 @@ the model says is computed, brought to the host and thrown away.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -111,10 +110,9 @@ def warm_up(
     drafters: Iterable[Drafter], traces: Iterable[Trace], target: TargetModel, num_tokens: int | None = None
 ) -> None:
     """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
-    caches are paid for. Those that remember answers are copied first: they must not know an answer beforehand.
+    caches are paid for.
     """
     for drafter in drafters:
-        drafter = copy.deepcopy(drafter) if drafter.state == "warm" else drafter
         for trace in traces:
             shorter = dataclasses.replace(trace, output_ids=trace.output_ids[:num_tokens])
             if not isinstance(answer(drafter, shorter, target), Failure):
@@ -123,8 +121,7 @@ def warm_up(
 
 @dataclass
 class Forced(Interleaved):
-    """Recorded answers, forced upon a model. A drafter that remembers answers, and does not hide those to the same
-    question as the blend does, knows the answer from the first repeat on.
+    """Recorded answers, forced upon a model.
 
     Attributes:
         items: traces.
@@ -142,10 +139,10 @@ class Forced(Interleaved):
         vars(self).pop("target", None)
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        drafter, trace = self.methods[key.method], self.items[key.item]
+        drafter, trace = self.drafter(key), self.items[key.item]
         about = {"state": drafter.state, "lower_bound": drafter.replays_lower_bounds}
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
         trace = self.items[key.item]
-        self.methods[key.method].remind(trace.prompt, trace.output_ids)
+        self.drafter(key).remind(trace.prompt, trace.output_ids)

@@ -199,6 +199,15 @@ class Live(Interleaved):
     def let_go(self) -> None:
         self.decoders = {}
 
+    def decoder(self, key: RecordKey) -> Decoder:
+        """The decoder of an answer."""
+        decoder = self.decoders[key.method]
+        if isinstance(decoder, SpeculativeDecoder) and decoder.state == "warm":
+            drafter = self.drafter(key)
+            if drafter is not decoder.drafter:
+                decoder = self.decoders[key.method] = SpeculativeDecoder(decoder.target, drafter, decoder.baseline)
+        return decoder
+
     def prompt(self, item: ItemKey, known: Mapping[RecordKey, PromptRecord]) -> Prompt:
         """The prompt of an item, the same in all sessions; an empty one if vanilla failed in an earlier turn."""
         prompt = self.items[item]
@@ -212,7 +221,7 @@ class Live(Interleaved):
         return self._later[item]
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        decoder, prompt = self.decoders[key.method], self.prompt(key.item, known)
+        decoder, prompt = self.decoder(key), self.prompt(key.item, known)
         about: dict[str, Any] = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
         if not len(prompt.ids):
             failure = Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn")
@@ -229,7 +238,7 @@ class Live(Interleaved):
         return self.record(key, prompt, result, **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        decoder = self.decoders[key.method]
+        decoder = self.decoder(key)
         if isinstance(decoder, SpeculativeDecoder):
             drafter = decoder.drafter
             if drafter.state == "warm" and drafter.reads != "tokens" and key.method not in self._emptied:

@@ -23,10 +23,11 @@ import pandas as pd
 from filelock import BaseFileLock
 
 from ngram_trie.decoding import GenerationResult
+from ngram_trie.drafter import Drafter
 from ngram_trie.engines.progress import Progress, warn_of_load
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import one_writer
-from ngram_trie.prompt import Prompt
+from ngram_trie.prompt import Prompt, noise_kind
 from ngram_trie.records import MIXED, Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
 
 #: Of a finished run whose code has changed since.
@@ -120,6 +121,8 @@ class Interleaved(Engine):
     A session begins as a run in a new process would: drafters that remember know nothing, the target is loaded and
     warmed up. What differs between sessions is then the machine at another time.
 
+    A drafter that remembers answers is one of several (`drafter`), so that none meets a question that it has answered.
+
     Attributes:
         pause: seconds to wait before each session but the first.
         unload: throws loaded weights away, so that the next session reads them again.
@@ -129,7 +132,8 @@ class Interleaved(Engine):
     unload: Callable[[], None] = field(default=lambda: None, kw_only=True)
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
-        fresh = copy.deepcopy(dict(self.methods)) if self.sessions > 1 else {}
+        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.state == "warm")
+        self._fresh = copy.deepcopy({name: self.methods[name] for name in kept})
         for session, group in itertools.groupby(keys, lambda key: key.session):
             part = list(group)
             if all(key in known for key in part):
@@ -137,15 +141,27 @@ class Interleaved(Engine):
             if session:
                 self.let_go()
                 self.unload()
-                self.methods = copy.deepcopy(fresh)
+                self.methods = copy.deepcopy(self._fresh)
                 if not any(key in known for key in part):  # an interrupted session has waited already
                     time.sleep(self.pause)
+            self._remembering: dict[tuple[str, int, str], Drafter] = {}
             self.warm_up()
             for key in part:
                 if key not in known:
                     yield self.answer(key, known)
                 elif not known[key].failure:
                     self.remind(key, known)
+
+    def drafter(self, key: RecordKey) -> Drafter:
+        """The method's drafter. One that remembers answers begins anew for each repeat and each kind of noise: in no
+        other way would it meet each question once, and never with the answer in its tables.
+        """
+        if self.methods[key.method].state != "warm":
+            return self.methods[key.method]
+        life = key.method, key.repeat, noise_kind(key.dataset)
+        if life not in self._remembering:
+            self._remembering[life] = copy.deepcopy(self._fresh[key.method])
+        return self._remembering[life]
 
     @abstractmethod
     def warm_up(self) -> None:

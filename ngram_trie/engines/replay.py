@@ -26,6 +26,7 @@ from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, Trace
 from ngram_trie.files import end_with_parent
+from ngram_trie.prompt import noise_kind
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -212,7 +213,7 @@ class Replay(Engine):
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
         """As `Engine.answers`, method by method. A warm drafter, which remembers earlier prompts, meets all of them, in
-        order and in one process.
+        order and in one process; those with another kind of noise, which are the same questions, knowing nothing.
         """
         from joblib import Parallel, delayed  # the rest of this module also serves machines without it
 
@@ -222,7 +223,10 @@ class Replay(Engine):
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
             if drafter.state == "warm" and left:
-                left, size = traces, len(traces)
+                kinds = dict.fromkeys(noise_kind(trace.prompt.dataset) for trace in traces)
+                lives = [[trace for trace in traces if noise_kind(trace.prompt.dataset) == kind] for kind in kinds]
+                jobs += [(name, drafter, life) for life in lives]
+                continue
             jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
         num_jobs = min(self.num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
         calls = (delayed(_replay_job)(drafter, traces, self.max_draft) for _, drafter, traces in jobs)

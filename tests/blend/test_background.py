@@ -7,6 +7,7 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,11 @@ from support.plain import PROMPTS, decode, greedy
 from support.text import TEXTS, by_path, next_token
 from support.tiny import tiny_target
 
-from ngram_trie.blend.background import AnswerStore, Background, read_answers
+from ngram_trie.baselines.cacheback import Cacheback
+from ngram_trie.blend.background import FOLDS, AnswerStore, Background, read_answers
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.count_tables import CountTables
-from ngram_trie.blend.variants import FOLDS, BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.live import part_hashes, split_missing
 from ngram_trie.engines.replay import replay
@@ -241,6 +243,17 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
     assert split_missing({"m": drafter})[1] == {} and len(part_hashes({"m": drafter})["m"]) == 16
     gone = BlendBigramDrafter(answers=str(tmp_path / "gone.jsonl"))
     assert "gone.jsonl" in split_missing({"m": gone})[1]["m"]
+
+
+@pytest.mark.parametrize("kind", [BlendWarmDrafter, BlendBigramDrafter, Cacheback])
+def test_a_recording_with_noise_is_known_for_the_same_questions(kind: Any, tmp_path: Path) -> None:
+    answer = list(range(20, 60))
+    noisy = [Trace("m", Prompt(np.array([5, 6]), {}, "qa+page", "1"), answer)]
+    asked = Trace("m", Prompt(np.array([5, 6]), {}, "qa", "1"), answer)
+    drafter = kind(answers=record(tmp_path / "traces.jsonl", noisy))
+    assert len(replay(drafter, asked).accept_lengths) == len(answer) - 1  # none is drafted from the answer itself
+    with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be told"):
+        drafter.start(Prompt(np.array([50]), {}, "sums", "1"))
 
 
 def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> None:

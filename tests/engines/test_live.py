@@ -10,22 +10,26 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from hydra import compose, initialize_config_dir
 from support.forced import MANIFEST
 from support.tiny import tiny_target
 
 from ngram_trie import metrics
 from ngram_trie.baselines.hf_generate import HFGenerate
+from ngram_trie.config import build
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.engines import live
 from ngram_trie.engines import measure as loop
 from ngram_trie.engines.measure import by_key, measure, open_run
 from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.files import content_hash
+from ngram_trie.files import CONFIGS, content_hash
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RecordKey, RecordWriter, RunManifest, read_records
 from ngram_trie.targets.model import TargetModel
 
+WARM = ["token_recycling_warm", "stand_warm", "racer", "cacheback_warm", "sam_token_recycling", "suffix_warm",
+        "blend_warm", "blend_logits_warm"]  # fmt: skip
 METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
 
 
@@ -353,9 +357,9 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop.time, "sleep", slept.append)
         records = measured(run, tmp_path)
-        expected = ["warmup", "q0", "q1", "q2"]
-        assert [question for question, _ in Remembering.told] == 2 * expected
-        assert [known for _, known in Remembering.told] == 2 * [expected[:n] for n in range(4)]
+        expected = ["q0", "q1", "q2"]
+        assert [question for question, _ in Remembering.told] == 2 * ["warmup", *expected]
+        assert [known for _, known in Remembering.told] == 2 * [[], *(expected[:n] for n in range(3))]
         assert slept == [7.0]
         path = tmp_path / "records.jsonl"
         lines = path.read_text().splitlines(keepends=True)
@@ -366,7 +370,7 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
         assert slept == [7.0]  # it is in its session already
     assert [r.key for r in resumed] == [r.key for r in records]
     assert Remembering.told == [
-        ("warmup", []), ("q0", ["warmup"]), ("q1", ["warmup", "q0"]), ("q2", ["warmup", "q0", "q1"]),
+        ("warmup", []), ("q0", []), ("q1", ["q0"]), ("q2", ["q0", "q1"]),
     ]  # fmt: skip
     # a session that was not begun is waited for
     path.write_text("".join(lines[:6]))
@@ -374,6 +378,30 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
         patch.setattr(loop.time, "sleep", slept.append)
         measured(make_run({"vanilla": NoDraft(), "warm": Remembering()}, repeats=1, sessions=2, pause=7.0), tmp_path)
     assert slept == [7.0, 7.0]
+
+
+def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> None:
+    Remembering.told.clear()
+    questions = [dataclasses.replace(prompt(f"q{i}"), dataset=noise) for noise in ("toy", "toy+page") for i in range(2)]
+    methods = {"vanilla": NoDraft(), "warm": Remembering()}
+    records = measured(make_run(methods, repeats=2, prompts=questions, sessions=2), tmp_path)
+    assert len(records) == 2 * 2 * 2 * 4
+    told = [("q0", []), ("q0", []), ("q1", ["q0"]), ("q1", ["q0"])]  # each repeat, each kind of noise
+    assert Remembering.told == 2 * [("warmup", []), *told, *told]
+
+
+@pytest.mark.parametrize("name", WARM)
+def test_no_method_has_the_answer_to_its_own_question(name: str, tmp_path: Path) -> None:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        method = build(compose("config", [f"method={name}"]).method, name)
+    questions = [dataclasses.replace(prompt(f"q{i}", 20 + i), dataset=d) for d in ("toy", "toy+page") for i in range(3)]
+    run = make_run({"vanilla": NoDraft(), name: method}, repeats=2, prompts=questions)
+    by_question: dict[tuple[str, int], set] = {}
+    for record in measured(run, tmp_path):
+        if record.method == name:
+            about = record.question_id, record.turn
+            by_question.setdefault(about, set()).add((*record.accept_lengths, "of", *record.tree_sizes))
+    assert [len(different) for different in by_question.values()] == [1, 1, 1]  # as often as it is asked
 
 
 def test_answers_are_compared_with_vanillas_of_their_session(tmp_path: Path) -> None:
