@@ -25,7 +25,7 @@ OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replac
 #: What a model or data set of one's own is called: its file or folder.
 OmegaConf.register_new_resolver(
     "stem",
-    lambda path: Path(path or "").absolute().name.removesuffix(".gguf").removesuffix(".jsonl"),
+    lambda path: Path(path).absolute().name.removesuffix(".gguf").removesuffix(".jsonl") if path else "own",
     replace=True,
 )
 
@@ -304,8 +304,8 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
         return TypeAdapter(schema).validate_python(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-    # behind `engine` and `budget` stands which of their schemas was taken
-    parts = [str(part) for part in first["loc"] if part not in SCHEMAS]
+    # behind `engine` and `budget` stands which of their schemas was taken, behind `force` which of its types
+    parts = [str(part) for part in first["loc"] if part not in (*SCHEMAS, "bool")]
     field = ".".join(filter(None, [where, *parts]))
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         owner = field.rpartition(".")[0]

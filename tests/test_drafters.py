@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from support.recorded import EVEN_TRACES, RELEASED_TRIE, TRACES, read_jsonl
 
 from ngram_trie import metrics
@@ -193,7 +194,8 @@ def test_the_released_trie_pads_with_the_models_own_eos() -> None:
         drafter = ReleasedNgramTrieDrafter(n=5, prefix_len=2, num_draft=8, eos_id=eos_id)
         if generation is not None:
             config = SimpleNamespace(eos_token_id=generation)
-            drafter.bind(SimpleNamespace(model=SimpleNamespace(generation_config=config)))
+            model = SimpleNamespace(generation_config=config, get_input_embeddings=lambda: torch.nn.Embedding(200, 1))
+            drafter.bind(SimpleNamespace(model=model))
         drafter.start(prompt)
         drafter.observe([9, 6])
         drafted[name] = drafter.propose(8).tokens[1:].tolist()

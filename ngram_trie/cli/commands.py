@@ -237,7 +237,7 @@ def leaderboard(
 ) -> None:
     """Write one page with a sortable table of all runs below FOLDERS, each number with its manifest.
 
-    python -m scripts.leaderboard results/smollm2-135m results/local --output leaderboard.html
+    python -m scripts.leaderboard results --output leaderboard.html
     """
     from ngram_trie.site import leaderboard as board
     from ngram_trie.site.render import leaderboard_page

@@ -268,6 +268,8 @@ def datasets() -> Iterator[Finding]:
             yield Finding(name, "ok", "read from the documentation of what is installed")
             continue
         elif "path" in config:
+            if not config.path:  # one's own
+                continue
             there = Path(config.path).exists()
             says, remedy = "to be made", "make build-index, then make retrieve (docs/data.md)"
         else:

@@ -1,16 +1,15 @@
 """Sampling in the decoding loop, and greedy decoding under logits processors: the target's own token for every node.
 
-The target draws one token for each node of the draft, from its distribution p( . | text, path to the node) after
-temperature, top-k and so on, independently of the draft and of all other draws. The step follows the draws: from the
-root to the child that was drawn, and so on; where no child was drawn, the draw is emitted and the step ends. That is
-plain sampling, whatever was drafted: each emitted token is a draw that was made for exactly the text before it, used
-once, and never replaced by another because of the draft. A drafter may be anything that does not see the draws it is
-verified with; all of this project's are functions of what was emitted and computed before. So the walk of greedy
-decoding, `verify_greedy`, serves here as well; only the choices differ.
+Each place of an answer has one random number of its own, u, drawn in order before anything is drafted there. A node's
+token is the one at which its distribution p( . | text, path to the node), after temperature, top-k and so on, summed in
+the order of the vocabulary, passes u. The step follows these tokens: from the root to the child that has the root's
+token, and so on; where there is none the token is emitted and the step ends. So an answer is a function of the model,
+the prompt and the numbers alone, each token distributed as plain sampling has it, whatever was drafted: the same seed
+gives the same answer with any drafter and with none. The walk of greedy decoding, `verify_greedy`, serves here as well;
+only the choices differ.
 
 Two ways to lose this, both in REST's released code: to draw once more for the token after a rejection (a drafted token
-then has two chances), and to draw for each row of a draft and keep the longest (one chance a row). Nodes that repeat
-another's path, which a tree may hold, share its draw here for that reason.
+then has two chances), and to draw for each row of a draft and keep the longest (one chance a row).
 
 Shapes: m = tree nodes, V = vocabulary, l = tokens of a text.
 """
@@ -25,7 +24,7 @@ from transformers.generation import logits_process
 from transformers.generation.logits_process import LogitsProcessorList
 
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 #: Processors of transformers that look at each row of logits alone.
 OF_LOGITS = (
@@ -62,7 +61,7 @@ class LogitsSampler:
     Args:
         processors: transformers' processors, in order; those that read the text are given each node's own.
         do_sample: draw; else take the largest.
-        generator: of the draws, on the model's device; None takes torch's own.
+        generator: gives an answer its seed, one draw each; None takes torch's own.
 
     Raises:
         ValueError: a processor that is not known to be a function of one text and its logits alone.
@@ -84,6 +83,11 @@ class LogitsSampler:
     @torch.inference_mode()
     def first(self, prompt_ids: IntArray, target: TargetModel) -> int:
         self._text: list[int] = prompt_ids.tolist()
+        self._start = len(self._text)
+        if self.do_sample:
+            device = self.generator.device if self.generator else "cpu"
+            seed = torch.randint(2**63 - 1, (), generator=self.generator, device=device)
+            self._random, self._numbers = np.random.default_rng(int(seed)), np.empty(0)
         return int(self._choose(DraftTree.root_only(self._text[-1]), target.last.logits)[0])
 
     @torch.inference_mode()
@@ -97,10 +101,20 @@ class LogitsSampler:
         """(m,) a token for each node from its logits (m, V); nodes with one path share one."""
         scores = self._processed(tree, logits.to(torch.float32, copy=True))
         if self.do_sample:
-            chosen = torch.multinomial(scores.softmax(-1), 1, generator=self.generator)[:, 0]
+            sums = scores.softmax(-1, dtype=torch.float64).cumsum(-1)
+            numbers = torch.from_numpy(self._numbers_at(tree.depths)).to(sums)
+            chosen = torch.searchsorted(sums, (numbers * sums[:, -1])[:, None], right=True)[:, 0]
         else:
             chosen = scores.argmax(-1)
         return chosen.cpu().numpy()[first_of_path(tree)]
+
+    def _numbers_at(self, depths: IntArray) -> FloatArray:
+        """(m,) the random number of the place in the answer that a node of each depth chooses the token of."""
+        places = len(self._text) - self._start + depths
+        missing = int(places.max()) + 1 - len(self._numbers)
+        if missing > 0:
+            self._numbers = np.append(self._numbers, self._random.random(missing))
+        return self._numbers[places]
 
     def _processed(self, tree: DraftTree, logits: torch.Tensor) -> torch.Tensor:
         if not self._reads_text:

@@ -241,7 +241,7 @@ def test_half_precision(dtype: torch.dtype) -> None:
     ("values", "message"),
     [
         ({"num_likely": 0}, "num_likely=0: must be an integer of at least 1"),
-        ({"least": 1.0}, "least=1.0: must be a number from 0 to below 1"),
+        ({"least": 1.0}, "least=1: must be below 1"),
         ({"max_soft": -1}, "max_soft=-1: must be an integer of at least 0"),
         ({"hard": 0}, "hard=0: must be a number above 0"),
         ({"prompt_step": -1}, "prompt_step=-1: must be an integer of at least 0"),

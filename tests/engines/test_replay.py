@@ -322,6 +322,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Live, "warm_up", without_prompts)
         patch.setattr(derive, "write", lambda *_: "")
+        patch.setattr(derive, "main_tables", lambda *_: "")
         run.measure(configured(*ALL_METHODS, *tasks, *small))
     yield folder
 

@@ -43,14 +43,15 @@ def traces(draw: st.DrawFn) -> Trace:
 
 
 def same(one: Trace | None, other: Trace) -> bool:
-    """Equal field by field; an array alone has no plain equality."""
+    """Equal field by field; an array alone has no plain equality. What is read as `released` may be said or not."""
     assert one is not None
     without = []
     for trace in (one, other):
         prompt = trace.prompt
         arrays = {"ids": prompt.ids.tolist(), "noise": prompt.noise.tolist()}
         texts = tuple(text.tolist() for text in prompt.texts)
-        without.append(replace(trace, prompt=replace(prompt, **arrays, texts=texts)))
+        spans = {"released": prompt.spans["user"], **prompt.spans} if "user" in prompt.spans else prompt.spans
+        without.append(replace(trace, prompt=replace(prompt, **arrays, texts=texts, spans=spans)))
     return without[0] == without[1] and one.prompt.ids.dtype == np.int64
 
 

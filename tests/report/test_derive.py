@@ -137,7 +137,8 @@ def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
     text = derive.write(folder)
     assert {path.name for path in (folder / "table4").iterdir()} == {
-        "table.csv", "table.json", "table.md", "table.tex", "table.txt", "figure.png",
+        "table.csv", "table.json", "table.md", "table.tex", "table.txt", "figure.png", "figure.pdf",
+        "figure.svg",
     }  # fmt: skip
     assert "toy, Table 4, speedup" in text
     frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])

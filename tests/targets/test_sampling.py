@@ -138,7 +138,7 @@ def test_the_test_rejects_rests_published_rule(tree: Callable[[list[int]], Draft
 def test_sampling_from_a_model_with_a_real_drafter(drafter: str) -> None:
     vocabulary, prompt = 5, [1, 4, 3, 1, 4, 3, 1]
     model = tiny_model("llama", vocab_size=vocabulary, eos_token_id=None, bos_token_id=None)
-    speculator = Speculator(model, drafter, num_draft=4)
+    speculator = Speculator(model, drafter, num_draft=4, budget="fixed")
     generator = torch.Generator().manual_seed(0)
     decoder, lengths, answers = speculator._reserve(len(prompt), 40), [], []
     for _ in range(600):
@@ -153,6 +153,17 @@ def test_sampling_from_a_model_with_a_real_drafter(drafter: str) -> None:
         return (model(torch.tensor([text])).logits[0, -1] / 3.0).softmax(-1)
 
     assert misfit(answers, probability, vocabulary, prompt) > 0.01
+
+
+def test_a_seed_gives_the_same_answer_whatever_is_drafted() -> None:
+    model = tiny_model("llama", eos_token_id=None)
+    options = {"max_new_tokens": 30, "do_sample": True, "temperature": 2.0, "top_k": 20, "seed": 11}
+    answers = [
+        Speculator(model, drafter, budget="fixed", num_draft=num_draft)(PROMPT * 5, **options)[0]
+        for drafter, num_draft in (("suffix", 2), ("blend", 16), ("blend_logits", 8), ("pld", 4))
+    ]
+    answers.append(Speculator(model, "blend")(PROMPT * 5, **options)[0])
+    assert all(answer == answers[0] for answer in answers) and len(set(answers[0])) > 5
 
 
 def test_a_seed_gives_the_same_answer_with_and_without_other_draws_between() -> None:
