@@ -272,6 +272,11 @@ test: lint ## Lint, then run the tests on all cores
 test-fast: lint ## Lint, then the tests that take no more than moments
 	$(RUN) -m pytest -n auto -m "not slow"
 
+N    ?= 10000
+SEED ?= 0
+fuzz: setup ## N random models, drafters and settings beside model.generate, from SEED on
+	PYTHONPATH=tests $(RUN) -m adversarial.run_fuzz --number $(N) --seed $(SEED)
+
 lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/codespell

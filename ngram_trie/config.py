@@ -303,16 +303,20 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
     try:
         return TypeAdapter(schema).validate_python(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-    # behind `engine` and `budget` stands which of their schemas was taken, behind `force` which of its types
-    parts = [str(part) for part in first["loc"] if part not in (*SCHEMAS, "bool")]
+        errors = error.errors(include_url=False)
+    first = errors[0]
+    # behind `engine` and `budget` stands which of their schemas was taken; behind a value of several types, which type
+    same = [each for each in errors if each["loc"][:-1] == first["loc"][:-1] and each["input"] is first["input"]]
+    is_union = len(same) > 1 and not isinstance(first["input"], Mapping)
+    parts = [str(part) for part in first["loc"][: -1 if is_union else None] if part not in SCHEMAS]
     field = ".".join(filter(None, [where, *parts]))
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         owner = field.rpartition(".")[0]
         there = NoiseSettings.__dataclass_fields__ if owner == "noise" else OmegaConf.select(config, owner or "")
         names = near(parts[-1], [name for name in there if name != parts[-1]])
         raise ConfigError(f"{field}: no such setting; {names.replace('no such name. There', 'there')}")
-    what = first["msg"].replace("Input should be", "must be").removeprefix("Value error, ")
+    said = " or ".join(each["msg"].removeprefix("Input should be ") for each in same) if is_union else first["msg"]
+    what = f"must be {said}" if is_union else said.replace("Input should be", "must be").removeprefix("Value error, ")
     what = re.sub(r" or (an )?instance of \w+", "", what)
     what = "must be given" if first["type"].startswith("missing") else what
     if first["type"] == "string_type" and isinstance(first["input"], int | float):

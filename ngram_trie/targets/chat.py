@@ -24,18 +24,19 @@ class _TooSlow(BaseException):
 def render(
     tokenizer: PreTrainedTokenizerBase,
     messages: Sequence[Mapping[str, Any]],
-    limit: float = LIMIT_SECONDS,
+    limit: float | None = None,
     **options: Any,
 ) -> Any:
     """What `tokenizer.apply_chat_template` makes of the messages.
 
     Args:
-        limit: seconds.
+        limit: seconds; `LIMIT_SECONDS` unless given.
         options: of `apply_chat_template`.
 
     Raises:
         ValueError: the template is wrong, refuses these messages, or takes too long.
     """
+    limit = LIMIT_SECONDS if limit is None else limit
     done: dict[str, Any] = {}
 
     def work() -> None:

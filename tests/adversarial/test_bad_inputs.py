@@ -17,6 +17,7 @@ from ngram_trie.cli.hydra_app import hydra_options
 from ngram_trie.cli.overrides import composed
 from ngram_trie.engines import prepare
 from ngram_trie.files import PROJECT
+from ngram_trie.targets import chat
 
 ROWS = [*rows.COMMANDS, *rows.sizes()]
 #: What a row is run with unless it says otherwise: little to do.
@@ -54,6 +55,7 @@ def test_a_bad_input_is_one_line(
 
     if not row.loads:
         monkeypatch.setattr(prepare, "cached_model", refuse)
+    monkeypatch.setattr(chat, "LIMIT_SECONDS", 1.0)
     heard = io.StringIO()
     with pytest.raises(SystemExit) as ended, contextlib.redirect_stderr(heard), app.one_line_errors():
         options = hydra_options(command(row, damaged, tmp_path / "output"))
