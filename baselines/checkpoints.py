@@ -37,12 +37,20 @@ def weight_parts(path: str, revision: str | None, how: str) -> dict[Path, str]:
     """`Drafter.parts` of weights at `path`, a folder that `how` makes, or a hub id, which is fetched here and now: what
     the hub does not give is missing before anything is measured.
     """
-    if Path(path).is_absolute() or Path(path).exists():
-        return {Path(path): how}
+    folder = Path(path)
+    if folder.is_dir() and not weight_files(folder):
+        return {folder / f"*{SUFFIXES[0]}": how}
+    if folder.is_absolute() or folder.exists():
+        return {folder: how}
     try:
         return {locate(path, revision): how}
     except FileNotFoundError as error:
         return {Path(path): str(error)}
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files of weights in `folder`, in order."""
+    return sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES and file.name != "training_args.bin")
 
 
 def read_tensors(folder: Path) -> Tensors:
@@ -51,9 +59,8 @@ def read_tensors(folder: Path) -> Tensors:
     Raises:
         FileNotFoundError: no weights there, or files that cannot be read.
     """
-    files = sorted(file for file in folder.glob("*") if file.suffix in SUFFIXES and file.name != "training_args.bin")
     tensors: Tensors = {}
-    for file in files:
+    for file in weight_files(folder):
         try:
             part = (
                 load_file(file)

@@ -235,6 +235,8 @@ class Run(_Fields):
 
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:
+        if self.grid == {}:
+            raise ValueError("grid={}: must have a field with values, or be null")
         if self.grid and self.methods:
             raise ValueError("grid: it varies the one method; an experiment with methods of its own has none")
         if self.grid and self.budget.rule != "published":

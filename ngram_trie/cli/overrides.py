@@ -45,6 +45,7 @@ def composed(
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         parsed = parse(overrides, GlobalHydra.instance().config_loader())
         check_choices(parsed, groups)
+        _check_members(parsed)
         chosen = [override for override in parsed if override.key_or_group in groups]
         # every choice of a sweep, since each has fields of its own; of fields the first value
         swept = [values_of(override)[: None if override in chosen else 1] for override in parsed]
@@ -66,6 +67,19 @@ def composed(
         except OmegaConfBaseException as error:
             raise ConfigError(first_line(error)) from None
     return configs[0]
+
+
+def _check_members(overrides: Sequence[Override]) -> None:
+    """Raises:
+    ConfigError: no methods, or no data sets: Hydra would keep those that there are.
+    """
+    for override in overrides:
+        if override.key_or_group in ("methods", "datasets") and override.value() == {}:
+            single = override.key_or_group.removesuffix("s")
+            raise ConfigError(
+                f"{override.key_or_group}={{}}: must have a {single}; give +{single}@{single}s.NAME=NAME, or leave it "
+                f"out and give {single}=NAME"
+            )
 
 
 def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[str, Path]]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -187,8 +186,6 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     categories, digest = _recorded(config, methods)
     forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
-    if not traces:
-        raise ValueError(f"{where}: no answers of these categories")
     path, revision = choose.source(config.model)
     forced.check_vocabulary(traces, load_config(path, revision).vocab_size, where)
     return forced.Forced(
@@ -208,9 +205,13 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
     path = Path(config.engine.traces)
     replay.check_replayable(methods, path)
     noise = configuration.noise_settings(config)
-    categories = select(read_traces(path), config.engine.categories, config.engine.parity)
+    found = read_traces(path)
+    categories = select(found, config.engine.categories, config.engine.parity)
     if not any(categories.values()):
-        print(f"warning: {path} holds no traces of {', '.join(categories) or 'any category'}", file=sys.stderr)
+        asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
+        there = ", ".join(dict.fromkeys(trace.prompt.dataset for trace in found))
+        wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
+        raise ValueError(f"engine.traces={path}: {wanted}")
     if noise:
         categories = with_noise(categories, noise)
     for trace in next(filter(None, categories.values()), [])[:1]:
