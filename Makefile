@@ -277,6 +277,10 @@ SEED ?= 0
 fuzz: setup ## N random models, drafters and settings beside model.generate, from SEED on
 	PYTHONPATH=tests $(RUN) -m adversarial.run_fuzz --number $(N) --seed $(SEED)
 
+kill: N = 200
+kill: setup ## Kill a replay N times at random moments and resume it: nothing may be lost or repeated
+	KILLS=$(N) $(RUN) -m pytest -q -n0 tests/adversarial/test_kills.py
+
 lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/codespell
