@@ -281,6 +281,9 @@ kill: N = 200
 kill: setup ## Kill a replay N times at random moments and resume it: nothing may be lost or repeated
 	KILLS=$(N) $(RUN) -m pytest -q -n0 tests/adversarial/test_kills.py
 
+adversarial: setup ## All that tries to break the project, counted, into results/local/reliability (docs/reliability.md)
+	PYTHONPATH=tests $(RUN) -m adversarial.run_all $(ARGS)
+
 lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/codespell

@@ -6,8 +6,9 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import quote
 
 import pandas as pd
@@ -166,10 +167,24 @@ def _is_secondary(table: Table) -> bool:
     return any(word in table.title for word in ("released protocol", "quality kept", ", paragraph", ", passages"))
 
 
-def case_study(page: str) -> Markup:
-    """The body of a page that `ngram_trie.report.case_study` wrote, which escapes what it shows."""
+class _Markup(HTMLParser):
+    """Whether a text holds nothing but what `ngram_trie.report.case_study` writes, which escapes what it shows."""
+
+    is_ours = True
+    KNOWN: ClassVar = {"h1": (), "p": ("class",), "div": ("class", "dir"), "span": ("class", "title"), "mark": ()}
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.is_ours &= tag in self.KNOWN and all(name in self.KNOWN[tag] for name, _ in attrs)
+
+
+def case_study(page: str) -> Markup | None:
+    """The body of a page that `ngram_trie.report.case_study` wrote; None of any other, which may run what it likes."""
     match = re.search(r"<body>(.*)</body>", page, re.DOTALL)
-    body = match[1] if match else ""
+    parser, body = _Markup(), match[1] if match else ""
+    parser.feed(body)
+    parser.close()
+    if not parser.is_ours:
+        return None
     return Markup(re.sub(r"<h1>(.*?)</h1>", r'<p class="case-title">\1</p>', body, flags=re.DOTALL))
 
 
