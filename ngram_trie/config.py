@@ -307,7 +307,7 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
     first = errors[0]
     # behind `engine` and `budget` stands which of their schemas was taken; behind a value of several types, which type
     same = [each for each in errors if each["loc"][:-1] == first["loc"][:-1] and each["input"] is first["input"]]
-    is_union = len(same) > 1 and not isinstance(first["input"], Mapping)
+    is_union = len(same) > 1 and first["loc"][-1] in ("bool", "float", "int", "str")
     parts = [str(part) for part in first["loc"][: -1 if is_union else None] if part not in SCHEMAS]
     field = ".".join(filter(None, [where, *parts]))
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):

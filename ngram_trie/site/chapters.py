@@ -163,7 +163,7 @@ def _part(results: Results, part: str, file: str) -> Iterator[tuple[Folder, pd.D
 def top_k(results: Results) -> Iterator[Claim]:
     found = Evidence()
     for folder, frame, decides in _part(results, "figure2", "data.csv"):
-        most = frame.k[frame.series == "bigram"].max()
+        most = frame.k[frame.dataset == "bigram"].max()
         wide = frame[frame.k == most].pivot(index="series", columns="dataset", values="accept_length")
         one, two, three = (wide[name] for name in ("bigram", "extended bigram, w = 2", "extended bigram, w = 3"))
         if decides:
