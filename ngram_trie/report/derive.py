@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -268,25 +268,38 @@ def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
     fields = [name for name in names if len({str(setting.get(name)) for setting in settings}) > 1]
     if len(settings) < len(runs) or not fields:
         raise ValueError(f"{folder}: its {len(runs)} runs are not a sweep over fields of one method")
+    if len(asked := {run.manifest.prompts for run in runs}) > 1:
+        where = "; ".join(f"{run.path.name} {run.manifest.prompts}" for run in runs)
+        raise ValueError(f"{folder}: its runs are over {len(asked)} sets of prompts, and are not compared: {where}")
+    incomplete, notes_below = _incomplete(runs)
     frames = []
     for run, setting in zip(runs, settings, strict=True):
+        if run in incomplete:
+            continue
         frame = sweeps.cell_table(run.records, run.curve, run.is_measured, [setting["name"]])
         frames.append(frame.assign(**{name: setting[name] for name in fields}))
+    runs = [run for run in runs if run not in incomplete]
     devices = sorted({run.manifest.device for run in runs})
     records = [record for run in runs for record in run.records]
-    notes = [*_notes(runs[-1], records), f"{len(runs)} runs on {'; '.join(devices)}.", *_incomplete(runs)]
+    notes = [*_notes(runs[-1], records), f"{len(runs)} runs on {'; '.join(devices)}.", *notes_below]
     frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
     title = f"{records[0].model if records else 'no traces'}, {settings[0]['name']}"
     numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
     return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers)
 
 
-def _incomplete(runs: Sequence[RunFolder]) -> Iterator[str]:
-    """A note on the runs with fewer answers than the others."""
-    counts = {run.path.name: len({record.key.item for record in run.records}) for run in runs}
-    most = max(counts.values())
-    if fewer := [f"{name} {count}" for name, count in counts.items() if count < most]:
-        yield f"Incomplete and not comparable with the others, which have {most} prompts: {', '.join(fewer)}."
+def _incomplete(runs: Sequence[RunFolder]) -> tuple[list[RunFolder], list[str]]:
+    """The runs without an answer that another one has, and a note that names them."""
+    answered = [{record.key[1:] for record in run.records} for run in runs]
+    every = set[tuple[object, ...]]().union(*answered)
+    fewer = [(run, len(keys)) for run, keys in zip(runs, answered, strict=True) if keys != every]
+    listed = ", ".join(f"{run.path.name} {count}" for run, count in fewer)
+    note = f"Left out, since they are not complete; of {len(every)} answers they have: {listed}."
+    if len(fewer) == len(runs):  # no run has all
+        raise ValueError(
+            f"none of the {len(runs)} runs has all {len(every)} answers, so none can be compared: {listed}"
+        )
+    return [run for run, _ in fewer], [note] if fewer else []
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

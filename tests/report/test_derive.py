@@ -284,6 +284,24 @@ def test_budgets_side_by_side_have_one_without_loops(tmp_path: Path) -> None:
     assert "without loops" in (tmp_path / "table_without_loops.md").read_text()
 
 
+def test_a_run_that_is_not_complete_is_named_and_wins_nothing(tmp_path: Path) -> None:
+    for name, num_draft in (("a", 4), ("b", 6), ("c", 8)):
+        folder = make_looping(tmp_path / name, "replay", {"rag": ("1",)})
+        manifest, records = RunManifest.read(folder / "manifest.json"), folder / "records.jsonl"
+        method = {"name": "ngram_trie", "num_draft": num_draft}
+        config = {key: value for key, value in manifest.config.items() if key != "methods"}
+        lines = [line for line in records.read_text().splitlines(keepends=True) if '"method":"ngram_trie"' in line]
+        records.write_text("".join(lines[:1] if name == "c" else lines))
+        replace(manifest, config={**config, "method": method}).write(folder / "manifest.json")
+    derive.gather(tmp_path)
+    assert set(pd.read_csv(tmp_path / "table.csv").num_draft) == {4, 6}
+    assert "Left out, since they are not complete" in (tmp_path / "table.md").read_text()
+    manifest = RunManifest.read(tmp_path / "b" / "manifest.json")
+    replace(manifest, prompts="others").write(tmp_path / "b" / "manifest.json")
+    with pytest.raises(ValueError, match="its runs are over 2 sets of prompts, and are not compared"):
+        derive.gather(tmp_path)
+
+
 def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, engine in (("a", "live"), ("b", "replay"), ("c", "replay")):
         (tmp_path / name).mkdir()
