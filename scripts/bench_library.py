@@ -44,7 +44,7 @@ def bench(config: DictConfig) -> Path:
     for key, seconds, is_same in zip(asked, taken, same, strict=True):
         low, high = interval((draws @ seconds[0]) / (draws @ seconds[1]))
         means = seconds.mean(1)
-        rows.append([key, *means, means[0] / means[1], low, high, is_same])
+        rows.append([key[1], *means, means[0] / means[1], float(low), float(high), is_same])
     columns = ["prompt", "generate_seconds", "library_seconds", "speedup", "low", "high", "same"]
     table = pd.DataFrame(rows, columns=columns)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "bench_library")
