@@ -277,14 +277,13 @@ def _versus(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str
 
 
 def write(folder: Path) -> str:
-    """Write table.csv, table.json, table.md and versus.csv from the laps; returns the table as text."""
+    """Write table.csv, ways.md and versus.csv from the laps; returns the table as text."""
     rows = read(folder)
     frame = table(rows)
     for name, each in (("table", frame), ("versus", _pairs(rows))):
         each.to_csv(folder / f"{name}.csv", index=False, float_format="%.5g", lineterminator="\n")
-    write_atomically(folder / "table.json", frame.to_json(orient="records", indent=1, double_precision=4) + "\n")
     shown = frame.map(lambda value: f"{value:.2f}" if isinstance(value, float) else str(value))
     lines = [shown.columns, ["---"] * len(shown.columns), *shown.to_numpy().tolist()]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    write_atomically(folder / "table.md", text + "\n")
+    write_atomically(folder / "ways.md", text + "\n")
     return text
