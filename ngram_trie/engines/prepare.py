@@ -13,6 +13,7 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
+from ngram_trie import built
 from ngram_trie import config as configuration
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
@@ -23,7 +24,7 @@ from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine, by_key
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.trace_noise import with_noise
-from ngram_trie.engines.traces import Trace, file_hash, read_traces, select
+from ngram_trie.engines.traces import Trace, read_traces, select
 from ngram_trie.files import content_hash, fingerprint
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RunManifest
@@ -216,7 +217,7 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str,
         categories = with_noise(categories, noise)
     for trace in next(filter(None, categories.values()), [])[:1]:
         _check_contexts(methods, trace.prompt)
-    digest = file_hash(path)
+    digest = built.digest(path)
     if any(method.reads == LIKELY_TOKENS for method in methods.values()):
         digest = content_hash([digest, fingerprint(str(companion(path)))])
     return categories, digest

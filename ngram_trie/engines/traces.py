@@ -8,7 +8,6 @@ answers may lie beside them (`likely_file`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -220,8 +219,3 @@ def answers(path: Path) -> list[Trace]:
     if not found:
         raise ValueError(f"{path} holds no answers to replay")
     return found
-
-
-def file_hash(path: Path) -> str:
-    """The identity of a file of traces in a manifest."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

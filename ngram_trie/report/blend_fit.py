@@ -14,12 +14,13 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed
 
+from ngram_trie import built
 from ngram_trie.blend.background import Background
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.replay import Watched, replay
-from ngram_trie.engines.traces import Trace, answers, file_hash
+from ngram_trie.engines.traces import Trace, answers
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.figures import calibration_figure, save_figure
@@ -175,7 +176,7 @@ def write(source: Path, output: Path) -> None:
     """
     traces = answers(source)
     config = {"script": "fit_blend", "traces": source.name, "escapes": ESCAPES, "ablation": ABLATION}
-    manifest = make_manifest(config, "replay", file_hash(source))
+    manifest = make_manifest(config, "replay", built.digest(source))
     output.mkdir(parents=True, exist_ok=True)
 
     def save(name: str, frame: pd.DataFrame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -271,14 +272,12 @@ def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
     if len(asked := {run.manifest.prompts for run in runs}) > 1:
         where = "; ".join(f"{run.path.name} {run.manifest.prompts}" for run in runs)
         raise ValueError(f"{folder}: its runs are over {len(asked)} sets of prompts, and are not compared: {where}")
-    incomplete, notes_below = _incomplete(runs)
+    are_complete, notes_below = _complete(runs)
+    runs, settings = list(compress(runs, are_complete)), list(compress(settings, are_complete))
     frames = []
     for run, setting in zip(runs, settings, strict=True):
-        if run in incomplete:
-            continue
         frame = sweeps.cell_table(run.records, run.curve, run.is_measured, [setting["name"]])
         frames.append(frame.assign(**{name: setting[name] for name in fields}))
-    runs = [run for run in runs if run not in incomplete]
     devices = sorted({run.manifest.device for run in runs})
     records = [record for run in runs for record in run.records]
     notes = [*_notes(runs[-1], records), f"{len(runs)} runs on {'; '.join(devices)}.", *notes_below]
@@ -288,18 +287,19 @@ def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
     return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers)
 
 
-def _incomplete(runs: Sequence[RunFolder]) -> tuple[list[RunFolder], list[str]]:
-    """The runs without an answer that another one has, and a note that names them."""
+def _complete(runs: Sequence[RunFolder]) -> tuple[list[bool], list[str]]:
+    """Which runs have every answer that their manifests or the other runs know of, and a note that names the rest."""
     answered = [{record.key[1:] for record in run.records} for run in runs]
     every = set[tuple[object, ...]]().union(*answered)
-    fewer = [(run, len(keys)) for run, keys in zip(runs, answered, strict=True) if keys != every]
-    listed = ", ".join(f"{run.path.name} {count}" for run, count in fewer)
-    note = f"Left out, since they are not complete; of {len(every)} answers they have: {listed}."
-    if len(fewer) == len(runs):  # no run has all
-        raise ValueError(
-            f"none of the {len(runs)} runs has all {len(every)} answers, so none can be compared: {listed}"
-        )
-    return [run for run, _ in fewer], [note] if fewer else []
+    are_complete = [run.is_complete and keys == every for run, keys in zip(runs, answered, strict=True)]
+    most = max(run.manifest.num_records or len(every) for run in runs)
+    counts = zip(runs, answered, are_complete, strict=True)
+    listed = ", ".join(f"{run.path.name} {len(keys)}" for run, keys, is_complete in counts if not is_complete)
+    if not any(are_complete):
+        raise ValueError(f"none of the {len(runs)} runs has all {most} answers, so none can be compared: {listed}")
+    return are_complete, [f"Left out, since they are not complete; of {most} answers they have: {listed}."] * (
+        not all(are_complete)
+    )
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

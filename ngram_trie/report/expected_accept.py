@@ -17,10 +17,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import bootstrap
 
+from ngram_trie import built
 from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.replay import Watched, replay
-from ngram_trie.engines.traces import Trace, file_hash
+from ngram_trie.engines.traces import Trace
 from ngram_trie.metrics import ALL, PROMPT, ratio_of
 from ngram_trie.records import PromptRecord, read_records
 from ngram_trie.report import markup
@@ -258,7 +259,7 @@ def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -
     drafter = NgramPredictor(num_draft=num_draft)
     settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
     config = {"method": {"name": METHOD, **settings}, "traces": source.name}
-    manifest = make_manifest(config, "replay", file_hash(source))
+    manifest = make_manifest(config, "replay", built.digest(source))
     parts, answers = [], []
     for trace in traces:
         parts.append(pd.DataFrame(steps(trace, drafter), columns=Step._fields))

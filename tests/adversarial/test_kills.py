@@ -35,22 +35,32 @@ def finish(folder: Path) -> dict[RecordKey, tuple[list[int], list[int]]]:
     return found
 
 
+def written(folder: Path) -> int:
+    """Bytes of records so far."""
+    records = folder / "records.jsonl"
+    return records.stat().st_size if records.exists() else 0
+
+
 @pytest.mark.slow
 def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    began = time.monotonic()
     undisturbed = finish(tmp_path / "undisturbed")
-    took, chance, folder = time.monotonic() - began, random.Random(0), tmp_path / "killed"
+    size = (tmp_path / "undisturbed" / "records.jsonl").stat().st_size
+    chance, folder, inside = random.Random(0), tmp_path / "killed", 0
     for _ in range(KILLS):
         process = subprocess.Popen(
             command(folder), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
         )
-        try:  # most of a run is starting up
-            process.wait(took * chance.uniform(0.5, 1))
-        except subprocess.TimeoutExpired:
+        before = written(folder)
+        enough = before + chance.uniform(0, size - before)  # most of a run is starting up: a kill waits for records
+        while process.poll() is None and written(folder) <= enough:
+            time.sleep(0.0005)
+        if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
         _, said = process.communicate()
         assert process.returncode in (0, -signal.SIGKILL), said
-        if process.returncode == 0:
+        inside += before < written(folder) < size
+        if process.returncode == 0 or written(folder) >= size:
             assert finish(folder) == undisturbed
             shutil.rmtree(folder)
+    assert inside, "no kill fell while records were written"
     assert finish(folder) == undisturbed

@@ -68,7 +68,6 @@ def test_the_example_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: py
         r"^\[\d+ tokens; accept length (\S+); \S+x plain greedy decoding, the same tokens\]$", printed, re.M
     )
     assert len(measured) == (2 if name == "chat" else 1), printed
-    assert min(map(float, measured)) >= 1  # how much is drafted depends on times
 
 
 @pytest.fixture

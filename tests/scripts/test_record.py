@@ -8,11 +8,12 @@ import pytest
 from omegaconf import DictConfig
 from support.plain import greedy
 
+from ngram_trie import built
 from ngram_trie.cli import overrides as command_line
 from ngram_trie.config import ConfigError
 from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.prepare import load_target
-from ngram_trie.engines.traces import file_hash, read_traces
+from ngram_trie.engines.traces import read_traces
 from ngram_trie.records import RunManifest, read_records
 from scripts import run
 from scripts.record import main
@@ -79,7 +80,7 @@ def test_likely_tokens_are_written_beside_the_answers_and_replayed(tmp_path: Pat
     table = (tmp_path / "run" / "table.md").read_text(encoding="utf-8")
     assert "Lower bounds, not exact: token_recycling." in table
     manifest = RunManifest.read(tmp_path / "run" / "manifest.json")
-    assert manifest.prompts != file_hash(path)  # what was read of the model decides the run, too
+    assert manifest.prompts != built.digest(path)  # what was read of the model decides the run, too
     rows.unlink()
     with pytest.raises(ConfigError, match=r"likely=8: .* was begun with likely=null"):
         main(config)

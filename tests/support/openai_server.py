@@ -56,20 +56,14 @@ class OpenAIServer:
                     number = len(server.requests)
                     server.requests.append(body)
                     server.paths.append(self.path)
-                    server._under_way += 1
-                    server.most_at_once = max(server.most_at_once, server._under_way)
-                try:
-                    self.stream(body, server.fail.get(number, ""))
-                finally:
-                    with server._lock:
-                        server._under_way -= 1
+                self.stream(body, server.fail.get(number, ""))
 
             def stream(self, body: Any, failure: str) -> None:
                 if failure.isdigit():
                     return self.reply(int(failure), json.dumps({"error": {"message": "too much\nto do"}}))
                 self.send_response(200)
                 self.end_headers()
-                pieces = server.answer(body)
+                pieces = self.answered(body)
                 for place, piece in enumerate(pieces):
                     choice: dict[str, Any] = {"index": 0, "finish_reason": None}
                     choice |= {"text": piece} if "prompt" in body else {"delta": {"content": piece}}
@@ -85,6 +79,16 @@ class OpenAIServer:
                 if server.counts:
                     self.event({"choices": [], "usage": {"completion_tokens": len("".join(pieces).split())}})
                 self.write(": a comment\n\ndata: [DONE]\n\n")
+
+            def answered(self, body: Any) -> list[str]:
+                with server._lock:
+                    server._under_way += 1
+                    server.most_at_once = max(server.most_at_once, server._under_way)
+                try:
+                    return server.answer(body)
+                finally:  # before a byte is sent, so that what a client asks next is not counted beside it
+                    with server._lock:
+                        server._under_way -= 1
 
             def event(self, event: Any) -> None:
                 self.write(f"data: {json.dumps(event)}\n\n")
