@@ -78,9 +78,8 @@ def summary(folder: Path, found: dict[str, Path]) -> str:
     for name, place in found.items():
         run = RunFolder(place)
         frame = sweeps.cell_table(run.records, run.curve, run.is_measured)
-        frame = frame[frame.method != "vanilla"].rename(columns={"speedup": "value", "speedup_low": "low"})
-        frame = frame.rename(columns={"speedup_high": "high", "predicted_speedup": "predicted"})
-        frames.append(frame.assign(cell=name, folder=place.name).rename(columns={"predicted": "predicted_speedup"}))
+        frame = frame[frame.method != "vanilla"].assign(cell=name, folder=place.name)
+        frames.append(frame.rename(columns={"speedup": "value", "speedup_low": "low", "speedup_high": "high"}))
         kinds.add(run.config["engine"]["name"])
         models[run.model] = run.is_synthetic
     table = pd.concat(frames, ignore_index=True)

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from ngram_trie.budget import Chained
 from ngram_trie.config import DrafterLike, make_drafter
 from ngram_trie.drafter import check_int
+from ngram_trie.integrations.tokens import check_reads_tokens
 from ngram_trie.prompt import Prompt
 
 try:
@@ -48,9 +49,7 @@ class DraftModel(LlamaDraftModel):
     def __init__(self, drafter: DrafterLike = "blend", num_draft: int = 10, min_prob: float = 0.0) -> None:
         check_int("num_draft", num_draft, 1)
         made = make_drafter(drafter, shape="chain")
-        if made.reads != "tokens" or made.uses_device:
-            what = f"the model's {made.reads}" if made.reads != "tokens" else "a model of its own"
-            raise ValueError(f"drafter={drafter}: it drafts from {what}, and llama.cpp hands over tokens alone")
+        check_reads_tokens(made, drafter, "llama.cpp")
         if isinstance(made, Chained):
             made = Chained(made.drafter, num_nodes=num_draft, min_prob=min_prob)
         elif min_prob:

@@ -30,6 +30,7 @@ from ngram_trie.files import relative
 from ngram_trie.integrations.answers import RecentAnswers
 from ngram_trie.integrations.paying import Paying
 from ngram_trie.integrations.rows import Request, Requests
+from ngram_trie.integrations.tokens import check_reads_tokens
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import IntArray
 
@@ -240,9 +241,7 @@ def chain_drafter(
     drafter = make_method(name, fields, "chain", num_draft)
     if not isinstance(drafter, Drafter):
         raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")
-    if drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
-        reads = drafter.reads if drafter.reads != "tokens" else "a model of its own"
-        raise ConfigError(f"method {name} reads {reads}, and vLLM hands over tokens alone: give blend")
+    check_reads_tokens(drafter, name, "vLLM")
     if drafter.state == "warm":
         raise ConfigError(
             f"method {name} remembers earlier answers, and vLLM does not say whose they are: give blend, and "

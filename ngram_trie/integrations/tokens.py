@@ -1,0 +1,16 @@
+"""Which drafters an engine that hands over tokens alone can have."""
+
+from __future__ import annotations
+
+from ngram_trie.config import ConfigError
+from ngram_trie.drafter import Drafter
+
+
+def check_reads_tokens(drafter: Drafter, name: object, engine: str) -> None:
+    """
+    Raises:
+        ConfigError: a drafter that needs more than tokens, which is all that `engine` hands over.
+    """
+    needs = drafter.reads if drafter.reads != "tokens" else "a model of its own"
+    if drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
+        raise ConfigError(f"method {name} reads {needs}, and {engine} hands over tokens alone: give blend")
