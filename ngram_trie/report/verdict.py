@@ -45,14 +45,16 @@ def verdict(run: RunFolder) -> str:
     if speed.low <= 1:
         return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
     pairs = versus.versus(answers, [versus.SPEEDUP], drafters)
-    return f"{best} is fastest: {times} ({rates}) on {where}{_not_separated(pairs, best)}."
+    others = _not_separated(pairs, best)
+    lead = f"{best} has the largest speedup" if others else f"{best} is fastest"
+    also = f"; not separated from {', '.join(others)}" if others else ""
+    return f"{lead}: {times} ({rates}) on {where}{also}."
 
 
-def _not_separated(pairs: pd.DataFrame, best: str) -> str:
-    """Which other drafters may be as fast, in words."""
+def _not_separated(pairs: pd.DataFrame, best: str) -> list[str]:
+    """Which other drafters may be as fast."""
     pairs = pairs[(pairs.dataset == metrics.ALL) & ((pairs.a == best) | (pairs.b == best)) & ~pairs.significant]
-    others = [row.b if row.a == best else row.a for row in pairs.itertuples()]
-    return f"; not separated from {', '.join(others)}" if others else ""
+    return [row.b if row.a == best else row.a for row in pairs.itertuples()]
 
 
 def _replayed(run: RunFolder, answers: pd.DataFrame, drafters: list[str]) -> str:
