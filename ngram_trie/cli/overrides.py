@@ -86,7 +86,8 @@ def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[st
     """Raises:
     ConfigError: a name that its group does not have, or `method` or `dataset` beside an experiment with its own.
     """
-    keys = {override.key_or_group.split(".")[0] for override in overrides}
+    # +method@methods.NAME=NAME adds one to the experiment's own
+    keys = {override.key_or_group.split(".")[0] for override in overrides if override.package is None}
     for override in overrides:
         if (group := override.key_or_group) not in groups or override.is_delete():
             continue
@@ -99,7 +100,7 @@ def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[st
                     if f"@{single}s." in text:
                         raise ConfigError(
                             f"{single}: experiment {name} has its own {single}s; "
-                            f"change them by {single}s.NAME.FIELD=VALUE"
+                            f"change them by {single}s.NAME.FIELD=VALUE, add one by +{single}@{single}s.NAME=NAME"
                         )
 
 
