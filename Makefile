@@ -192,6 +192,9 @@ bench-library: setup ## The library as it comes beside model.generate, prompt by
 bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
+bench-long: setup ## Every drafter on prompts of 100,000 tokens, and replays of 20,000 answers: time and memory (half an hour)
+	$(RUN) -m scripts.bench_long $(ARGS)
+
 bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)
 	@$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
 
@@ -278,11 +281,18 @@ fuzz: setup ## N random models, drafters and settings beside model.generate, fro
 	PYTHONPATH=tests $(RUN) -m adversarial.run_fuzz --number $(N) --seed $(SEED)
 
 kill: N = 200
-kill: setup ## Kill a replay N times at random moments and resume it: nothing may be lost or repeated
+kill: setup ## Kill a replay, a live run and a sweep N times each at random moments and resume: nothing is lost or repeated
 	KILLS=$(N) $(RUN) -m pytest -q -n0 tests/adversarial/test_kills.py
 
 adversarial: setup ## All that tries to break the project, counted, into results/local/reliability (docs/reliability.md)
 	PYTHONPATH=tests $(RUN) -m adversarial.run_all $(ARGS)
+
+AUDIT = results/local/audit
+audit: setup ## Known vulnerabilities of the pinned packages, by pip-audit (asks the network), and their licences
+	$(PYTHON) -m venv $(AUDIT)/venv
+	$(AUDIT)/venv/bin/pip install --quiet pip-audit==2.9.0 pip-licenses==5.0.0
+	$(AUDIT)/venv/bin/pip-licenses --python $(RUN) --order license --format markdown --output-file $(AUDIT)/licences.md
+	$(AUDIT)/venv/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
 lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .

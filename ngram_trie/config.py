@@ -16,6 +16,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 from pydantic import TypeAdapter, ValidationError
 
+from ngram_trie.adaptive import Adaptive
 from ngram_trie.budget import Budgeted, Chained
 from ngram_trie.drafter import Drafter, Shape, check_choice
 from ngram_trie.files import CONFIGS, PROJECT, first_line, place, placeless, relative
@@ -38,7 +39,7 @@ DrafterLike = str | Mapping[str, Any] | Drafter
 CHAIN_TREE = 64
 
 #: By which engines and budgets are told apart; no field has such a name.
-SCHEMAS = ("live", "replay", "forced", "published", "equal", "auto")
+SCHEMAS = ("live", "replay", "forced", "published", "equal", "auto", "learned")
 
 
 class ConfigError(ValueError):
@@ -188,6 +189,11 @@ def apply_budget(config: DictConfig) -> None:
         if config.shape != "tree" and "shape" not in method:
             OmegaConf.update(method, "shape", config.shape, force_add=True)
     if rule.rule == "published":
+        return
+    if rule.rule == "learned":
+        for method in methods.values():
+            if not method.get("budget") and getattr(class_of(method), "scores_nodes", False):
+                OmegaConf.update(method, "budget", {"learned": True}, force_add=True)
         return
     constants = read_constants(rule.constants, costs(config)) if rule.rule == "auto" else {}
     for name, method in methods.items():
@@ -344,7 +350,9 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
         built = construct(fields)
         if "cost" in size:
             return Budgeted(built, shape=shape, **size)
-        return Chained(built, **size) if shape == "chain" and _is_cut(built) else built
+        learned = size.pop("learned", False)
+        built = Chained(built, **size) if shape == "chain" and _is_cut(built) else built
+        return Adaptive(built) if learned else built
     except Exception as error:  # whatever the class raises
         raise ConfigError(f"{where}: {error}") from error
 

@@ -11,7 +11,7 @@ and the predicted speedup is T_vanilla / T. `explain` takes it apart, one cost a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -209,7 +209,7 @@ def explain(frame: pd.DataFrame, drafting: bool = True) -> dict[str, float]:
     }
 
 
-def predicted_and_measured(records: Sequence[PromptRecord], curve: CostCurve) -> pd.DataFrame:
+def predicted_and_measured(records: Collection[PromptRecord], curve: CostCurve) -> pd.DataFrame:
     """One row for each method of the project's loop and each dataset, and "all": `explain`, the measured speedup with
     its interval, and `error`, predicted over measured minus 1.
     """

@@ -7,6 +7,8 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import psutil
 from filelock import BaseFileLock, FileLock, Timeout
 
 PACKAGE = Path(__file__).parent
@@ -136,14 +139,20 @@ def same_model(path: str, known: str) -> bool:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A name to write under. When the block ends without an error, the file replaces `path`: a kill leaves the old file
-    or the new one, never half of one.
+    """A name to write under. When the block ends without an error, the file replaces `path`: a kill or a full disk
+    leaves the old file or the new one, never half of one.
     """
     unfinished = path.with_name(f"{path.name}.tmp")
-    yield unfinished
-    with unfinished.open("rb+") as file:
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    try:
+        yield unfinished
+        with unfinished.open("rb+") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        if error.filename:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -152,19 +161,20 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         unfinished.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
-def one_writer(folder: Path) -> BaseFileLock:
-    """The lock of a folder, taken; a process that ends, however it does, lets it go.
+def one_writer(folder: Path, file: str = "") -> BaseFileLock:
+    """The lock of a folder, or of one file in it, taken; a process that ends, however it does, lets it go.
 
     Raises:
         FileExistsError: another process has it, also after `PATIENCE`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock", timeout=PATIENCE)
+    lock = FileLock(folder / (f".{file}.lock" if file else ".lock"), timeout=PATIENCE)
     try:
         lock.acquire()
     except Timeout:
+        kind = "FILE" if file else "FOLDER"
         raise FileExistsError(
-            f"{folder}: another process writes there; wait for it, or give another output=FOLDER"
+            f"{folder / file}: another process writes there; wait for it, or give another output={kind}"
         ) from None
     return lock
 
@@ -185,6 +195,19 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
+
+
+def drop_leftovers(shared: Path = Path("/dev/shm")) -> None:
+    """Remove what the workers of joblib have left in shared memory, semaphores and folders of arrays, where their process
+    was killed and was this user's.
+    """
+    for path in shared.glob("*"):
+        made = re.match(r"(?:joblib_memmapping_folder_|sem\.loky-)(\d+)[_-]", path.name)
+        if not made or psutil.pid_exists(int(made[1])):
+            continue
+        with contextlib.suppress(OSError):  # another process may be removing it
+            if path.lstat().st_uid == os.getuid():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def drop_torn_line(path: Path) -> None:

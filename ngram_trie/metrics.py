@@ -9,6 +9,7 @@ so running one of them more often moves no average and narrows no interval.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -67,7 +68,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         num_tokens: output tokens, the one from prefill included.
         num_emitted, num_steps: tokens emitted by verification steps, and how many steps there were.
         num_nodes: drafted nodes, over all steps.
-        draft_us: list of the drafter's microseconds in each step.
+        draft_us: array of the drafter's microseconds in each step.
         seconds: the throughput clock, from before prefill to the last token.
         prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
         decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
@@ -86,7 +87,8 @@ def _row(record: PromptRecord) -> dict[str, object]:
     verdict = record.lossless.verdict if record.lossless else None
     ours = record.kind == "drafter"
     return {
-        **{name: getattr(record, name) for name in (*KEYS, "kind", "state", "baseline", "draft_us")},
+        **{name: getattr(record, name) for name in (*KEYS, "kind", "state", "baseline")},
+        "draft_us": np.array(record.draft_us),
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
         "num_steps": len(record.accept_lengths),
@@ -261,8 +263,8 @@ def draft_nodes(frame: pd.DataFrame) -> float:
 
 def propose_us(frame: pd.DataFrame, quantile: float) -> float:
     """A quantile, over all steps, of the drafter's microseconds in a step."""
-    laps = [lap for answer in answered(frame).draft_us for lap in answer]
-    return float(np.quantile(laps, quantile)) if laps else float("nan")
+    laps = np.concatenate([[], *answered(frame).draft_us])
+    return float(np.quantile(laps, quantile)) if len(laps) else float("nan")
 
 
 def index_ms(frame: pd.DataFrame) -> float:
@@ -281,20 +283,17 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
     """How often a step emits how many tokens: rows `method, model, dataset, accept_length, share, num_steps`, the share
     of the steps of that method, model and data set, and how many those are (the paper's Figure 4).
     """
-    lengths = pd.DataFrame(
-        [
-            (r.method, r.model, r.dataset, length)
-            for r in records
-            if not r.failure and r.repeat == r.session == 0
-            for length in r.accept_lengths
-        ],
-        columns=["method", "model", "dataset", "accept_length"],
-    )
     keys = ["method", "model", "dataset"]
-    groups = lengths.groupby(keys, sort=False).accept_length
-    shares = groups.value_counts(normalize=True).rename("share").reset_index().sort_values("accept_length")
-    sizes = groups.size().rename("num_steps").reset_index()
-    return sizes[keys].merge(shares, on=keys).merge(sizes, on=keys)
+    counts: dict[tuple[str, str, str], Counter[int]] = {}
+    for r in records:
+        if not r.failure and r.repeat == r.session == 0 and r.accept_lengths:
+            counts.setdefault((r.method, r.model, r.dataset), Counter()).update(r.accept_lengths)
+    rows = [
+        (*key, length, number / found.total(), found.total())
+        for key, found in counts.items()
+        for length, number in sorted(found.items())
+    ]
+    return pd.DataFrame(rows, columns=[*keys, "accept_length", "share", "num_steps"])
 
 
 def num_prompts(frame: pd.DataFrame) -> int:

@@ -1,8 +1,8 @@
 """The files of a run: one JSON line per answer, and a manifest of what was run on which machine.
 
 `records.jsonl` is append-only, and a lock keeps it to one writer. Each line is flushed when its answer is complete, so
-an interrupt loses at most one line, and the next run resumes there. Every reported number is derived from this file. A
-line ends with the checksum of what stands before it; those of files written before there were any have none.
+an interrupt loses at most one line, and the next run resumes there. Every reported number is derived from this file.
+Nobody holds all of it: records are read when they are asked for (`StoredRecords`). A line ends with the checksum of what stands before it; those of files written before there were any have none.
 The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
 """
 
@@ -14,10 +14,10 @@ import math
 import re
 import sys
 import zlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 from filelock import BaseFileLock
 from pydantic import TypeAdapter, ValidationError
@@ -216,10 +216,11 @@ def unsealed(line: str) -> tuple[str, bool]:
 
 
 class Line(NamedTuple):
-    """A line of a file of records: its text, and what it is, or else why it is none."""
+    """A line of a file of records: where it begins, what it holds, and its record, or else why it is none."""
 
     number: int
-    text: str
+    offset: int
+    content: bytes
     record: PromptRecord | None
     error: str
 
@@ -229,7 +230,7 @@ def read_lines(path: Path) -> Iterator[Line]:
     run) is left out.
     """
     known: dict[RecordKey, int] = {}
-    any_sealed = False
+    any_sealed, offset = False, 0
     with path.open("rb") as lines:
         for number, content in enumerate(lines, 1):
             if not content.endswith(b"\n"):
@@ -244,9 +245,10 @@ def read_lines(path: Path) -> Iterator[Line]:
                     raise ValueError(f"the answer of line {known[record.key]} again")
                 known[record.key] = number
             except ValueError as error:  # those of JSON and of UTF-8, too
-                yield Line(number, "", None, str(error))
+                yield Line(number, offset, content, None, str(error))
             else:
-                yield Line(number, content.decode(), record, "")
+                yield Line(number, offset, content, record, "")
+            offset += len(content)
 
 
 #: What mends a file of records.
@@ -264,6 +266,66 @@ def read_records(path: Path) -> Iterator[PromptRecord]:
         if line.record is None:
             raise ValueError(f"{path}:{line.number}: {line.error}; {REPAIR}")
         yield line.record
+
+
+class StoredRecords(Mapping[RecordKey, PromptRecord]):
+    """The records of a file by their keys, in order, each read from it whenever it is asked for.
+
+    Args:
+        path: the file.
+        places: of each record where its line begins, in bytes.
+    """
+
+    def __init__(self, path: Path, places: dict[RecordKey, int]) -> None:
+        self.path, self.places = path, places
+
+    @classmethod
+    def open(cls, path: Path, wrong: Callable[[PromptRecord], str] = lambda record: "") -> StoredRecords:
+        """Every line is read once, to find what is wrong.
+
+        Args:
+            wrong: in words, why a record is not to be there; "" where it is.
+
+        Raises:
+            ValueError: as `read_records`, or a record that is `wrong`.
+        """
+        places: dict[RecordKey, int] = {}
+        for line in read_lines(path):
+            error = line.error if line.record is None else wrong(line.record)
+            if error or line.record is None:
+                raise ValueError(f"{path}:{line.number}: {error}; {REPAIR}")
+            places[line.record.key] = line.offset
+        return cls(path, places)
+
+    def __getitem__(self, key: RecordKey) -> PromptRecord:
+        with self.path.open("rb") as file:
+            file.seek(self.places[key])
+            return PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.places
+
+    def __iter__(self) -> Iterator[RecordKey]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+
+class Selected(Collection[PromptRecord]):
+    """Those of some records that are `kept`, read whenever they are asked for."""
+
+    def __init__(self, records: Collection[PromptRecord], kept: Callable[[PromptRecord], bool]) -> None:
+        self._records, self._kept = records, kept
+
+    def __iter__(self) -> Iterator[PromptRecord]:
+        return filter(self._kept, self._records)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, record: object) -> bool:
+        return any(each == record for each in self)
 
 
 class RecordWriter:
@@ -290,18 +352,19 @@ class RecordWriter:
         lock: BaseFileLock | None = None,
     ) -> None:
         self.path = path
-        self.records: dict[RecordKey, PromptRecord] = {}
+        self.records = StoredRecords(path, {})
+        self._size = 0
         self._lock = lock or one_writer(path.parent)
         try:
             if path.exists():
                 self._take_over(run, keys, repair)
-            self._file: TextIO = path.open("a", encoding="utf-8")
+            self._file = path.open("ab", buffering=0)
         except BaseException:
             self._lock.release()
             raise
 
     def _take_over(self, run: str, keys: Container[RecordKey] | None, repair: bool) -> None:
-        kept, size, left_out = [], 0, []
+        kept, left_out = [], []
         for line in read_lines(self.path):
             record, error = line.record, line.error
             if record and record.run != run:
@@ -309,18 +372,21 @@ class RecordWriter:
             if record and keys is not None and record.key not in keys:
                 error = f"the run has no answer {tuple(record.key)}"
             if record and not error:
-                self.records[record.key] = record
-                kept.append(line.text)
-                size += len(line.text.encode())
+                self.records.places[record.key] = self._size
+                self._size += len(line.content)
+                if repair:
+                    kept.append(line.content)
             elif repair:
                 left_out.append(f"{line.number} ({error})")
             else:
                 raise ValueError(f"{self.path}:{line.number}: {error}; {REPAIR}")
         if left_out:
             print(f"{self.path}: left out and measured again: line {', line '.join(left_out)}", file=sys.stderr)
-            write_atomically(self.path, "".join(kept))
+            write_atomically(self.path, b"".join(kept))
             return
-        content = self.path.read_bytes()[size:]
+        with self.path.open("rb") as file:
+            file.seek(self._size)
+            content = file.read()
         begin = f'{{"run":{json.dumps(run)},'.encode()[: len(content)]
         if not content.startswith(begin):
             raise FileExistsError(
@@ -328,15 +394,27 @@ class RecordWriter:
                 "replace it"
             )
         with self.path.open("rb+") as file:
-            file.truncate(size)
+            file.truncate(self._size)
 
     def __contains__(self, key: RecordKey) -> bool:
         return key in self.records
 
     def write(self, record: PromptRecord) -> None:
-        self.records[record.key] = record
-        self._file.write(sealed(record.to_json()) + "\n")
-        self._file.flush()
+        """Append a record.
+
+        Raises:
+            OSError: there is no room for it; the file is then as it was before.
+        """
+        line = sealed(record.to_json()).encode() + b"\n"
+        try:
+            written = 0
+            while written < len(line):
+                written += self._file.write(line[written:])
+        except OSError as error:
+            self._file.truncate(self._size)
+            raise OSError(error.errno, error.strerror, str(self.path)) from None
+        self.records.places[record.key] = self._size
+        self._size += len(line)
 
     def __enter__(self) -> RecordWriter:
         return self

@@ -170,6 +170,12 @@ class Auto(_Fields):
     constants: str
 
 
+class Learned(_Fields):
+    """`budget=learned`: what pays, learned from the run's own steps (`ngram_trie.adaptive`)."""
+
+    rule: Literal["learned"]
+
+
 class Constants(BaseModel):
     """The file behind `budget=auto`.
 
@@ -218,7 +224,7 @@ class Run(_Fields):
     method: NamedPart
     methods: dict[Name, NamedPart]
     engine: Annotated[Live | Replay | Forced, Field(discriminator="name")]
-    budget: Annotated[Published | Equal | Auto, Field(discriminator="rule")]
+    budget: Annotated[Published | Equal | Auto | Learned, Field(discriminator="rule")]
     shape: Literal["tree", "chain"]
     cost: Part
     measure: Measure
@@ -241,6 +247,8 @@ class Run(_Fields):
             raise ValueError("grid: it varies the one method; an experiment with methods of its own has none")
         if self.grid and self.budget.rule != "published":
             raise ValueError("grid: its cells have sizes of their own; give budget=published")
+        if self.budget.rule == "learned" and self.engine.name == "replay":
+            raise ValueError("budget=learned: it learns from the times of steps, and a replay has none; give budget=auto")
         return self
 
 

@@ -14,6 +14,7 @@ from ngram_trie import config as configuration
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.adaptive import Adaptive
 from ngram_trie.budget import Budgeted, Chained, nodes_that_pay, path_that_pays
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError
@@ -221,6 +222,28 @@ def test_chains_go_with_every_budget(tmp_path) -> None:
     assert isinstance(blend, Budgeted) and blend.drafts_chains and (blend.caution, blend.drafter.num_draft) == (1.5, 64)
     cells = built(composed([*ours, "grid={num_draft: [8, 9]}"]))
     assert [(type(cell), cell.drafter.num_draft) for cell in cells.values()] == [(Chained, 8), (Chained, 9)]
+
+
+def test_learned_budgets_go_to_methods_that_score_their_nodes() -> None:
+    found = built(composed(["method=blend", "budget=learned"]))["blend"]
+    assert isinstance(found, Adaptive) and found.drafter.num_draft == 32
+    found = built(composed(["method=blend", "budget=learned", "shape=chain"]))["blend"]
+    assert isinstance(found, Adaptive) and isinstance(found.drafter, Chained)
+    assert not isinstance(built(composed(["method=jacobi", "budget=learned"]))["jacobi"], Adaptive)
+    kept = composed(["method=blend", "budget=learned", "+method.budget=published"])
+    assert not isinstance(built(kept)["blend"], Adaptive)
+    with pytest.raises(ConfigError, match=r"budget=learned: it learns from the times of steps, and a replay has none"):
+        configuration.check_values(
+            composed(["method=blend", "budget=learned", "engine=replay", "engine.traces=FILE"])
+        )
+
+
+def test_an_experiment_takes_another_budget_and_one_method_more() -> None:
+    """An experiment that fixes the number of nodes must not keep that field under another rule."""
+    for rule in ("learned", "auto", "published"):
+        config = composed(["experiment=small_five", f"budget={rule}", "+method@methods.blend_warm=blend_warm"])
+        assert config.budget.rule == rule and "blend_warm" in config.methods
+    assert composed(["experiment=small_five"]).budget.num_nodes == 8
 
 
 def test_what_drafts_chains_anyway_stays_as_it_is() -> None:

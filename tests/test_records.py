@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import content_hash
-from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey, RecordWriter, read_records
+from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey, RecordWriter, Selected, StoredRecords, read_records
 
 
 def record(question: str = "q1", **fields: object) -> PromptRecord:
@@ -54,6 +56,7 @@ def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> Non
         assert RecordKey("m", "d", "q2", 0) in writer
         assert RecordKey("m", "d", "q3", 0) not in writer
         writer.write(record("q3"))
+        assert list(writer.records.values()) == [record("q1"), record("q2"), record("q3")]
     assert [r.question_id for r in read_records(path)] == ["q1", "q2", "q3"]
 
 
@@ -130,7 +133,7 @@ def test_the_same_answer_twice_is_named_and_repaired(tmp_path: Path, capsys: pyt
     with pytest.raises(ValueError, match=r"records.jsonl:2: its checksum"):
         RecordWriter(path, "r")
     with RecordWriter(path, "r", repair=True) as writer:
-        assert [key.question_id for key in writer.records] == ["q1", "q3"]
+        assert list(writer.records.values()) == [record("q1"), record("q3")]
     assert path.read_text() == lines[0] + lines[2]
     assert "line 2 (its checksum is of another text: the line was changed), line 4 (the answer of line 1 again)" in (
         capsys.readouterr().err
@@ -157,3 +160,41 @@ def test_a_file_of_something_else_without_a_last_newline_is_left_alone(tmp_path:
 def test_content_hash_ignores_key_order() -> None:
     assert content_hash({"a": 1, "b": [2]}) == content_hash({"b": [2], "a": 1})
     assert content_hash({"a": 1}) != content_hash({"a": 2})
+
+
+def test_records_are_read_from_their_file_whenever_they_are_asked_for(tmp_path: Path) -> None:
+    path = written(tmp_path, "q1", "q2", "ü3")
+    stored = StoredRecords.open(path)
+    assert list(stored.values()) == list(stored.values()) == list(read_records(path))
+    assert stored[record("ü3").key].question_id == "ü3" and len(stored) == 3
+    some = Selected(stored.values(), lambda each: each.question_id != "q2")
+    assert [each.question_id for each in some] == ["q1", "ü3"] == [each.question_id for each in some]
+    assert len(some) == 2 and record("q2") not in some
+    with pytest.raises(ValueError, match=r"records.jsonl:2: not that one; repair=true"):
+        StoredRecords.open(path, lambda each: "not that one" if each.question_id == "q2" else "")
+
+
+def test_a_record_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = written(tmp_path, "q1")
+    before = path.read_bytes()
+
+    class Full:
+        """A disk with room for ten bytes more."""
+
+        def __init__(self, file: Any) -> None:
+            self.file, self.room = file, 10
+
+        def write(self, content: bytes) -> int:
+            if not self.room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            taken, self.room = self.file.write(content[: self.room]), 0
+            return int(taken)
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+    with RecordWriter(path, "r") as writer:
+        writer._file = Full(writer._file)  # type: ignore[assignment]
+        with pytest.raises(OSError, match=r"No space left on device: .*records\.jsonl"):
+            writer.write(record("q2"))
+        assert path.read_bytes() == before and record("q2").key not in writer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import inspect
 import os
@@ -22,6 +23,8 @@ from ngram_trie.files import first_line, relative
 RESUMES = "the same command resumes the work"
 #: Exit statuses: what was asked for cannot be done; something else went wrong; an interrupt.
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130
+#: Disk full, quota, largest size of a file.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def end(line: str, status: int = REFUSED) -> NoReturn:
@@ -47,7 +50,12 @@ def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException],
     """
     try:
         yield
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            end(str(error) or type(error).__name__)
+        where = f"{error.filename}: " if error.filename else ""
+        end(f"{where}{error.strerror}: make room; what was written before is whole, and {interrupted}", FAILED)
+    except ValueError as error:
         end(str(error) or type(error).__name__)
     except also as error:
         end(str(error), FAILED)

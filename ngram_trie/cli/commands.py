@@ -79,6 +79,7 @@ def measure(config: DictConfig) -> Path:
     with loop.open_run(folder, engine, config.force, config.repair) as writer:
         if isinstance(engine, Replay) or any(isinstance(method, Budgeted) for method in engine.methods.values()):
             build(config.cost, "cost").keep(folder)
+        has_room = True
         try:
             loop.measure(engine, writer)
         except torch.OutOfMemoryError:
@@ -86,10 +87,13 @@ def measure(config: DictConfig) -> Path:
                 "the device's memory does not hold the models: leave methods with models of their own out "
                 "(~methods.space), lower model.context_limit, or take a larger device"
             ) from None
+        except OSError:
+            has_room = False
+            raise
         finally:  # an interrupted run, too, leaves what can be replayed
-            if traces := engine.traces(writer.records):
+            if has_room and (traces := engine.traces(writer.records)):
                 write_traces(folder / "traces.jsonl", traces)
-        run = RunFolder(folder, list(writer.records.values()))
+        run = RunFolder(folder, writer.records.values())
         if (scores := engine.scores(run.records)) is not None:
             run.keep_scores(scores)
         derived.write(run, engine.names, list(engine.datasets))

@@ -22,7 +22,7 @@ from ngram_trie.engines.prepare import prepare
 from ngram_trie.engines.recording import KeepsLikely
 from ngram_trie.engines.recording import record as recorded
 from ngram_trie.engines.traces import Trace, read_traces
-from ngram_trie.files import drop_torn_line
+from ngram_trie.files import drop_torn_line, one_writer
 
 
 def main(config: DictConfig) -> Path:
@@ -36,12 +36,14 @@ def main(config: DictConfig) -> Path:
     if not isinstance(drafter, Drafter) or drafter.own_model:
         raise ConfigError(f"method={config.method.name}: give a drafter for the run's own model, such as method=blend")
     path = Path(config.output)
-    known = []
-    if path.exists():
-        drop_torn_line(path)
-        known = read_traces(path)
-    check_alike(config.likely, path, known)
-    with tqdm(total=len(engine.items), initial=len(known), unit="answer") as bar, ExitStack() as files:
+    with ExitStack() as files:
+        files.callback(one_writer(path.parent, path.name).release)
+        known = []
+        if path.exists():
+            drop_torn_line(path)
+            known = read_traces(path)
+        check_alike(config.likely, path, known)
+        bar = files.enter_context(tqdm(total=len(engine.items), initial=len(known), unit="answer"))
         target = engine.load(None, None)
         engine.stop = engine.stop.also(eos_ids(target.model))
         before = []

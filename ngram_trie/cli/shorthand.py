@@ -44,7 +44,7 @@ class Option:
 OPTIONS = {
     "--methods": Option(f"names with commas (default {DEFAULT_METHODS}); trie is ngram_trie"),
     "--limit": Option("the first N prompts of each data set"),
-    "--budget": Option("equal, published or auto: how many nodes each method drafts", "budget"),
+    "--budget": Option("nodes that each method drafts: equal, published, or auto: what pays, as it learns", "budget"),
     "--num-nodes": Option(f"of budget equal, most nodes a step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
     "--max-new-tokens": Option("longest answer (128)", "measure.max_new_tokens"),
     "--repeats": Option("how often each prompt is answered (1)", "measure.repeats"),
@@ -121,7 +121,7 @@ def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) ->
     if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
         return []
     if rule not in (None, "equal"):
-        return [f"budget={rule}"]
+        return [f"budget={'learned' if rule == 'auto' else rule}"]  # a model of one's own has no constants
     return ["budget=equal", f"budget.num_nodes={nodes or _nodes(str(given.get('--device', 'auto')))}"]
 
 

@@ -18,7 +18,7 @@ from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter, Likely
 from ngram_trie.engines import replay
 from ngram_trie.engines.measure import Interleaved
-from ngram_trie.engines.traces import Trace
+from ngram_trie.engines.traces import StoredTrace, Trace
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
@@ -107,14 +107,15 @@ def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationRes
 
 
 def warm_up(
-    drafters: Iterable[Drafter], traces: Iterable[Trace], target: TargetModel, num_tokens: int | None = None
+    drafters: Iterable[Drafter], traces: Iterable[Trace | StoredTrace], target: TargetModel, num_tokens: int | None = None
 ) -> None:
     """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
     caches are paid for.
     """
     for drafter in drafters:
         for trace in traces:
-            shorter = dataclasses.replace(trace, output_ids=trace.output_ids[:num_tokens])
+            whole = trace.read()
+            shorter = dataclasses.replace(whole, output_ids=whole.output_ids[:num_tokens])
             if not isinstance(answer(drafter, shorter, target), Failure):
                 break
 
@@ -139,10 +140,10 @@ class Forced(Interleaved):
         vars(self).pop("target", None)
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        drafter, trace = self.drafter(key), self.items[key.item]
+        drafter, trace = self.drafter(key), self.items[key.item].read()
         about = {"state": drafter.state, "lower_bound": drafter.replays_lower_bounds}
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        trace = self.items[key.item]
+        trace = self.items[key.item].read()
         self.drafter(key).remind(trace.prompt, trace.output_ids)

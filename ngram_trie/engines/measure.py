@@ -191,7 +191,7 @@ def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = 
     begun: set[int] = set()
     is_timed = isinstance(engine, Interleaved)
     if is_timed:
-        warn_of_load()
+        warn_of_load(engine.manifest.num_threads)
     with Progress(len(keys), len(keys) - left, len(engine.names), is_timed) as progress:
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:

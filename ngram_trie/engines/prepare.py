@@ -24,7 +24,7 @@ from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine, by_key
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.trace_noise import with_noise
-from ngram_trie.engines.traces import Trace, read_traces, select
+from ngram_trie.engines.traces import StoredTrace, Trace, select, stored_traces
 from ngram_trie.files import content_hash, fingerprint
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.records import RunManifest
@@ -169,7 +169,9 @@ def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     categories, digest = _recorded(config, methods)
     configuration.build(config.cost, "cost")
     if config.engine.draft_in_prefill:
-        categories = {name: [trace.drafted_in_prefill() for trace in traces] for name, traces in categories.items()}
+        categories = {
+            name: [trace.changed(Trace.drafted_in_prefill) for trace in traces] for name, traces in categories.items()
+        }
     return replay.Replay(
         manifest=_manifest(config, methods, "replay", digest, notes),
         model="",
@@ -188,7 +190,7 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
     path, revision = choose.source(config.model)
-    forced.check_vocabulary(traces, load_config(path, revision).vocab_size, where)
+    forced.check_vocabulary((trace.read() for trace in traces), load_config(path, revision).vocab_size, where)
     return forced.Forced(
         manifest=_manifest(config, methods, choose.identity(config.model), digest, notes),
         model=forced.title(choose.name(config.model), Path(config.engine.traces).name),
@@ -201,22 +203,25 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     )
 
 
-def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[dict[str, list[Trace]], str]:
+def _recorded(
+    config: DictConfig, methods: Mapping[str, Any]
+) -> tuple[Mapping[str, Sequence[Trace | StoredTrace]], str]:
     """The recorded answers that the methods can be run over, by category, and the hash of what is read of them."""
     path = Path(config.engine.traces)
     replay.check_replayable(methods, path)
     noise = configuration.noise_settings(config)
-    found = read_traces(path)
+    found = stored_traces(path)
+    categories: Mapping[str, Sequence[Trace | StoredTrace]]
     categories = select(found, config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
-        there = ", ".join(dict.fromkeys(trace.prompt.dataset for trace in found))
+        there = ", ".join(dict.fromkeys(trace.key[0] for trace in found))
         wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
         raise ValueError(f"engine.traces={path}: {wanted}")
     if noise:
-        categories = with_noise(categories, noise)
+        categories = with_noise({name: [trace.read() for trace in part] for name, part in categories.items()}, noise)
     for trace in next(filter(None, categories.values()), [])[:1]:
-        _check_contexts(methods, trace.prompt)
+        _check_contexts(methods, trace.read().prompt)
     digest = built.digest(path)
     if any(method.reads == LIKELY_TOKENS for method in methods.values()):
         digest = content_hash([digest, fingerprint(str(companion(path)))])

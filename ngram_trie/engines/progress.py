@@ -16,11 +16,21 @@ def say(text: str) -> None:
     tqdm.write(text, file=sys.stderr)
 
 
-def warn_of_load() -> None:
-    """Say so where other processes keep the machine busy: seconds are then theirs, too."""
-    load, cores = psutil.getloadavg()[0], psutil.cpu_count() or 1
+def warn_of_load(num_threads: int) -> None:
+    """Say so where other processes keep the machine busy: seconds are then theirs, too. Or where there are more threads
+    than cores that this process may use: they wait for each other in every product.
+    """
+    from joblib import cpu_count  # knows what a container may use; the engines also serve machines without it
+
+    load, cores = psutil.getloadavg()[0], cpu_count()
+    if num_threads > cores:
+        say(f"warning: {num_threads} threads on {cores} cores: several times slower; give engine.num_threads={cores}")
     if load > cores / 2:
-        say(f"warning: other work is running here (load {load:.1f} on {cores} cores): speeds will be noisy and too low")
+        fewer = "; engine.num_threads=1 loses least by it" if num_threads > 1 else ""
+        say(
+            f"warning: other work is running here (load {load:.1f} on {cores} cores): speeds will be noisy and too "
+            f"low{fewer}"
+        )
 
 
 class Progress:

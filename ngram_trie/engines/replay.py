@@ -10,6 +10,7 @@ exact: as a rule they are a lower bound, and records and tables say so.
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,8 +25,8 @@ from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, WrappedDrafter
 from ngram_trie.engines.likely_file import companion
 from ngram_trie.engines.measure import Engine
-from ngram_trie.engines.traces import UNLIMITED, Trace
-from ngram_trie.files import end_with_parent
+from ngram_trie.engines.traces import UNLIMITED, StoredTrace, Trace
+from ngram_trie.files import drop_leftovers, end_with_parent
 from ngram_trie.prompt import noise_kind
 from ngram_trie.records import Failure, PromptRecord, RecordKey
 from ngram_trie.tree import DraftTree, IntArray
@@ -217,35 +218,45 @@ class Replay(Engine):
         """
         from joblib import Parallel, delayed  # the rest of this module also serves machines without it
 
-        jobs = []
+        jobs: list[tuple[str, Sequence[Trace | StoredTrace]]] = []
         for name, drafter in self.methods.items():
             traces = [self.items[key.item] for key in keys if key.method == name]
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
             if drafter.state == "warm" and left:
-                kinds = dict.fromkeys(noise_kind(trace.prompt.dataset) for trace in traces)
-                lives = [[trace for trace in traces if noise_kind(trace.prompt.dataset) == kind] for kind in kinds]
-                jobs += [(name, drafter, life) for life in lives]
+                kinds = dict.fromkeys(noise_kind(trace.key[0]) for trace in traces)
+                lives = [[trace for trace in traces if noise_kind(trace.key[0]) == kind] for kind in kinds]
+                jobs += [(name, life) for life in lives]
                 continue
-            jobs += [(name, drafter, left[at : at + size]) for at in range(0, len(left), size)]
+            jobs += [(name, left[at : at + size]) for at in range(0, len(left), size)]
         num_jobs = min(self.num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
-        calls = (delayed(_replay_job)(drafter, traces, self.max_draft) for _, drafter, traces in jobs)
-        results = Parallel(n_jobs=num_jobs, return_as="generator")(calls)
-        for (name, drafter, traces), outcomes in zip(jobs, results, strict=True):
-            for trace, outcome in zip(traces, outcomes, strict=True):
-                key = RecordKey(name, *trace.key)
-                about = {"state": drafter.state, "lower_bound": drafter.replays_lower_bounds}
-                yield self.record(key, trace.prompt, outcome, model=trace.model, **about)
+        run = self.manifest.run
+        calls = (delayed(_replay_job)(run, name, self.methods[name], traces, self.max_draft) for name, traces in jobs)
+        drop_leftovers()
+        for records in Parallel(n_jobs=num_jobs, return_as="generator")(calls):
+            yield from records
 
 
 _COMPILED: set[str] = set()
 
 
-def _replay_job(drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[GenerationResult | Failure]:
-    """What one process does."""
+def _replay_job(
+    run: str, name: str, drafter: Drafter, traces: Sequence[Trace | StoredTrace], max_draft: int
+) -> list[PromptRecord]:
+    """What one process does: the records of `traces`, one in memory at a time."""
     end_with_parent()
+    if drafter.state == "warm":  # in this very process the next job would find what this one has learned
+        drafter = copy.deepcopy(drafter)
     kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
-    if drafter.state != "warm" and kind not in _COMPILED and traces and traces[0].output_ids:
-        replay(drafter, traces[0], max_draft)  # compiled code is loaded at its first call, which is not drafting
-        _COMPILED.add(kind)
-    return [answer(drafter, trace, TraceTarget(trace, max_draft)) for trace in traces]
+    records = []
+    for stored in traces:
+        trace = stored.read()
+        if drafter.state != "warm" and kind not in _COMPILED and trace.output_ids:
+            replay(drafter, trace, max_draft)  # compiled code is loaded at its first call, which is not drafting
+            _COMPILED.add(kind)
+        outcome = answer(drafter, trace, TraceTarget(trace, max_draft))
+        about = {"state": drafter.state, "kind": "drafter", "lower_bound": drafter.replays_lower_bounds}
+        records.append(
+            PromptRecord.of(trace.prompt, outcome, run=run, method=name, repeat=0, model=trace.model, **about)
+        )
+    return records

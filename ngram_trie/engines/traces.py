@@ -1,7 +1,7 @@
 """Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
 
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
-max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
+max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids, `question_id` and `category` (or
 `dataset`) are enough; lines whose `token_count_matches` is false are left out. The model's likeliest tokens along the
 answers may lie beside them (`likely_file`).
 """
@@ -9,17 +9,20 @@ answers may lie beside them (`likely_file`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ngram_trie.engines.likely_file import LikelyFile, LikelyRows, companion, fingerprint
 from ngram_trie.files import parsed_json, write_atomically
 from ngram_trie.prompt import Prompt, question_number
+from ngram_trie.records import sealed, unsealed
 
+#: Data set (the category), question id, turn.
+TraceKey = tuple[str, str, int]
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
 
@@ -45,8 +48,15 @@ class Trace:
     likely: LikelyRows | None = None
 
     @property
-    def key(self) -> tuple[str, str, int]:
+    def key(self) -> TraceKey:
         return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
+
+    def read(self) -> Trace:
+        """Itself; a `StoredTrace` reads its file."""
+        return self
+
+    def changed(self, change: Callable[[Trace], Trace]) -> Trace:
+        return change(self)
 
     def drafted_in_prefill(self) -> Trace:
         """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
@@ -59,6 +69,7 @@ class Trace:
         return replace(self, prompt=prompt, output_ids=output, max_output_tokens=self.max_output_tokens + 1)
 
     def to_json(self) -> str:
+        """A line of a file, with its checksum."""
         prompt = self.prompt
         row: dict[str, Any] = {
             "model": self.model,
@@ -75,16 +86,54 @@ class Trace:
             row["noise_token_ids"] = prompt.noise.tolist()
         if prompt.texts:
             row["released_token_ids"] = [text.tolist() for text in prompt.texts]
-        return json.dumps(row, separators=(",", ":"))
+        return sealed(json.dumps(row, separators=(",", ":")))
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """Where a trace lies in a file: of a long file, all that is held.
+
+    Attributes:
+        key: as `Trace.key`.
+        path, offset: where its line begins, in bytes.
+        likely: as `Trace.likely`.
+        changes: what is done to the trace when it is read.
+    """
+
+    key: TraceKey
+    path: Path
+    offset: int
+    likely: LikelyRows | None = None
+    changes: tuple[Callable[[Trace], Trace], ...] = ()
+
+    def read(self) -> Trace:
+        """The trace, from the file, which must not have changed."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            trace = parse_trace(file.readline().decode("utf-8"))
+        if trace is None or trace.key != self.key:
+            raise ValueError(f"{self.path}: was changed meanwhile: no trace of {self.key} at byte {self.offset}")
+        trace = replace(trace, likely=self.likely)
+        for change in self.changes:
+            trace = change(trace)
+        return trace
+
+    def changed(self, change: Callable[[Trace], Trace]) -> StoredTrace:
+        """The same one, which is read as `change` makes it; that keeps its key."""
+        return replace(self, changes=(*self.changes, change))
+
+
+#: Kinds of traces: held, or read when they are asked for.
+AnyTrace = TypeVar("AnyTrace", Trace, StoredTrace)
 
 
 def parse_trace(line: str) -> Trace | None:
     """The trace of one line, or None for a line that says of itself that it is to be left out.
 
     Raises:
-        ValueError: what is missing or wrong.
+        ValueError: what is missing or wrong, or a checksum of another line.
     """
-    row = parsed_json(line)
+    row = parsed_json(unsealed(line)[0])
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:
@@ -154,33 +203,42 @@ def read_traces(path: Path) -> list[Trace]:
         ValueError: a line is no trace, or repeats a turn; the message names file, line and reason. Or the likely tokens
             are of other answers.
     """
+    return [trace for _, trace in _parsed(path)]
+
+
+def stored_traces(path: Path) -> list[StoredTrace]:
+    """As `read_traces`, but each is read again when it is asked for. Errors as there."""
+    return [StoredTrace(trace.key, path, offset, trace.likely) for offset, trace in _parsed(path)]
+
+
+def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
+    """Of each trace where its line begins, in bytes, and the trace. Errors as in `read_traces`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
-    traces: dict[tuple[str, str, int], Trace] = {}
+    likely = LikelyFile.open(companion(path)) if companion(path).exists() else None
+    known: set[TraceKey] = set()
+    offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
+            begin, offset = offset, offset + len(line)
             if not line.strip():
                 continue
             try:
                 trace = parse_trace(line.decode("utf-8"))
-                if trace and trace.key in traces:
+                if trace and trace.key in known:
                     raise ValueError(f"turn {trace.key} was there before")
             except ValueError as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
-                traces[trace.key] = trace
-    likely = companion(path)
-    return _with_likely(traces.values(), LikelyFile.open(likely)) if likely.exists() else list(traces.values())
+                known.add(trace.key)
+                yield begin, _with_likely(trace, likely) if likely else trace
 
 
-def _with_likely(traces: Iterable[Trace], file: LikelyFile) -> list[Trace]:
-    found = []
-    for trace in traces:
-        rows = file.rows.get(fingerprint(trace.prompt.ids, trace.output_ids))
-        if rows is None:
-            raise ValueError(f"{file.path}: has no likely tokens of the answer {trace.key}: not of these traces")
-        found.append(replace(trace, likely=rows))
-    return found
+def _with_likely(trace: Trace, file: LikelyFile) -> Trace:
+    rows = file.rows.get(fingerprint(trace.prompt.ids, trace.output_ids))
+    if rows is None:
+        raise ValueError(f"{file.path}: has no likely tokens of the answer {trace.key}: not of these traces")
+    return replace(trace, likely=rows)
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:
@@ -189,8 +247,8 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 
 
 def select(
-    traces: list[Trace], categories: list[str] | str | None, parity: str | None = None
-) -> dict[str, list[Trace]]:
+    traces: list[AnyTrace], categories: list[str] | str | None, parity: str | None = None
+) -> dict[str, list[AnyTrace]]:
     """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty.
 
     Args:
@@ -200,12 +258,12 @@ def select(
         ValueError: a parity is asked for, and an id has no number.
     """
     if parity:
-        traces = [trace for trace in traces if question_number(trace.prompt.question_id) % 2 == (parity == "odd")]
+        traces = [trace for trace in traces if question_number(trace.key[1]) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
-    groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
+    groups: dict[str, list[AnyTrace]] = {name: [] for name in categories or []}
     for trace in traces:
-        if categories is None or trace.prompt.dataset in groups:
-            groups.setdefault(trace.prompt.dataset, []).append(trace)
+        if categories is None or trace.key[0] in groups:
+            groups.setdefault(trace.key[0], []).append(trace)
     return groups
 
 

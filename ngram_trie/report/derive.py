@@ -13,7 +13,7 @@ import pandas as pd
 from ngram_trie import cost, metrics
 from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
-from ngram_trie.records import MIXED, PromptRecord
+from ngram_trie.records import MIXED, Selected
 from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
@@ -157,7 +157,7 @@ def _live_table(
         for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
-    below = [*notes, *missing, *_bounds_note(run.records), *_mixed_note(run)]
+    below = [*notes, *missing, *_bounds_note(run), *_mixed_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
@@ -175,7 +175,7 @@ def _replay_table(
     """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
     for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
-        own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
+        own = Selected(run.records, lambda r, context=context: metrics.task_and_context(r.dataset)[1] == context)
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
@@ -279,10 +279,9 @@ def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
         frame = sweeps.cell_table(run.records, run.curve, run.is_measured, [setting["name"]])
         frames.append(frame.assign(**{name: setting[name] for name in fields}))
     devices = sorted({run.manifest.device for run in runs})
-    records = [record for run in runs for record in run.records]
-    notes = [*_notes(runs[-1], records), f"{len(runs)} runs on {'; '.join(devices)}.", *notes_below]
+    notes = [*_notes(runs[-1], runs), f"{len(runs)} runs on {'; '.join(devices)}.", *notes_below]
     frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
-    title = f"{records[0].model if records else 'no traces'}, {settings[0]['name']}"
+    title = f"{runs[0].model}, {settings[0]['name']}"
     numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
     return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers)
 
@@ -373,15 +372,12 @@ def _is_a_size(values: pd.Series) -> bool:
     )
 
 
-def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> list[str]:
-    """What a reader must know of a sweep or a replay; of several runs, the last one and the records of all."""
-    records = run.records if records is None else records
-    turns = {(r.dataset, r.question_id, r.turn) for r in records if not r.failure}
-    counts: dict[str, int] = {}
-    for dataset, *_ in turns:
-        counts[dataset] = counts.get(dataset, 0) + 1
+def _notes(run: RunFolder, runs: Sequence[RunFolder] = ()) -> list[str]:
+    """What a reader must know of a sweep or a replay; of several `runs`, the last one and the records of all."""
+    frame = pd.concat([each.frame for each in runs or [run]])
+    counts = metrics.answered(frame).drop_duplicates(metrics.PROMPT).dataset.value_counts()
     prompts = f"Prompts: {', '.join(f'{name} {count}' for name, count in sorted(counts.items())) or 'none'}."
-    failures = sum(1 for record in records if record.failure)
+    failures = int(frame.failure.notna().sum())
     failed = f" Failed and left out: {failures}." if failures else ""
     if run.is_measured:
         kind = f"Cell: speedup over vanilla [95% interval] (accept length), measured on {run.manifest.device}."
@@ -393,7 +389,7 @@ def _notes(run: RunFolder, records: Sequence[PromptRecord] | None = None) -> lis
             f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
             "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
-    return [kind, prompts + failed, *_bounds_note(records), *_mixed_note(run)]
+    return [kind, prompts + failed, *_bounds_note(*(runs or [run])), *_mixed_note(run)]
 
 
 def _mixed_note(run: RunFolder) -> list[str]:
@@ -402,7 +398,7 @@ def _mixed_note(run: RunFolder) -> list[str]:
     return [f"Mixed code: {note}."] if note else []
 
 
-def _bounds_note(records: Sequence[PromptRecord]) -> list[str]:
+def _bounds_note(*runs: RunFolder) -> list[str]:
     """In words, of which methods the accept lengths are lower bounds, if of any."""
-    methods = dict.fromkeys(record.method for record in records if record.lower_bound)
+    methods = dict.fromkeys(record.method for run in runs for record in run.records if record.lower_bound)
     return [WORDS["notes"]["lower_bounds"].format(methods=", ".join(methods))] if methods else []

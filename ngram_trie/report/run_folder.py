@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ngram_trie import cost, metrics
 from ngram_trie.config import grid_cells, is_synthetic
 from ngram_trie.cost import CostCurve
 from ngram_trie.files import place
-from ngram_trie.records import REPAIR, PromptRecord, RunManifest, read_records
+from ngram_trie.records import PromptRecord, RunManifest, Selected, StoredRecords
 
 #: Folders with curves: what was measured on this machine, then what the project ships. Before both come the folders
 #: calibration* beside the run's, one for each machine, so that committed runs are derived with committed curves.
@@ -27,7 +27,7 @@ class RunFolder:
         records: those in records.jsonl, where they are at hand.
     """
 
-    def __init__(self, path: Path, records: list[PromptRecord] | None = None) -> None:
+    def __init__(self, path: Path, records: Collection[PromptRecord] | None = None) -> None:
         self.path = path
         if records is not None:
             self.records = records
@@ -41,21 +41,20 @@ class RunFolder:
         return self.manifest.config
 
     @cached_property
-    def records(self) -> list[PromptRecord]:
-        """Raises:
+    def records(self) -> Collection[PromptRecord]:
+        """All of them, in order; each is read from the file whenever it is asked for.
+
+        Raises:
         FileNotFoundError: the folder holds no records.
         ValueError: they are none of this version's, or a live run has none yet.
         """
         path = self.path / "records.jsonl"
         if not path.exists():
             raise FileNotFoundError(f"{path}: no records; `make reproduce-table1` writes them")
-        records = list(read_records(path))
+        records = StoredRecords.open(path, self._not_of_the_run)
         if not records and self.is_measured:
             raise ValueError(f"{path} is empty: nothing has been measured yet")
-        for number, record in enumerate(records, 1):
-            if wrong := self._not_of_the_run(record):
-                raise ValueError(f"{path}:{number}: {wrong}; {REPAIR}")
-        return records
+        return records.values()
 
     def _not_of_the_run(self, record: PromptRecord) -> str:
         """What the manifest does not know of a record."""
@@ -96,7 +95,7 @@ class RunFolder:
         """
         looping = metrics.looping(self.frame)
         left_out = set(looping.index[looping])
-        kept = [record for record in self.records if record.key.item not in left_out]
+        kept = Selected(self.records, lambda record: record.key.item not in left_out)
         return RunFolder(self.path, kept) if left_out and len(left_out) < len(looping) else None
 
     @property
@@ -106,7 +105,7 @@ class RunFolder:
 
     @cached_property
     def model(self) -> str:
-        return self.records[0].model if self.records else "no traces"
+        return next((record.model for record in self.records), "no traces")
 
     @property
     def is_synthetic(self) -> bool:

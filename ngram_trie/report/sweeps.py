@@ -7,7 +7,7 @@ methods of Table 1, and share one vanilla.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -31,7 +31,7 @@ LIVE_COLUMNS = [
 
 
 def cell_table(
-    records: Sequence[PromptRecord],
+    records: Collection[PromptRecord],
     curve: CostCurve | None,
     live: bool,
     methods: Sequence[str] | None = None,

@@ -30,7 +30,7 @@ AREAS = {
     "sampling, chi-square": ["tests/targets/test_sampling.py"],
     "pages that hold markup": ["tests/site/test_markup.py"],
 }
-KILLS = "kills of a replay, resumed"
+KILLS = "kills of replays, live runs and sweeps, resumed"
 FUZZ = "answers beside `model.generate`"
 
 
@@ -49,14 +49,14 @@ def tried(paths: list[str], environment: dict[str, str]) -> tuple[int, int]:
 def main(
     output: Annotated[Path | None, typer.Option(help="default: results/local/reliability")] = None,
     cases: Annotated[int, typer.Option(min=1, help="random models, drafters and settings")] = 500,
-    kills: Annotated[int, typer.Option(min=1, help="of a replay")] = 20,
+    kills: Annotated[int, typer.Option(min=1, help="of each kind of run")] = 20,
 ) -> None:
     """Try all of it and write counts.csv and manifest.json; exit status 1 where anything failed."""
     folder = output or place("results/local/reliability")
     rows = [(FUZZ, cases, len(fuzz.failures(cases, 0)))]
     rows += [(area, *tried(paths, {})) for area, paths in AREAS.items()]
-    _, lost = tried(["tests/adversarial/test_kills.py"], {"KILLS": str(kills)})
-    rows.append((KILLS, kills, lost))
+    kinds, lost = tried(["tests/adversarial/test_kills.py"], {"KILLS": str(kills)})
+    rows.append((KILLS, kinds * kills, lost))
     counts = pd.DataFrame(rows, columns=["area", "tried", "failed"])
     manifest = make_manifest({"cases": cases, "kills": kills}, "random", "generated")
     counts = counts.assign(date=datetime.now(UTC).date().isoformat(), commit=manifest.commit[:12])

@@ -1,4 +1,4 @@
-"""A replay that is killed at random moments, again and again, loses and repeats nothing: make kill N=200."""
+"""Runs that are killed at random moments, again and again, lose and repeat nothing: make kill N=200."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -18,38 +19,55 @@ from ngram_trie.records import RecordKey, read_records
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 KILLS = int(os.environ.get("KILLS", "4"))
+REPLAY = ["engine=replay", f"engine.traces={TRACES}", "method=pld"]
+LIVE = ["model=embedded", "datasets={}", "+dataset@datasets.rag=rag", "datasets.rag.limit=6", "method=blend_warm"]
+#: What is killed: a replay in two processes, a live run of a method that remembers answers, and a sweep in two processes.
+KINDS: Mapping[str, list[str]] = {
+    "replay": [*REPLAY, "engine.num_jobs=2", "output={folder}"],
+    "live": [*LIVE, "measure.max_new_tokens=32", "measure.repeats=1", "output={folder}"],
+    "sweep": [
+        "-m", *REPLAY, "engine.num_jobs=1", "method.num_draft=2,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
+        "output={folder}/${{method.num_draft}}",
+    ],
+}  # fmt: skip
+#: By run and answer, tokens and accept lengths; those of a resumed warm method are an undisturbed one's, too.
+Answers = dict[tuple[str, RecordKey], tuple[list[int], list[int]]]
 
 
-def command(folder: Path) -> list[str]:
-    replay = ["engine=replay", f"engine.traces={TRACES}", "engine.num_jobs=2", "method=pld"]
-    return [sys.executable, "-m", "scripts.run", *replay, f"output={folder}"]
+def command(kind: str, folder: Path) -> list[str]:
+    return [sys.executable, "-m", "scripts.run", *(part.format(folder=folder) for part in KINDS[kind])]
 
 
-def finish(folder: Path) -> dict[RecordKey, tuple[list[int], list[int]]]:
-    """Run to the end; tokens and accept lengths by key, none of which is there twice."""
-    done = subprocess.run(command(folder), cwd=PROJECT, capture_output=True, text=True, check=False)
+def finish(kind: str, folder: Path) -> Answers:
+    """Run to the end; what was answered, each once."""
+    done = subprocess.run(command(kind, folder), cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    records = list(read_records(folder / "records.jsonl"))
-    found = {record.key: (record.output_ids, record.accept_lengths) for record in records}
-    assert len(found) == len(records)
+    found: Answers = {}
+    for path in sorted(folder.rglob("records.jsonl")):
+        where = str(path.parent.relative_to(folder))
+        records = list(read_records(path))
+        answers = {(where, record.key): (record.output_ids, record.accept_lengths) for record in records}
+        assert len(answers) == len(records)
+        found |= answers
     return found
 
 
 def written(folder: Path) -> int:
     """Bytes of records so far."""
-    records = folder / "records.jsonl"
-    return records.stat().st_size if records.exists() else 0
+    return sum(path.stat().st_size for path in folder.rglob("records.jsonl"))
 
 
 @pytest.mark.slow
-def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    undisturbed = finish(tmp_path / "undisturbed")
-    size = (tmp_path / "undisturbed" / "records.jsonl").stat().st_size
+@pytest.mark.parametrize("kind", KINDS)
+def test_kills_lose_and_repeat_nothing(kind: str, tmp_path: Path) -> None:
+    undisturbed = finish(kind, tmp_path / "undisturbed")
+    size = written(tmp_path / "undisturbed")
     chance, folder, inside = random.Random(0), tmp_path / "killed", 0
     for _ in range(KILLS):
         process = subprocess.Popen(
-            command(folder), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-        )
+            command(kind, folder), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
         before = written(folder)
         enough = before + chance.uniform(0, size - before)  # most of a run is starting up: a kill waits for records
         while process.poll() is None and written(folder) <= enough:
@@ -60,7 +78,7 @@ def test_kills_lose_and_repeat_nothing(tmp_path: Path) -> None:
         assert process.returncode in (0, -signal.SIGKILL), said
         inside += before < written(folder) < size
         if process.returncode == 0 or written(folder) >= size:
-            assert finish(folder) == undisturbed
+            assert finish(kind, folder) == undisturbed
             shutil.rmtree(folder)
     assert inside, "no kill fell while records were written"
-    assert finish(folder) == undisturbed
+    assert finish(kind, folder) == undisturbed

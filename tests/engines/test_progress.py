@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import joblib
 import psutil
 import pytest
 from test_metrics import record
@@ -27,10 +28,20 @@ def test_a_replay_says_nothing_of_speed(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_busy_machine_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(psutil, "cpu_count", lambda: 4)
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 4)
     monkeypatch.setattr(psutil, "getloadavg", lambda: (1.9, 0, 0))
-    warn_of_load()
+    warn_of_load(4)
     assert not capsys.readouterr().err
     monkeypatch.setattr(psutil, "getloadavg", lambda: (7.0, 0, 0))
-    warn_of_load()
-    assert "load 7.0 on 4 cores" in capsys.readouterr().err
+    warn_of_load(4)
+    said = capsys.readouterr().err
+    assert "load 7.0 on 4 cores" in said and "engine.num_threads=1" in said
+
+
+def test_more_threads_than_cores_are_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
+    monkeypatch.setattr(psutil, "getloadavg", lambda: (0.1, 0, 0))
+    warn_of_load(2)
+    assert not capsys.readouterr().err
+    warn_of_load(8)
+    assert "8 threads on 2 cores" in capsys.readouterr().err

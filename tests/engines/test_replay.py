@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDraf
 from ngram_trie.engines import replay
 from ngram_trie.engines.live import Live
 from ngram_trie.engines.measure import measure
-from ngram_trie.engines.traces import Trace, read_traces
+from ngram_trie.engines.traces import Trace, read_traces, stored_traces, write_traces
 from ngram_trie.files import content_hash
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import PromptRecord, RecordKey, RecordWriter, RunManifest, read_records
@@ -265,9 +266,9 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
     jobs: list[int] = []
     replay_job = replay._replay_job
 
-    def counted(drafter: Drafter, part: list[Trace], max_draft: int) -> list:
+    def counted(run: str, name: str, drafter: Drafter, part: list[Trace], max_draft: int) -> list:
         jobs.append(len(part))
-        return replay_job(drafter, part, max_draft)
+        return replay_job(run, name, drafter, part, max_draft)
 
     monkeypatch.setattr(replay, "_replay_job", counted)
     for _ in range(2):
@@ -278,6 +279,31 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
         assert [r.accept_lengths for r in records] == [[5]] * 30
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:27]))  # and once more from there
     assert jobs == [30, 30]  # one job each time: another process would not remember
+
+
+def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_path: Path) -> None:
+    """Also where both are replayed in one process."""
+    traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(20)["qa"], 1)]
+    noisy = [replace(trace, prompt=replace(trace.prompt, dataset="qa+passages")) for trace in traces]
+    with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+        measure(engine({"warm": Counting()}, {"qa": traces, "qa+passages": noisy}), writer)
+    assert [r.accept_lengths for r in read_records(tmp_path / "records.jsonl")] == [[5]] * 20
+
+
+def test_a_long_replay_holds_no_answers(tmp_path: Path) -> None:
+    """Memory grows by what finds an answer again, not by the answer: its prompt alone would be 16 kB."""
+    path = tmp_path / "traces.jsonl"
+    prompt, output = np.arange(2000), list(range(2000, 2100))
+    write_traces(path, [Trace("toy", Prompt(prompt, {}, "qa", str(number)), output) for number in range(400)])
+    measured_bytes = []
+    for number in (100, 100, 400):  # the first time pays for imports
+        stored = stored_traces(path)[:number]
+        with RecordWriter(tmp_path / f"{len(measured_bytes)}.jsonl", "run") as writer:
+            tracemalloc.start()
+            measure(engine({"vanilla": NoDraft()}, {"qa": stored}), writer)
+            measured_bytes.append(tracemalloc.get_traced_memory()[1])
+            tracemalloc.stop()
+    assert measured_bytes[2] - measured_bytes[1] < 300 * 4000
 
 
 # ---- the embedded model, live and replayed ---------------------------------------------------------------------------

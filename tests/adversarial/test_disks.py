@@ -1,0 +1,63 @@
+"""A disk that is full or cannot be written to: one line, and nothing that was written before is lost."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ngram_trie.files import PROJECT
+from ngram_trie.records import read_records
+
+TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+
+
+def replay(folder: Path, room: int | None = None) -> subprocess.CompletedProcess[str]:
+    """A replay into `folder`, in which no file may become larger than `room` bytes."""
+
+    def limit() -> None:
+        if room is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    command = [sys.executable, "-m", "scripts.run", "engine=replay", f"engine.traces={TRACES}", "method=pld"]
+    return subprocess.run(
+        [*command, "engine.num_jobs=1", f"output={folder}"],
+        cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=limit,
+    )  # fmt: skip
+
+
+def answers(folder: Path) -> list[tuple[object, list[int], list[int]]]:
+    return [(each.key, each.output_ids, each.accept_lengths) for each in read_records(folder / "records.jsonl")]
+
+
+def the_line(done: subprocess.CompletedProcess[str]) -> str:
+    """What it ended with; nothing else may look like an error."""
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
+    return line
+
+
+def test_a_full_disk_loses_at_most_the_record_being_written(tmp_path: Path) -> None:
+    """Wherever the disk becomes full: in the manifest, in the middle of the records, in the last one."""
+    assert replay(tmp_path / "whole").returncode == 0
+    whole = answers(tmp_path / "whole")
+    size = (tmp_path / "whole" / "records.jsonl").stat().st_size
+    folder = tmp_path / "full"
+    for room in (100, size // 3, size // 2, size - 10):
+        done = replay(folder, room)
+        assert done.returncode == 1 and "make room" in the_line(done)
+        known = answers(folder) if (folder / "records.jsonl").exists() else []
+        assert known == whole[: len(known)] and not list(folder.glob("*.tmp"))
+        assert len(known) >= len(whole) * min(room, size) // size // 2
+    assert replay(folder).returncode == 0
+    assert answers(folder) == whole
+
+
+@pytest.mark.parametrize("folder", ["/proc/ngram-trie", "/sys/ngram-trie", "{file}/run"])
+def test_a_folder_that_cannot_be_made_is_one_line(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = replay(Path(folder.format(file=tmp_path / "file")))
+    assert done.returncode == 2 and folder.split("/")[-2].strip("{}") in the_line(done)
