@@ -19,9 +19,10 @@ from omegaconf import DictConfig, OmegaConf
 from ngram_trie import config as configuration
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.prompts import Question, build_prompt, model_tokenizer
+from ngram_trie.engines.journal import Journal
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.engines.server import Server
-from ngram_trie.engines.server_load import Asked, Bench, loads_of, open_trials
+from ngram_trie.engines.server_load import TRIALS, Asked, Bench, loads_of
 from ngram_trie.files import content_hash, placeless, relative
 from ngram_trie.report import servers as report
 from ngram_trie.schemas import ServerRun
@@ -69,7 +70,6 @@ def bench(config: DictConfig) -> Path:
         environment={"device": "the machine that asks; what the servers run on is not known here"},
     )
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "servers")
-    known, file = open_trials(folder, manifest, config.force)
     run = Bench(
         run=manifest.run,
         servers=servers,
@@ -81,8 +81,8 @@ def bench(config: DictConfig) -> Path:
         warmup=settings.warmup,
         server_model=settings.server_model,
     )
-    with file:
-        trials = run.measure(known, file)
+    with Journal(folder / TRIALS, manifest, config.force) as journal:
+        trials = run.measure(journal)
     bound = report.Bound(settings.bound.ttft_ms, settings.bound.tpot_ms)
     title = f"{choose.name(config.model)}, {len(asked)} questions of {', '.join(datasets)}"
     print(report.write(folder, trials, bound, title))

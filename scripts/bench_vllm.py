@@ -6,6 +6,7 @@ python -m scripts.bench_vllm results/local/vllm-smoke --limit 2 --rounds 1 --num
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,7 @@ from ngram_trie import config as configuration
 from ngram_trie.cli.app import run
 from ngram_trie.data.prompts import build_prompt, model_tokenizer
 from ngram_trie.engines import vllm_bench
+from ngram_trie.engines.journal import MANIFEST, Journal
 from ngram_trie.engines.provenance import make_manifest
 from ngram_trie.files import CONFIGS, PROJECT, content_hash
 from ngram_trie.targets import choose
@@ -36,6 +38,7 @@ def bench(
     num_tokens: Annotated[int, typer.Option(help="of each answer; half of it for identity", min=4)] = 48,
     max_prompt: Annotated[int, typer.Option(help="longest prompt, in tokens", min=16)] = 320,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
+    force: Annotated[bool, typer.Option("--force", help="replace what the folder holds of another run")] = False,
 ) -> None:
     """Measure ways of drafting in vLLM in turns, and print the table (make bench-vllm).
 
@@ -59,12 +62,13 @@ def bench(
     longest = max(map(len, groups))
     prompts = [group[place] for place in range(longest) for group in groups if place < len(group)]
     laps = list(vllm_bench.plan(len(prompts), per_lap, num_tokens, BATCHES, RATES, rounds))
-    folder.mkdir(parents=True, exist_ok=True)
     settings = {"ways": vllm_bench.WAYS, "datasets": datasets, "limit": limit, "per_lap": per_lap, "rounds": rounds}
     settings |= {"num_tokens": num_tokens, "max_prompt": max_prompt, "batches": BATCHES, "rates": RATES}
     hashed = content_hash([prompt.ids.tolist() for prompt in prompts])
-    notes = vllm_bench.run(folder, python, local_folder(model.path), prompts, laps)
-    make_manifest(settings, choose.identity(model), hashed, "cpu", notes).write(folder / "manifest.json")
+    manifest = make_manifest(settings, choose.identity(model), hashed, "cpu")
+    with Journal(folder / vllm_bench.LAPS, manifest, force) as journal:
+        notes = vllm_bench.run(journal, python, local_folder(model.path), prompts, laps)
+        replace(manifest, environment={**manifest.environment, **notes}).write(folder / MANIFEST)
     print(vllm_bench.write(folder))
 
 

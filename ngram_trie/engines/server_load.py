@@ -8,22 +8,21 @@ take turns, server by server. An interrupt loses the one under way, since half a
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
 from tqdm import tqdm
 
+from ngram_trie.engines.journal import Journal
 from ngram_trie.engines.server import Server, Streamed
-from ngram_trie.files import content_hash, drop_torn_line
-from ngram_trie.records import Failure, RunManifest
+from ngram_trie.files import content_hash
+from ngram_trie.records import Failure
 
-TRIALS, MANIFEST = "trials.jsonl", "manifest.json"
+TRIALS = "trials.jsonl"
 
 
 class Asked(NamedTuple):
@@ -99,37 +98,21 @@ class Trial:
     def key(self) -> tuple[str, str, int]:
         return self.server, self.load, self.round
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), separators=(",", ":"))
-
     @classmethod
-    def from_json(cls, line: str) -> Trial:
-        """Raises:
-        ValueError: not a trial.
+    def of(cls, row: Mapping[str, Any]) -> Trial:
+        """What `dataclasses.asdict` made a line of.
+
+        Raises:
+            ValueError: not a trial.
         """
         try:
-            row = json.loads(line)
-            for answer in row["answers"]:
-                answer["failure"] = Failure(**answer["failure"]) if answer["failure"] else None
-            return cls(**row | {"answers": [ServerAnswer(**answer) for answer in row["answers"]]})
+            answers = [
+                ServerAnswer(**answer | {"failure": Failure(**answer["failure"]) if answer["failure"] else None})
+                for answer in row["answers"]
+            ]
+            return cls(**{**row, "answers": answers})
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a trial: {error}") from None
-
-
-def read_trials(path: Path) -> list[Trial]:
-    """The trials of a file; a torn last line (a killed run) is left out.
-
-    Raises:
-        ValueError: any other line that is none; file, line and reason.
-    """
-    found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(keepends=True), 1):
-        if line.endswith("\n"):
-            try:
-                found.append(Trial.from_json(line))
-            except ValueError as error:
-                raise ValueError(f"{path}:{number}: {error}") from None
-    return found
 
 
 def plan(servers: Sequence[str], loads: Sequence[Load], rounds: int) -> list[tuple[str, Load, int]]:
@@ -140,31 +123,6 @@ def plan(servers: Sequence[str], loads: Sequence[Load], rounds: int) -> list[tup
         for place, load in enumerate(loads, number)
         for turn in range(len(servers))
     ]
-
-
-def open_trials(folder: Path, manifest: RunManifest, force: bool = False) -> tuple[dict[Any, Trial], TextIO]:
-    """What the same run has written to the folder before an interruption, by key, and the file to append to.
-
-    Raises:
-        FileExistsError: the folder holds another run.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    path, about = folder / TRIALS, folder / MANIFEST
-    if force:
-        path.unlink(missing_ok=True)
-        about.unlink(missing_ok=True)
-    if about.exists() and (found := RunManifest.read(about).run) != manifest.run:
-        raise FileExistsError(
-            f"{folder} holds another run ({found} there, {manifest.run} here): give another output=FOLDER, or "
-            "force=true to replace it"
-        )
-    if not about.exists():
-        manifest.write(about)
-    known = {}
-    if path.exists():
-        drop_torn_line(path)
-        known = {trial.key: trial for trial in read_trials(path)}
-    return known, path.open("a", encoding="utf-8")
 
 
 @dataclass
@@ -188,13 +146,14 @@ class Bench:
     warmup: int = 1
     server_model: str | None = None
 
-    def measure(self, known: dict[Any, Trial], file: TextIO) -> list[Trial]:
-        """Run what is not known, and write each trial as it ends; all trials, in order.
+    def measure(self, journal: Journal) -> list[Trial]:
+        """Run what the journal does not have, and write each trial as it ends; all trials, in order.
 
         Raises:
             Unreachable: a server that is not there, or no longer.
             ValueError: one that does not answer the warm-up; one line.
         """
+        known = {trial.key: trial for trial in map(Trial.of, journal.rows)}
         keys = [(server, str(load), number) for server, load, number in self._plan]
         with tqdm(total=len(keys), initial=sum(key in known for key in keys), unit="trial") as progress:
             ready: set[str] = set()
@@ -204,8 +163,7 @@ class Bench:
                     trial = asyncio.run(self._trial(server, load, number, name in ready))
                     ready.add(name)
                     known[key] = trial
-                    file.write(trial.to_json() + "\n")
-                    file.flush()
+                    journal.add(asdict(trial))
                     progress.update()
         return [known[key] for key in keys]
 

@@ -20,7 +20,8 @@ import pandas as pd
 
 from ngram_trie import metrics
 from ngram_trie.decoding import PhaseSeconds
-from ngram_trie.files import PROJECT, drop_torn_line, write_atomically
+from ngram_trie.engines.journal import Journal, read_journal
+from ngram_trie.files import PROJECT, write_atomically
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import Lossless, PromptRecord
 from ngram_trie.versus import ACCEPT_LENGTH, SPEEDUP, versus
@@ -131,13 +132,10 @@ class Worker:
         self._process.wait()
 
 
-def run(folder: Path, python: Path, model: str, prompts: Sequence[Prompt], laps: Sequence[Lap]) -> dict[str, str]:
-    """Measure what laps.jsonl does not have yet; returns the versions, and why ways are left out."""
-    path = folder / LAPS
-    done = set()
-    if path.exists():
-        drop_torn_line(path)
-        done = {(row["way"], row["lap"], row["round"]) for row in read(folder)}
+def run(journal: Journal, python: Path, model: str, prompts: Sequence[Prompt], laps: Sequence[Lap]) -> dict[str, str]:
+    """Measure what the journal does not have yet; returns the versions, and why ways are left out."""
+    folder = journal.path.parent
+    done = {(row["way"], row["lap"], row["round"]) for row in journal.rows}
     workers: dict[str, Worker] = {}
     notes: dict[str, str] = {}
     try:
@@ -155,28 +153,20 @@ def run(folder: Path, python: Path, model: str, prompts: Sequence[Prompt], laps:
                 print(f"not run: {way}: {error}", flush=True)
         if NONE not in workers:
             raise ValueError(notes[f"not run: {NONE}"])
-        with path.open("a", encoding="utf-8") as file:
-            for number, lap in enumerate(laps):
-                order = list(workers)
-                order = order[number % len(order) :] + order[: number % len(order)]
-                for way in order:
-                    if (way, lap.name, lap.round) in done:
-                        continue
-                    asked = [prompts[index].ids.tolist() for index in lap.prompts]
-                    found = workers[way].lap(asked, max_tokens=lap.num_tokens, concurrent=lap.concurrent, rate=lap.rate)
-                    row = {"way": way, "lap": lap.name, "round": lap.round, "prompts": list(lap.prompts), **found}
-                    file.write(json.dumps(row, separators=(",", ":")) + "\n")
-                    file.flush()
-                    print(f"{lap.name}, round {lap.round}, {way}: {found['seconds']:.1f} s", flush=True)
+        for number, lap in enumerate(laps):
+            order = list(workers)
+            order = order[number % len(order) :] + order[: number % len(order)]
+            for way in order:
+                if (way, lap.name, lap.round) in done:
+                    continue
+                asked = [prompts[index].ids.tolist() for index in lap.prompts]
+                found = workers[way].lap(asked, max_tokens=lap.num_tokens, concurrent=lap.concurrent, rate=lap.rate)
+                journal.add({"way": way, "lap": lap.name, "round": lap.round, "prompts": list(lap.prompts), **found})
+                print(f"{lap.name}, round {lap.round}, {way}: {found['seconds']:.1f} s", flush=True)
     finally:
         for worker in workers.values():
             worker.close()
     return notes
-
-
-def read(folder: Path) -> list[dict[str, Any]]:
-    """The laps of a folder."""
-    return [json.loads(line) for line in (folder / LAPS).read_text(encoding="utf-8").splitlines()]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -278,7 +268,7 @@ def _versus(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str
 
 def write(folder: Path) -> str:
     """Write table.csv, ways.md and versus.csv from the laps; returns the table as text."""
-    rows = read(folder)
+    rows = read_journal(folder / LAPS)
     frame = table(rows)
     for name, each in (("table", frame), ("versus", _pairs(rows))):
         each.to_csv(folder / f"{name}.csv", index=False, float_format="%.5g", lineterminator="\n")

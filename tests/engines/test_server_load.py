@@ -13,8 +13,9 @@ from support.openai_server import OpenAIServer
 
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError
+from ngram_trie.engines.journal import read_journal
 from ngram_trie.engines.server import Unreachable, read_counters
-from ngram_trie.engines.server_load import Load, ServerAnswer, Trial, plan, read_trials
+from ngram_trie.engines.server_load import Load, ServerAnswer, Trial, plan
 from ngram_trie.records import Failure
 from ngram_trie.report import servers as report
 from scripts.bench_server import bench
@@ -31,7 +32,7 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
     settings = [f"servers={{{listed}}}", "dataset.limit=5", f"output={folder}", "rounds=1", "concurrency=[2]"]
     kept = [each for each in settings if each.partition("=")[0] not in {o.partition("=")[0] for o in overrides}]
     bench(composed([*kept, *overrides], "server"))
-    return read_trials(folder / "trials.jsonl")
+    return [Trial.of(row) for row in read_journal(folder / "trials.jsonl")]
 
 
 def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
