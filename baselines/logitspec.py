@@ -115,6 +115,7 @@ class LogitSpec(HistoryDrafter):
         check_int("num_copy", num_copy, 1)
         check_int("num_likely", num_likely, 1)
         self.num_draft, self.max_ngram, self.num_copy, self.num_likely = num_draft, max_ngram, num_copy, num_likely
+        self.num_read = num_likely
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -154,9 +155,9 @@ class LogitSpec(HistoryDrafter):
 
     def _guesses(self) -> IntArray:
         """(k,) the likeliest tokens in the place of the root, in order."""
-        last, likely = self.target.last, self.target.likely(self.num_likely)
-        row = 0 if last.tree is None else int(np.searchsorted(likely.places, last.path[-1]))
-        return np.asarray(likely.tokens[row], np.int64)
+        last = self.target.last
+        root = None if last.tree is None else np.array(last.path[-1:])
+        return np.asarray(self.target.likely(self.num_likely, root).tokens[0], np.int64)
 
 
 def _enlarged(places: IntArray, size: int) -> IntArray:

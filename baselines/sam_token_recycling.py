@@ -61,6 +61,7 @@ class SAMTokenRecycling(Drafter):
         )  # fmt: skip
         check_int("tree_nodes", tree_nodes, 1, TEMPLATE_NODES)
         self.recycled = TokenRecycling(num_draft=tree_nodes, k=k, keep_between_prompts=keep_between_prompts)
+        self.num_read = k
         self.state = self.recycled.state if keep_between_prompts else self.copies.state
         self.context = context
 

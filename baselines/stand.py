@@ -225,6 +225,7 @@ class STAND(HistoryDrafter):
         check_int("k", k, 1)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.order, self.k = num_draft, order, k
+        self.num_read = k
         self.keep_between_prompts = keep_between_prompts
         self._table: Table | None = None
         self._model: Any = None
@@ -249,13 +250,14 @@ class STAND(HistoryDrafter):
 
     def learn(self) -> Table:
         """Take over what the last forward said behind the text's own tokens; `propose` does so first."""
-        last, likely = self.target.last, self.target.likely(self.k)
-        path = likely.places if last.tree is None else np.array(last.path)
-        rows = np.flatnonzero(np.isin(likely.places, path))
+        last = self.target.last
+        path = None if last.tree is None else np.array(last.path)
+        likely = self.target.likely(self.k, path)
+        path = likely.places if path is None else path
         # The path's last node stands before the token that the forward chose, which is the text's last.
-        ends = len(self.text) - len(path) + np.searchsorted(path, likely.places[rows])
+        ends = len(self.text) - len(path) + np.searchsorted(path, likely.places)
         table = self._room_for(self.order * len(ends))
-        _learn(tuple(table), self.text, ends, likely.tokens[rows], likely.probs[rows], self.order)
+        _learn(tuple(table), self.text, ends, likely.tokens, likely.probs, self.order)
         return table
 
     def _room_for(self, contexts: int) -> Table:

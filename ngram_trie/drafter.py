@@ -143,6 +143,8 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
     #: tokens, and `LIKELY_TOKENS` where they were recorded: those behind accepted nodes alone.
     reads: ClassVar[str] = "tokens"
+    #: Of one that reads `LIKELY_TOKENS`: how many at a place.
+    num_read: int = 0
     #: Of one that reads `LIKELY_TOKENS`: whether those behind rejected nodes, too, which no recording has. Its replayed
     #: accept lengths are then lower bounds.
     learns_from_rejected: ClassVar[bool] = True
@@ -232,6 +234,7 @@ class WrappedDrafter(Drafter):
         self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
         self.learns_from_rejected = drafter.learns_from_rejected  # type: ignore[misc]
         self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
+        self.num_read = drafter.num_read
 
     def parts(self) -> Mapping[Path, str]:
         return self.drafter.parts()

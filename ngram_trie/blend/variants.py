@@ -310,7 +310,7 @@ class BlendLogitsDrafter(BlendDrafter):
         check_positive("hard", hard)
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
-        self.prompt_step = prompt_step
+        self.prompt_step, self.num_read = prompt_step, num_likely
         self._settings |= {
             "num_likely": num_likely,
             "least": float(least),

@@ -59,9 +59,9 @@ class ForcedTarget(replay.TraceTarget):
     def synchronize(self) -> None:
         self._target.synchronize()
 
-    def likely(self, k: int) -> Likely:
-        self._target.likely(k)
-        return super().likely(k)
+    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+        self._target.likely(k, nodes)
+        return super().likely(k, nodes)
 
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
         self._target.likely_in_prompt(places, k)

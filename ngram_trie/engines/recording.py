@@ -48,9 +48,9 @@ class KeepsLikely(WrappedDrafter):
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)
-        found, last = self.target.likely(self.k), self.target.last
-        rows = [0] if last.tree is None else last.path[: len(new_ids)]
-        self.likely.append(Likely(found.places[rows], found.tokens[rows], found.probs[rows]))
+        last = self.target.last
+        kept = None if last.tree is None else np.array(last.path[: len(new_ids)])
+        self.likely.append(self.target.likely(self.k, kept))
 
     def propose(self, budget: int) -> DraftTree:
         return self.drafter.propose(budget)

@@ -23,7 +23,7 @@ from numba import njit
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import LIKELY_TOKENS, Drafter, Likely, WrappedDrafter
-from ngram_trie.engines.likely_file import companion
+from ngram_trie.engines.likely_file import LikelyFile, companion
 from ngram_trie.engines.measure import Engine
 from ngram_trie.engines.traces import UNLIMITED, StoredTrace, Trace
 from ngram_trie.files import drop_leftovers, end_with_parent
@@ -96,9 +96,9 @@ class TraceTarget:
         self.last.path = path
         self._position += len(path)
 
-    def likely(self, k: int) -> Likely:
-        """Behind those nodes of the last tree that lie on the answer, its last token excepted; or behind the prompt's
-        last token.
+    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+        """Behind those nodes of the last tree, or of `nodes` of it, that lie on the answer, its last token excepted; or
+        behind the prompt's last token.
 
         Raises:
             ValueError: they were not recorded, or fewer than `k`.
@@ -107,6 +107,7 @@ class TraceTarget:
             end = np.array([self._num_prompt - 1])
             return self._likely(end, end, k)
         places = np.flatnonzero((self._reached >= 0) & (self._reached < len(self._answer) - 1))
+        places = places if nodes is None else np.intersect1d(places, nodes)
         return self._likely(places, self._num_prompt + self._reached[places], k)
 
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
@@ -184,11 +185,16 @@ def check_replayable(methods: Mapping[str, Any], traces: Path | None = None) -> 
     Raises:
         ValueError: a method that no recorded answer can be replayed for, with the reason.
     """
-    has_likely = traces is not None and companion(traces).exists()
+    recorded = LikelyFile.open(companion(traces)).k if traces is not None and companion(traces).exists() else 0
     for name, method in methods.items():
         if not isinstance(method, Drafter):
             raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")
-        if method.reads == LIKELY_TOKENS and not has_likely:
+        if method.reads == LIKELY_TOKENS and recorded and method.num_read > recorded:
+            raise ValueError(
+                f"method {name} reads the {method.num_read} likeliest tokens at a place, and {recorded} were recorded "
+                f"beside these traces; record them anew (scripts.record likely={method.num_read}) or use engine=live"
+            )
+        if method.reads == LIKELY_TOKENS and not recorded:
             raise ValueError(
                 f"method {name} drafts from the model's likely tokens, which were not recorded beside these traces; "
                 "record them (scripts.record likely=16) or use engine=live"

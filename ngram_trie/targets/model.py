@@ -218,6 +218,7 @@ class TargetModel:
         self.cache = self.cache_kind(model.config.num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
         self._windows = layer_windows(model.config)
+        self._knows_head = False
 
     def prefill(self, prompt_ids: IntArray) -> int:
         """Read the prompt (l,) into an empty cache; returns the first output token.
@@ -294,21 +295,42 @@ class TargetModel:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def likely(self, k: int) -> Likely:
-        """Behind each node of the last tree, or behind the prompt's last token."""
+    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+        """Behind each node of the last tree, or `nodes` of it alone; behind the prompt's last token after `prefill`."""
         last = self.last
-        places = np.arange(len(last.tree)) if last.tree else np.array([len(last.hidden) - 1])
-        return likely_rows(places, last.logits, k)
+        if last.tree is None:
+            return likely_rows(np.array([len(last.hidden) - 1]), last.logits, k)
+        if nodes is None:
+            return likely_rows(np.arange(len(last.tree)), last.logits, k)
+        return likely_rows(nodes, last.logits[torch.from_numpy(nodes)], k)
 
     @torch.inference_mode()
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
         """Behind the prompt's tokens at `places`, at least one, after `prefill`: one more product with the model's
         head, some rows at a time, since a row of logits is as long as the vocabulary.
+
+        Raises:
+            ValueError: the model does something with its logits that is not known here.
         """
-        head, starts = self.model.get_output_embeddings(), range(0, len(places), PROMPT_ROWS)
-        blocks = [places[start : start + PROMPT_ROWS] for start in starts]
-        parts = [likely_rows(block, head(self.last.hidden[block]), k) for block in blocks]
+        if not self._knows_head:
+            own, said = self._head(self.last.hidden[-1:]), self.last.logits
+            if not torch.allclose(own.float(), said.float(), rtol=0.02, atol=0.02 * float(said.float().abs().max())):
+                raise ValueError(
+                    f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, so "
+                    "nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
+                )
+            self._knows_head = True
+        blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
+        parts = [likely_rows(block, self._head(self.last.hidden[block]), k) for block in blocks]
         return Likely(*map(np.concatenate, zip(*parts, strict=True)))
+
+    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does."""
+        config, logits = self.model.config.get_text_config(), self.model.get_output_embeddings()(hidden)
+        logits = logits / (getattr(config, "logits_scaling", None) or 1)  # Granite
+        logits = logits * (getattr(config, "logit_scale", None) or 1)  # Cohere
+        cap = getattr(config, "final_logit_softcapping", None)  # Gemma 2
+        return cap * torch.tanh(logits / cap) if cap else logits
 
     @torch.inference_mode()
     def near_tie(self, ids: list[int], candidates: list[int]) -> tuple[float, bool]:

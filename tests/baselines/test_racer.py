@@ -38,7 +38,7 @@ class Silent(FakeTarget):
     def __init__(self) -> None:
         super().__init__(lambda text: 0, 10)
 
-    def likely(self, k: int) -> Likely:
+    def likely(self, k: int, nodes: Any = None) -> Likely:
         return Likely(np.empty(0, np.int64), np.empty((0, k), np.int64), np.empty((0, k)))
 
     def likely_in_prompt(self, places: Any, k: int) -> Likely:

@@ -68,9 +68,10 @@ class Said:
         tokens, probs = (np.array([row[part] for row in said.values()]) for part in (0, 1))
         self._likely = Likely(np.array(list(said)), tokens, probs)
 
-    def likely(self, k: int) -> Likely:
+    def likely(self, k: int, nodes: Any = None) -> Likely:
         assert self._likely.tokens.shape[1] == k
-        return self._likely
+        rows = slice(None) if nodes is None else np.isin(self._likely.places, nodes)
+        return Likely(self._likely.places[rows], self._likely.tokens[rows], self._likely.probs[rows])
 
 
 def begun(drafter: STAND, prompt: list[int], first: int, tokens: list[int], probs: list[float]) -> Said:
@@ -229,9 +230,10 @@ def test_a_table_that_grows_keeps_what_it_knows() -> None:
 class LikelyTarget(FakeTarget):
     """One that says its likeliest tokens."""
 
-    def likely(self, k: int) -> Likely:
-        probs, tokens = self.last.logits.softmax(-1).topk(k)
-        return Likely(np.arange(len(tokens)), tokens.numpy(), probs.double().numpy())
+    def likely(self, k: int, nodes: Any = None) -> Likely:
+        nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
+        probs, tokens = self.last.logits[nodes].softmax(-1).topk(k)
+        return Likely(nodes, tokens.numpy(), probs.double().numpy())
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -62,9 +62,11 @@ class FakeTarget:
     def synchronize(self) -> None:
         pass
 
-    def likely(self, k: int) -> Likely:
-        places = np.arange(len(self.last.logits)) if self.last.tree else np.array([len(self.text) - 1])
-        return likely_rows(places, self.last.logits, k)
+    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+        if self.last.tree is None:
+            return likely_rows(np.array([len(self.text) - 1]), self.last.logits, k)
+        nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
+        return likely_rows(nodes, self.last.logits[nodes], k)
 
     def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
         return likely_rows(places, torch.stack([self.runners_up(self.text[: at + 1]) for at in places]), k)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.tiny import tiny_model
+from support.tiny import SHAPE, tiny_model
+from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, PreTrainedConfig
 
 from ngram_trie.targets.likely import GROUP, likely_rows
 from ngram_trie.targets.model import TargetModel
@@ -40,3 +44,43 @@ def test_a_target_says_them_behind_prompt_and_nodes() -> None:
         with torch.inference_mode():
             alone = model(torch.tensor([[*prompt.tolist(), *text]])).logits[0, -1]
         np.testing.assert_array_equal(target.likely(4).tokens[node], alone.topk(4).indices)
+    some = target.likely(4, np.array([1]))
+    assert some.places.tolist() == [1]
+    np.testing.assert_array_equal(some.tokens[0], target.likely(4).tokens[1])
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        GraniteConfig(**SHAPE, logits_scaling=7.0),
+        CohereConfig(**SHAPE, logit_scale=0.3),
+        Gemma2Config(**SHAPE, final_logit_softcapping=2.0, head_dim=8),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_models_that_scale_or_cap_their_logits_do_so_in_the_prompt_too(config: PreTrainedConfig) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config)
+    target = TargetModel(model, 8)
+    prompt = np.array([3, 1, 4, 1, 5])
+    target.prefill(prompt)
+    likely = target.likely_in_prompt(np.arange(5), 4)
+    with torch.inference_mode():
+        probs = model(torch.from_numpy(prompt)[None]).logits[0].softmax(-1)
+    np.testing.assert_allclose(likely.probs, probs.topk(4).values, rtol=1e-3)
+
+
+def test_a_model_that_does_something_else_with_its_logits_is_refused() -> None:
+    model = tiny_model("llama")
+    forward = model.forward
+
+    def shifted(*args: Any, **options: Any) -> Any:
+        output = forward(*args, **options)
+        output.logits = output.logits.flip(-1)
+        return output
+
+    model.forward = shifted
+    target = TargetModel(model, 8)
+    target.prefill(np.array([3, 1, 4]))
+    with pytest.raises(ValueError, match=r"^LlamaForCausalLM changes its logits behind the head .* blend_logits_answer$"):
+        target.likely_in_prompt(np.array([0]), 4)
