@@ -199,12 +199,13 @@ def apply_budget(config: DictConfig) -> None:
     for name, method in methods.items():
         if method.get("budget") or not sizes(method, 1):
             continue
-        if rule.rule == "auto" and name not in constants:
+        whose = rule.get("like", {}).get(name, name)
+        if rule.rule == "auto" and whose not in constants:
             raise ConfigError(
                 f"budget=auto: {relative(rule.constants)} has no constants for {name}: `make fit-budgets` chooses "
-                f"them, or give +methods.{name}.budget=published"
+                f"them; or give +budget.like.{name}=OTHER, or +methods.{name}.budget=published"
             )
-        chosen = constants[name] if rule.rule == "auto" else {"num_nodes": rule.num_nodes}
+        chosen = constants[whose] if rule.rule == "auto" else {"num_nodes": rule.num_nodes}
         give_size(config, method, chosen, rule.get("max_nodes", 0))
 
 

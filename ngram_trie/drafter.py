@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from ngram_trie.prompt import Prompt
+from ngram_trie.text import GrowingText
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 State = Literal["cold", "warm", "preloaded", "trained"]
@@ -263,21 +264,13 @@ class HistoryDrafter(Drafter):
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._size = len(prompt.ids)
-        self._buffer = np.empty(2 * self._size + 256, np.int64)
-        self._buffer[: self._size] = prompt.ids
+        self._text = GrowingText(prompt.ids)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)
-        end = self._size + len(new_ids)
-        if end > len(self._buffer):
-            grown = np.empty(2 * end, np.int64)
-            grown[: self._size] = self.text
-            self._buffer = grown
-        self._buffer[self._size : end] = new_ids
-        self._size = end
+        self._text.extend(new_ids)
 
     @property
     def text(self) -> IntArray:
         """(k,) a view of all tokens, prompt and output."""
-        return self._buffer[: self._size]
+        return self._text.ids

@@ -168,6 +168,7 @@ class Auto(_Fields):
     rule: Literal["auto"]
     max_nodes: Nodes
     constants: str
+    like: dict[str, str]
 
 
 class Learned(_Fields):

@@ -10,6 +10,7 @@ import numpy as np
 from ngram_trie.blend.ppm import Numbers
 from ngram_trie.drafter import Drafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.text import GrowingText
 
 
 class Request:
@@ -24,9 +25,8 @@ class Request:
 
     def __init__(self, drafter: Drafter, prompt: Numbers, seen: int) -> None:
         self.drafter, self.seen = drafter, seen
-        self.prompt_length = self._size = len(prompt)
-        self._buffer = np.empty(2 * len(prompt) + 256, np.int32)
-        self._buffer[: self._size] = prompt
+        self.prompt_length = len(prompt)
+        self._text = GrowingText(prompt, np.int32)
         self.draft: list[int] = []
         self.said: list[float] = []
         drafter.start(Prompt(prompt.astype(np.int64)))
@@ -34,19 +34,15 @@ class Request:
     @property
     def text(self) -> Numbers:
         """(n,) a view."""
-        return self._buffer[: self._size]
+        return self._text.ids
 
     def begins(self, row: Numbers) -> bool:
         """Whether `row` is this text, or goes on from it."""
-        size = self._size
-        return size <= len(row) and row[size - 1] == self._buffer[size - 1] and np.array_equal(row[:size], self.text)
+        size = len(self._text)
+        return size <= len(row) and row[size - 1] == self.text[-1] and np.array_equal(row[:size], self.text)
 
     def extend(self, new_ids: Numbers) -> None:
-        end = self._size + len(new_ids)
-        if end > len(self._buffer):
-            self._buffer = np.resize(self._buffer, 2 * end)
-        self._buffer[self._size : end] = new_ids
-        self._size = end
+        self._text.extend(new_ids)
         self.drafter.observe(new_ids.tolist())
 
 

@@ -15,6 +15,7 @@ from ngram_trie.blend.ppm import Numbers
 from ngram_trie.budget import path_that_pays
 from ngram_trie.drafter import check_int
 from ngram_trie.integrations.answers import RecentAnswers
+from ngram_trie.text import GrowingText
 from ngram_trie.tree import IntArray
 
 #: Chains are taken from trees of so many nodes.
@@ -45,8 +46,8 @@ class _Active:
     """A request that is being answered."""
 
     index: BlendIndex
-    text: list[int]
-    answer: list[int]
+    text: GrowingText
+    prompt_length: int
     others: Numbers
 
 
@@ -100,8 +101,8 @@ class SuffixDecodingCache:
         self._answers.forget(req_id)
         background = self._answers.background()
         index = BlendIndex(prompt_token_ids, background=background)
-        text = np.asarray(prompt_token_ids).tolist()
-        self._active[req_id] = _Active(index, text, [], background.text)
+        text = GrowingText(prompt_token_ids)
+        self._active[req_id] = _Active(index, text, len(text), background.text)
 
     def add_active_response(self, req_id: Hashable, token_ids: IntArray | Sequence[int]) -> None:
         """Tokens were emitted.
@@ -111,9 +112,7 @@ class SuffixDecodingCache:
         """
         request = self._of(req_id)
         request.index.extend(token_ids)
-        new = np.asarray(token_ids).tolist()
-        request.text += new
-        request.answer += new
+        request.text.extend(token_ids)
 
     def stop_request(self, req_id: Hashable) -> None:
         """The request is finished; its answer is kept, its prompt is not.
@@ -123,8 +122,9 @@ class SuffixDecodingCache:
         """
         request = self._of(req_id)
         del self._active[req_id]
-        if self._max_cached_requests and request.answer:
-            self._answers.add(req_id, np.asarray(request.answer, np.int64))
+        answer = request.text.ids[request.prompt_length :]
+        if self._max_cached_requests and len(answer):
+            self._answers.add(req_id, answer.copy())
 
     def evict_cached_response(self, req_id: Hashable) -> None:
         """Forget an answer.
@@ -159,8 +159,8 @@ class SuffixDecodingCache:
             ValueError: the request was not started, or the context is not the end of its text.
         """
         request = self._of(req_id)
-        end: list[int] = np.asarray(context)[-self._max_tree_depth :].tolist()
-        if not end or request.text[-len(end) :] != end:
+        end = np.asarray(context)[-self._max_tree_depth :]
+        if not len(end) or not np.array_equal(request.text.ids[-len(end) :], end):
             raise ValueError(f"request {req_id!r}: the context must be the end of its text, at least one token")
         matched = self._match(request, end)
         most = self._max_tree_depth if max_spec_tokens is None else max_spec_tokens
@@ -188,11 +188,10 @@ class SuffixDecodingCache:
             raise ValueError(f"request {req_id!r}: was not started")
         return self._active[req_id]
 
-    def _match(self, request: _Active, context: Sequence[int]) -> int:
+    def _match(self, request: _Active, context: IntArray) -> int:
         """Length of the longest end of the context that stands earlier in the request's text, or in an answer."""
-        own = np.asarray(request.text[:-1], np.int64)
         best = 0
-        for text in (own, request.others):
+        for text in (request.text.ids[:-1], request.others):
             ends = np.flatnonzero(text == context[-1])
             length = 0
             while len(ends):

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from support.forced import MANIFEST
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, tiny_target
 
+from ngram_trie.baselines.logitspec import LogitSpec
 from ngram_trie.baselines.medusa import Medusa
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.sam_token_recycling import SAMTokenRecycling
@@ -251,6 +252,8 @@ def test_which_methods_are_refused(tmp_path: Path) -> None:
     path = recorded(tmp_path, [[3, 4, 5]])
     with pytest.raises(ValueError, match=r"method medusa drafts from the model's hidden states.*use engine=live"):
         replay.check_replayable({"medusa": Medusa.__new__(Medusa)}, path)
+    with pytest.raises(ValueError, match=r"method ls reads the 64 likeliest tokens at a place, and 16 were recorded"):
+        replay.check_replayable({"ls": LogitSpec()}, path)
     companion(path).unlink()
     with pytest.raises(ValueError, match=r"method tr drafts from the model's likely tokens, which were not recorded"):
         replay.check_replayable({"pld": PromptLookup(), "tr": TokenRecycling()}, path)
