@@ -40,7 +40,7 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
     which each grows from the shortest prompt to the longest (1: in proportion), and the longest one's memory.
 
     Args:
-        lengths: increasing, two at least.
+        lengths: increasing, two at least, in thousands.
     """
     rng = np.random.default_rng(0)
     texts = {length: synthetic_text(length, rng) for length in lengths}
@@ -53,11 +53,11 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
         rows.append(
             {
                 "method": name,
-                **{f"index ms, {n:,}": index[n] for n in lengths},
+                **{f"index ms {n // 1000}k": index[n] for n in lengths},
                 "exponent": _exponent(index),
-                **{f"step us, {n:,}": step[n] for n in lengths},
+                **{f"step us {n // 1000}k": step[n] for n in lengths},
                 "step exponent": _exponent(step),
-                f"MiB, {lengths[-1]:,}": found[lengths[-1]]["peak MiB"],
+                f"MiB {lengths[-1] // 1000}k": found[lengths[-1]]["peak MiB"],
             }
         )
     return pd.DataFrame(rows)
