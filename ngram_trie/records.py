@@ -298,8 +298,9 @@ class StoredRecords(Mapping[RecordKey, PromptRecord]):
         return cls(path, places)
 
     def __getitem__(self, key: RecordKey) -> PromptRecord:
+        place = self.places[key]
         with self.path.open("rb") as file:
-            file.seek(self.places[key])
+            file.seek(place)
             return PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
 
     def __contains__(self, key: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ngram_trie import metrics, versus
+from ngram_trie.files import content_hash
 from ngram_trie.report.blocks import Block, Cell, Tables
 from ngram_trie.report.derive import flatten
 from ngram_trie.report.run_folder import RunFolder
@@ -69,12 +70,14 @@ def _renamed(run: RunFolder, method: str, name: str) -> pd.DataFrame:
 
 def answers(a: RunFolder, b: RunFolder) -> Mapping[str, tuple[int, int]]:
     """By method, how many answers to the same prompts have the same tokens, and how many there are in both."""
-    first, second = ({r.key: r for r in run.records if not r.failure} for run in (a, b))
+    first, second = (
+        {r.key: (r.prompt_hash, content_hash(r.output_ids)) for r in run.records if not r.failure} for run in (a, b)
+    )
     found: dict[str, tuple[int, int]] = {}
     for key in first.keys() & second.keys():
-        if first[key].prompt_hash == second[key].prompt_hash:
+        if first[key][0] == second[key][0]:
             same, all_ = found.get(key.method, (0, 0))
-            found[key.method] = (same + (first[key].output_ids == second[key].output_ids), all_ + 1)
+            found[key.method] = (same + (first[key] == second[key]), all_ + 1)
     return {method: found[method] for method in a.methods() if method in found}
 
 
