@@ -1,7 +1,7 @@
 """The likeliest next tokens along recorded answers, in a file of their own beside the traces.
 
 FILE.likely stands beside FILE.jsonl. Its first line is JSON: how many tokens a row has and how they are stored. Then
-comes a block for each answer: its fingerprint, its number of rows, and the rows. Row p holds the k likeliest tokens
+comes a block for each answer: its fingerprint, its number of rows, their checksum, and the rows. Row p holds the k likeliest tokens
 behind token p of prompt and answer, the likeliest first, and their log-probabilities in half precision. The last token
 of an answer has none: nothing was asked behind it. So an answer of n tokens to a prompt of l has l + n - 1 rows.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,8 @@ import numpy as np
 from ngram_trie.drafter import Likely
 from ngram_trie.tree import IntArray
 
-VERSION = 1
-_HEAD = np.dtype([("fingerprint", "S16"), ("num_rows", "<i8")])
+VERSION = 2
+_HEAD = np.dtype([("fingerprint", "S16"), ("num_rows", "<i8"), ("crc32", "<u4")])
 
 
 def companion(traces: Path) -> Path:
@@ -87,7 +88,7 @@ class LikelyFile:
     def open(cls, path: Path) -> Self:
         """
         Raises:
-            ValueError: it is no such file.
+            ValueError: it is no such file, or rows were changed.
         """
         with path.open("rb") as file:
             try:
@@ -106,6 +107,11 @@ class LikelyFile:
                 rows = LikelyRows(path, end + _HEAD.itemsize, int(head["num_rows"]), k, token)
                 if rows.end > size:
                     break
+                if zlib.crc32(file.read(rows.end - rows.offset)) != head["crc32"]:
+                    raise ValueError(
+                        f"{path}: the rows of its answer {len(found.rows) + 1} were changed, their checksum is of others: "
+                        "record them again"
+                    )
                 found.rows[head["fingerprint"]] = rows
                 end = rows.end
         return found
@@ -141,8 +147,9 @@ class LikelyWriter:
         rows["tokens"] = tokens
         with np.errstate(divide="ignore"):  # a probability of 0 is one, too
             rows["logprobs"] = np.log(probs)
-        head = np.array((fingerprint(prompt_ids, output_ids), len(rows)), _HEAD)
-        self._file.write(head.tobytes() + rows.tobytes())
+        content = rows.tobytes()
+        head = np.array((fingerprint(prompt_ids, output_ids), len(rows), zlib.crc32(content)), _HEAD)
+        self._file.write(head.tobytes() + content)
         self._file.flush()
 
     def close(self) -> None:

@@ -342,10 +342,19 @@ def test_a_part_of_the_traces_is_read_and_other_answers_are_not(tmp_path: Path) 
         (b"\x00\xff\n", "not a file of likely tokens"),
         (b'{"k": 16}\n', "not a file of likely tokens"),
         (b'{"version": 1, "k": 16, "token": "x"}\n', "not a file of likely tokens"),
-        (b'{"version": 2, "k": 16, "token": "<u2"}\n', "version 2 of files of likely tokens, expected 1"),
+        (b'{"version": 1, "k": 16, "token": "<u2"}\n', "version 1 of files of likely tokens, expected 2"),
     ],
 )
 def test_another_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "a.likely").write_bytes(content)
     with pytest.raises(ValueError, match=rf"a\.likely: {message}"):
         LikelyFile.open(tmp_path / "a.likely")
+
+
+def test_a_changed_row_is_noticed(tmp_path: Path) -> None:
+    path = recorded(tmp_path, [[3, 4, 5], [7, 8, 9]])
+    whole = companion(path).read_bytes()
+    for at in (len(whole) // 3, len(whole) - 5):
+        companion(path).write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with pytest.raises(ValueError, match=r"answers\.likely: the rows of its answer [12] were changed"):
+            read_traces(path)
