@@ -55,12 +55,17 @@ def verify(folder: Path, digests: Mapping[str, str], samples: Mapping[str, str])
         ValueError: one holds something else.
     """
     for name, known in digests.items():
-        path = folder / f"{name}.bin"
-        stat = path.stat()
-        whole = stat.st_size <= WHOLE or name not in samples or os.environ.get(VERIFY) == "1"
-        found = _known(path, stat.st_size, stat.st_mtime_ns, stat.st_ino, whole)
-        if found != (known if whole else samples[name]):
-            raise ValueError(f"{path.name} holds something else than header.json says")
+        if not is_whole(folder / f"{name}.bin", known, samples.get(name)):
+            raise ValueError(f"{name}.bin holds something else than header.json says")
+
+
+def is_whole(path: Path, known: str, sample: str | None = None) -> bool:
+    """Whether a file holds what it did when its `digest` and, of one that may be large, its `sample_digest` were taken.
+    It is read once in a process, while it stays as it is.
+    """
+    stat = path.stat()
+    whole = stat.st_size <= WHOLE or sample is None or os.environ.get(VERIFY) == "1"
+    return _known(path, stat.st_size, stat.st_mtime_ns, stat.st_ino, whole) == (known if whole else sample)
 
 
 def write(folder: Path, arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> int:

@@ -8,6 +8,7 @@ the code is the same.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,8 +20,9 @@ from faiss.contrib.exhaustive_search import knn_ground_truth
 from faiss.contrib.ivf_tools import add_preassigned
 from faiss.contrib.ondisk import merge_ondisk
 
+from ngram_trie import built
 from ngram_trie.data.retrieval.vectors import VectorStore, claim
-from ngram_trie.files import replacing
+from ngram_trie.files import replacing, write_atomically
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,9 @@ def merge(folder: Path, parts: list[Path], num_rows: int) -> None:
         raise ValueError(f"{folder}: {index.ntotal} vectors in the lists, {num_rows} passages; delete it and go on")
     with replacing(folder / "index.faiss") as unfinished:
         faiss.write_index(index, str(unfinished))
+        files = {"index.faiss": unfinished, "lists.ivfdata": lists}
+        digests = {name: [built.digest(path), built.sample_digest(path)] for name, path in files.items()}
+        write_atomically(folder / "digests.json", json.dumps(digests, indent=1) + "\n")
 
 
 def build(store: VectorStore, settings: IndexSettings, folder: Path, progress: Callable[[str], object]) -> None:
@@ -175,13 +180,17 @@ class IvfPq:
 
     Raises:
         FileNotFoundError: the folder holds no complete index.
-        ValueError: nprobe is out of range.
+        ValueError: nprobe is out of range, or a file holds something else than it did when it was built.
     """
 
     def __init__(self, folder: Path, nprobe: int) -> None:
         path = folder / "index.faiss"
         if not path.exists():
             raise FileNotFoundError(f"{path}: no index here; `python -m scripts.build_index` builds it")
+        known = folder / "digests.json"
+        for name, (whole, sample) in json.loads(known.read_text(encoding="utf-8")).items() if known.exists() else ():
+            if not built.is_whole(folder / name, whole, sample):
+                raise ValueError(f"{folder / name}: was changed since it was built; delete {folder} and build it anew")
         self.index = read(path, faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR)
         if not isinstance(nprobe, int) or not 1 <= nprobe <= self.index.nlist:
             raise ValueError(f"nprobe={nprobe}: 1 to {self.index.nlist}, the number of lists")

@@ -315,3 +315,13 @@ def test_places_by_hand() -> None:
     assert normalize("The  Quick, brown-fox; a dog!") == "quick brownfox dog"
     assert first_hit(["no", "yes: Paris", "Paris"], ["Lyon", "paris"]) == 2
     assert first_hit(["no", "none"], ["paris"]) is None
+
+
+@pytest.mark.parametrize("name", ["index.faiss", "lists.ivfdata"])
+def test_a_changed_index_is_refused(built: Path, tmp_path: Path, name: str) -> None:
+    folder = shutil.copytree(built / "ivfpq", tmp_path / "ivfpq")
+    content = bytearray((folder / name).read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / name).write_bytes(content)
+    with pytest.raises(ValueError, match=rf"{name}: was changed since it was built"):
+        IvfPq(folder, 1)
