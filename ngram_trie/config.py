@@ -405,6 +405,8 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]
+    if not resolved["budget"].get("like", True):
+        del resolved["budget"]["like"]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
         if resolved.get(several):
             resolved.pop(single, None)

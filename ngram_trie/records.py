@@ -2,8 +2,9 @@
 
 `records.jsonl` is append-only, and a lock keeps it to one writer. Each line is flushed when its answer is complete, so
 an interrupt loses at most one line, and the next run resumes there. Every reported number is derived from this file.
-Nobody holds all of it: records are read when they are asked for (`StoredRecords`). A line ends with the checksum of what stands before it; those of files written before there were any have none.
-The schema is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
+Records are read when they are asked for (`StoredRecords`), so a long run does not hold them. A line ends with the
+checksum of what stands before it; those of files written before there were any have none. The schema
+is documented field by field in `PromptRecord`; `SCHEMA_VERSION` grows when a field changes its meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import math
 import re
 import sys
 import zlib
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, ValuesView
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -303,6 +304,9 @@ class StoredRecords(Mapping[RecordKey, PromptRecord]):
             file.seek(place)
             return PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
 
+    def values(self) -> StoredValues:
+        return StoredValues(self)
+
     def __contains__(self, key: object) -> bool:
         return key in self.places
 
@@ -311,6 +315,20 @@ class StoredRecords(Mapping[RecordKey, PromptRecord]):
 
     def __len__(self) -> int:
         return len(self.places)
+
+
+class StoredValues(ValuesView[PromptRecord]):
+    """All of them, in order."""
+
+    _mapping: StoredRecords
+
+    def __iter__(self) -> Iterator[PromptRecord]:
+        if not self._mapping.places:
+            return
+        with self._mapping.path.open("rb") as file:
+            for place in tuple(self._mapping.places.values()):
+                file.seek(place)
+                yield PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
 
 
 class Selected(Collection[PromptRecord]):

@@ -249,7 +249,7 @@ class Run(_Fields):
         if self.grid and self.budget.rule != "published":
             raise ValueError("grid: its cells have sizes of their own; give budget=published")
         if self.budget.rule == "learned" and self.engine.name == "replay":
-            raise ValueError("budget=learned: it learns from the times of steps, and a replay has none; give budget=auto")
+            raise ValueError("budget=learned: learns from the times of steps, and a replay has none; give budget=auto")
         return self
 
 

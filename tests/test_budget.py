@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support.tiny import plain_greedy, tiny_model
 
 from ngram_trie import config as configuration
+from ngram_trie.adaptive import Adaptive
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.blend.variants import BlendDrafter
-from ngram_trie.adaptive import Adaptive
 from ngram_trie.budget import Budgeted, Chained, nodes_that_pay, path_that_pays
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError
@@ -232,10 +232,8 @@ def test_learned_budgets_go_to_methods_that_score_their_nodes() -> None:
     assert not isinstance(built(composed(["method=jacobi", "budget=learned"]))["jacobi"], Adaptive)
     kept = composed(["method=blend", "budget=learned", "+method.budget=published"])
     assert not isinstance(built(kept)["blend"], Adaptive)
-    with pytest.raises(ConfigError, match=r"budget=learned: it learns from the times of steps, and a replay has none"):
-        configuration.check_values(
-            composed(["method=blend", "budget=learned", "engine=replay", "engine.traces=FILE"])
-        )
+    with pytest.raises(ConfigError, match=r"budget=learned: learns from the times of steps, and a replay has none"):
+        configuration.check_values(composed(["method=blend", "budget=learned", "engine=replay", "engine.traces=FILE"]))
 
 
 def test_an_experiment_takes_another_budget_and_one_method_more() -> None:

@@ -9,7 +9,16 @@ import pytest
 
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.files import content_hash
-from ngram_trie.records import Failure, Lossless, PromptRecord, RecordKey, RecordWriter, Selected, StoredRecords, read_records
+from ngram_trie.records import (
+    Failure,
+    Lossless,
+    PromptRecord,
+    RecordKey,
+    RecordWriter,
+    Selected,
+    StoredRecords,
+    read_records,
+)
 
 
 def record(question: str = "q1", **fields: object) -> PromptRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import inspect
 import os
@@ -18,13 +17,11 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from ngram_trie.files import first_line, relative
+from ngram_trie.files import NO_ROOM, first_line, relative
 
 RESUMES = "the same command resumes the work"
 #: Exit statuses: what was asked for cannot be done; something else went wrong; an interrupt.
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130
-#: Disk full, quota, largest size of a file.
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def end(line: str, status: int = REFUSED) -> NoReturn:

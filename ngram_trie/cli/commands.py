@@ -13,7 +13,7 @@ import typer
 
 from ngram_trie.cli import app
 from ngram_trie.config import ConfigError, build, check_values, default_folder
-from ngram_trie.files import IS_CHECKOUT, PROJECT, end_with_parent, relative
+from ngram_trie.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
     from omegaconf import DictConfig
@@ -87,8 +87,8 @@ def measure(config: DictConfig) -> Path:
                 "the device's memory does not hold the models: leave methods with models of their own out "
                 "(~methods.space), lower model.context_limit, or take a larger device"
             ) from None
-        except OSError:
-            has_room = False
+        except OSError as error:
+            has_room = error.errno not in NO_ROOM
             raise
         finally:  # an interrupted run, too, leaves what can be replayed
             if has_room and (traces := engine.traces(writer.records)):

@@ -107,7 +107,10 @@ def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationRes
 
 
 def warm_up(
-    drafters: Iterable[Drafter], traces: Iterable[Trace | StoredTrace], target: TargetModel, num_tokens: int | None = None
+    drafters: Iterable[Drafter],
+    traces: Iterable[Trace | StoredTrace],
+    target: TargetModel,
+    num_tokens: int | None = None,
 ) -> None:
     """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
     caches are paid for.

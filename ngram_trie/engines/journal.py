@@ -59,13 +59,14 @@ class Journal:
             if force:
                 path.unlink(missing_ok=True)
                 about.unlink(missing_ok=True)
-            found = RunManifest.read(about).run if about.exists() else "of which no manifest says" * path.exists()
-            if found and found != manifest.run:
+            instead = "give another folder, or replace it by force=true"
+            if about.exists() and (found := RunManifest.read(about).run) != manifest.run:
                 raise FileExistsError(
-                    f"{path.parent} holds another run ({found} there, {manifest.run} here): give another folder, or "
-                    "replace it by force=true"
+                    f"{path.parent} holds another run ({found} there, {manifest.run} here): {instead}"
                 )
-            if not found:
+            if not about.exists():
+                if path.exists():
+                    raise FileExistsError(f"{path}: no manifest says of which run: {instead}")
                 manifest.write(about)
             if path.exists():
                 drop_torn_line(path)
@@ -84,5 +85,7 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
-        self._lock.release()
+        try:
+            self._file.close()
+        finally:
+            self._lock.release()

@@ -1,9 +1,10 @@
 """The likeliest next tokens along recorded answers, in a file of their own beside the traces.
 
 FILE.likely stands beside FILE.jsonl. Its first line is JSON: how many tokens a row has and how they are stored. Then
-comes a block for each answer: its fingerprint, its number of rows, their checksum, and the rows. Row p holds the k likeliest tokens
-behind token p of prompt and answer, the likeliest first, and their log-probabilities in half precision. The last token
-of an answer has none: nothing was asked behind it. So an answer of n tokens to a prompt of l has l + n - 1 rows.
+comes a block for each answer: its fingerprint, its number of rows, their checksum, and the rows. Row p holds the k
+likeliest tokens behind token p of prompt and answer, the likeliest first, and their log-probabilities in half
+precision. The last token of an answer has none: nothing was asked behind it. So an answer of n tokens to a prompt of l
+has l + n - 1 rows.
 
 Blocks are found by their answer's tokens, so a part of the traces is read with the whole file beside it.
 """
@@ -109,8 +110,8 @@ class LikelyFile:
                     break
                 if zlib.crc32(file.read(rows.end - rows.offset)) != head["crc32"]:
                     raise ValueError(
-                        f"{path}: the rows of its answer {len(found.rows) + 1} were changed, their checksum is of others: "
-                        "record them again"
+                        f"{path}: the rows of its answer {len(found.rows) + 1} were changed, their checksum is of "
+                        "others: record them again"
                     )
                 found.rows[head["fingerprint"]] = rows
                 end = rows.end

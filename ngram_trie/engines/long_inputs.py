@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from ngram_trie.config import ConfigError, choices, make_method
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.drafting_costs import bench, synthetic_text
 from ngram_trie.engines.traces import Trace
+from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
 
 #: Tokens of a simulated answer, and of each recorded one's prompt.
@@ -47,7 +49,7 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
     answers = {length: synthetic_text(ANSWER, rng, text).tolist() for length, text in texts.items()}
     rows = []
     for name in methods or token_drafters():
-        found = {n: bench(lambda name=name: make_method(name), Prompt(texts[n]), answers[n]) for n in lengths}
+        found = {n: bench(partial(make_method, name), Prompt(texts[n]), answers[n]) for n in lengths}
         index = {n: cell["index ms"] for n, cell in found.items()}
         step = {n: cell["propose us"] + cell["observe us"] for n, cell in found.items()}
         rows.append(
@@ -65,7 +67,7 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
 
 def _exponent(values: dict[int, float]) -> float:
     """b where a value grows as length ** b from the first length to the last."""
-    (short, first), (long, last) = list(values.items())[0], list(values.items())[-1]
+    (short, first), *_, (long, last) = values.items()
     return float(np.log(max(last, 1e-9) / max(first, 1e-9)) / np.log(long / short))
 
 
@@ -80,7 +82,7 @@ def write_long_traces(path: Path, number: int) -> None:
 
 
 def replay_memory(number: int, method: str = "pld") -> int:
-    """MB that the main process of a replay of `number` answers takes at its peak, tables included.
+    """MB that a replay of `number` answers in one process takes at its peak, tables included.
 
     Raises:
         RuntimeError: the replay failed.
@@ -89,9 +91,8 @@ def replay_memory(number: int, method: str = "pld") -> int:
         traces = Path(folder) / "traces.jsonl"
         write_long_traces(traces, number)
         told = [f"method={method}", "engine=replay", f"engine.traces={traces}", f"output={folder}/run"]
-        process = subprocess.Popen(
-            [sys.executable, "-m", "scripts.run", *told], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        command = [sys.executable, "-m", "scripts.run", *told, "engine.num_jobs=1"]
+        process = subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

@@ -168,10 +168,6 @@ def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
 def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
     categories, digest = _recorded(config, methods)
     configuration.build(config.cost, "cost")
-    if config.engine.draft_in_prefill:
-        categories = {
-            name: [trace.changed(Trace.drafted_in_prefill) for trace in traces] for name, traces in categories.items()
-        }
     return replay.Replay(
         manifest=_manifest(config, methods, "replay", digest, notes),
         model="",
@@ -210,7 +206,7 @@ def _recorded(
     path = Path(config.engine.traces)
     replay.check_replayable(methods, path)
     noise = configuration.noise_settings(config)
-    found = stored_traces(path)
+    found = stored_traces(path, config.engine.get("draft_in_prefill", False))
     categories: Mapping[str, Sequence[Trace | StoredTrace]]
     categories = select(found, config.engine.categories, config.engine.parity)
     if not any(categories.values()):

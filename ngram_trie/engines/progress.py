@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from types import TracebackType
 
 import psutil
@@ -20,9 +22,11 @@ def warn_of_load(num_threads: int) -> None:
     """Say so where other processes keep the machine busy: seconds are then theirs, too. Or where there are more threads
     than cores that this process may use: they wait for each other in every product.
     """
-    from joblib import cpu_count  # knows what a container may use; the engines also serve machines without it
-
-    load, cores = psutil.getloadavg()[0], cpu_count()
+    try:
+        from joblib import cpu_count  # knows what a container may use
+    except ImportError:  # a machine lent for measuring
+        cpu_count = psutil.cpu_count
+    load, cores = psutil.getloadavg()[0], cpu_count() or 1
     if num_threads > cores:
         say(f"warning: {num_threads} threads on {cores} cores: several times slower; give engine.num_threads={cores}")
     if load > cores / 2:
@@ -47,7 +51,7 @@ class Progress:
         self.bar = tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05)
         self.num_methods, self.is_timed = num_methods, is_timed
         self.answered: dict[tuple[str, str, int], list[PromptRecord]] = {}
-        self.complete: list[PromptRecord] = []
+        self.totals: dict[str, Total] = {}
         self.num_complete, self.next_line = 0, 1
 
     def __enter__(self) -> Progress:
@@ -65,30 +69,40 @@ class Progress:
         of_item = self.answered.setdefault(record.key.item, [])
         of_item.append(record)
         if len(of_item) == self.num_methods:
-            self.complete += self.answered.pop(record.key.item)
+            add_up(self.answered.pop(record.key.item), self.totals)
             self.num_complete += 1
-            if self.num_complete == self.next_line and (line := standing(self.complete)):
+            if self.num_complete == self.next_line and (line := standing(self.totals)):
                 self.next_line *= 2
                 say(f"after {self.num_complete} prompt{'s' * (self.num_complete > 1)}: {line}")
 
 
-def standing(records: list[PromptRecord]) -> str:
+@dataclass
+class Total:
+    """What a method has answered, and the method that it is compared with."""
+
+    baseline: str
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def add_up(records: Iterable[PromptRecord], totals: dict[str, Total]) -> None:
+    """Add records to the totals of their methods."""
+    for record in records:
+        if record.seconds and not record.failure:
+            total = totals.setdefault(record.method, Total(record.baseline))
+            total.tokens += len(record.output_ids)
+            total.seconds += record.seconds.total
+
+
+def standing(totals: Mapping[str, Total]) -> str:
     """How the methods stand: each baseline's tokens per second, and how many times as fast the others are so far; ""
     where a baseline has no answer.
     """
-    tokens: dict[str, int] = {}
-    seconds: dict[str, float] = {}
-    baselines: dict[str, str] = {}
-    for record in records:
-        if record.seconds and not record.failure:
-            tokens[record.method] = tokens.get(record.method, 0) + len(record.output_ids)
-            seconds[record.method] = seconds.get(record.method, 0.0) + record.seconds.total
-            baselines[record.method] = record.baseline
-    speed = {name: tokens[name] / seconds[name] for name in tokens if seconds[name] > 0}
+    speed = {name: total.tokens / total.seconds for name, total in totals.items() if total.seconds > 0}
     parts = []
-    for name in sorted(speed, key=lambda name: baselines[name] != name):
-        if baselines[name] == name:
+    for name in sorted(speed, key=lambda name: totals[name].baseline != name):
+        if (baseline := totals[name].baseline) == name:
             parts.append(f"{name} {speed[name]:.1f} tokens/s")
-        elif baselines[name] in speed:
-            parts.append(f"{name} {speed[name] / speed[baselines[name]]:.2f}x")
+        elif baseline in speed:
+            parts.append(f"{name} {speed[name] / speed[baseline]:.2f}x")
     return ", ".join(parts)

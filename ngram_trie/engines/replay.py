@@ -185,7 +185,9 @@ def check_replayable(methods: Mapping[str, Any], traces: Path | None = None) -> 
     Raises:
         ValueError: a method that no recorded answer can be replayed for, with the reason.
     """
-    recorded = LikelyFile.open(companion(traces)).k if traces is not None and companion(traces).exists() else 0
+    has_likely = traces is not None and companion(traces).exists()
+    reads_likely = any(isinstance(method, Drafter) and method.reads == LIKELY_TOKENS for method in methods.values())
+    recorded = LikelyFile.open(companion(traces)).k if traces is not None and has_likely and reads_likely else 0
     for name, method in methods.items():
         if not isinstance(method, Drafter):
             raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")

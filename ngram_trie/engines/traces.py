@@ -1,15 +1,15 @@
 """Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
 
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
-max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids, `question_id` and `category` (or
-`dataset`) are enough; lines whose `token_count_matches` is false are left out. The model's likeliest tokens along the
-answers may lie beside them (`likely_file`).
+max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids,
+`question_id` and `category` (or `dataset`) are enough; lines whose `token_count_matches` is false are left out. The
+model's likeliest tokens along the answers may lie beside them (`likely_file`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -55,9 +55,6 @@ class Trace:
         """Itself; a `StoredTrace` reads its file."""
         return self
 
-    def changed(self, change: Callable[[Trace], Trace]) -> Trace:
-        return change(self)
-
     def drafted_in_prefill(self) -> Trace:
         """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
         prompt lookup does: prefill ends one token early, and what it did is the first step.
@@ -97,14 +94,14 @@ class StoredTrace:
         key: as `Trace.key`.
         path, offset: where its line begins, in bytes.
         likely: as `Trace.likely`.
-        changes: what is done to the trace when it is read.
+        in_prefill: whether it is read as `Trace.drafted_in_prefill`.
     """
 
     key: TraceKey
     path: Path
     offset: int
     likely: LikelyRows | None = None
-    changes: tuple[Callable[[Trace], Trace], ...] = ()
+    in_prefill: bool = False
 
     def read(self) -> Trace:
         """The trace, from the file, which must not have changed."""
@@ -114,13 +111,7 @@ class StoredTrace:
         if trace is None or trace.key != self.key:
             raise ValueError(f"{self.path}: was changed meanwhile: no trace of {self.key} at byte {self.offset}")
         trace = replace(trace, likely=self.likely)
-        for change in self.changes:
-            trace = change(trace)
-        return trace
-
-    def changed(self, change: Callable[[Trace], Trace]) -> StoredTrace:
-        """The same one, which is read as `change` makes it; that keeps its key."""
-        return replace(self, changes=(*self.changes, change))
+        return trace.drafted_in_prefill() if self.in_prefill else trace
 
 
 #: Kinds of traces: held, or read when they are asked for.
@@ -206,9 +197,10 @@ def read_traces(path: Path) -> list[Trace]:
     return [trace for _, trace in _parsed(path)]
 
 
-def stored_traces(path: Path) -> list[StoredTrace]:
+def stored_traces(path: Path, in_prefill: bool = False) -> list[StoredTrace]:
     """As `read_traces`, but each is read again when it is asked for. Errors as there."""
-    return [StoredTrace(trace.key, path, offset, trace.likely) for offset, trace in _parsed(path)]
+    path = path.absolute()  # another process reads it
+    return [StoredTrace(trace.key, path, offset, trace.likely, in_prefill) for offset, trace in _parsed(path)]
 
 
 def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:

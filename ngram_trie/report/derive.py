@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ import pandas as pd
 from ngram_trie import cost, metrics
 from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
-from ngram_trie.records import MIXED, Selected
+from ngram_trie.records import MIXED, PromptRecord, Selected
 from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, figures, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
@@ -148,7 +149,7 @@ def _live_table(
     protocols: Sequence[str] = metrics.PROTOCOLS,
 ) -> tuple[pd.DataFrame, list[Block]]:
     """Speedups: rows of `table1.table1`, and the blocks to print, with `notes` below the usual ones."""
-    repeats = max(record.repeat for record in run.records) + 1
+    repeats = int(run.frame["repeat"].max()) + 1
     frame = pd.concat([
         table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets) for protocol in protocols
     ])  # fmt: skip
@@ -175,13 +176,17 @@ def _replay_table(
     """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
     for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
-        own = Selected(run.records, lambda r, context=context: metrics.task_and_context(r.dataset)[1] == context)
+        own = Selected(run.records, partial(_has_context, context))
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
     return frame, [sweeps.methods_block(frame, "predicted_speedup", [*_notes(run), *notes], marks)]
+
+
+def _has_context(context: str, record: PromptRecord) -> bool:
+    return metrics.task_and_context(record.dataset)[1] == context
 
 
 def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
@@ -288,7 +293,8 @@ def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
 
 def _complete(runs: Sequence[RunFolder]) -> tuple[list[bool], list[str]]:
     """Which runs have every answer that their manifests or the other runs know of, and a note that names the rest."""
-    answered = [{record.key[1:] for record in run.records} for run in runs]
+    about = [*metrics.PROMPT, "repeat", "session"]
+    answered = [set(run.frame[about].itertuples(index=False, name=None)) for run in runs]
     every = set[tuple[object, ...]]().union(*answered)
     are_complete = [run.is_complete and keys == every for run, keys in zip(runs, answered, strict=True)]
     most = max(run.manifest.num_records or len(every) for run in runs)

@@ -45,8 +45,8 @@ class RunFolder:
         """All of them, in order; each is read from the file whenever it is asked for.
 
         Raises:
-        FileNotFoundError: the folder holds no records.
-        ValueError: they are none of this version's, or a live run has none yet.
+            FileNotFoundError: the folder holds no records.
+            ValueError: they are none of this version's, or a live run has none yet.
         """
         path = self.path / "records.jsonl"
         if not path.exists():
@@ -139,7 +139,7 @@ class RunFolder:
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
-        baselines = {record.method: record.baseline for record in self.records}
+        baselines = dict(zip(self.frame.method, self.frame.baseline, strict=True))
         named = [*(self.config.get("methods") or {}), *baselines]
         order = [each for name in named if name in baselines for each in (baselines[name], name)]
         return [name for name in dict.fromkeys(order) if name in baselines]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from ngram_trie.files import write_atomically
@@ -15,7 +15,7 @@ SHOWN = 600
 
 def write(
     path: Path,
-    records: list[PromptRecord],
+    records: Collection[PromptRecord],
     prompt_of: Callable[[tuple[str, str, int]], Prompt],
     decode: Callable[[list[int]], str],
 ) -> None:
@@ -26,7 +26,7 @@ def write(
         prompt_of: the prompt of a data set, question id and turn.
         decode: token ids to text.
     """
-    lines = [f"# Answers of {records[0].model if records else 'no model'}", ""]
+    lines = [f"# Answers of {next((record.model for record in records), 'no model')}", ""]
     by_item: dict[tuple[str, str, int], list[PromptRecord]] = {}
     for record in records:
         if not record.repeat and not record.session:

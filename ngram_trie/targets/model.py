@@ -316,8 +316,8 @@ class TargetModel:
             own, said = self._head(self.last.hidden[-1:]), self.last.logits
             if not torch.allclose(own.float(), said.float(), rtol=0.02, atol=0.02 * float(said.float().abs().max())):
                 raise ValueError(
-                    f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, so "
-                    "nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
+                    f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
+                    "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
                 )
             self._knows_head = True
         blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]

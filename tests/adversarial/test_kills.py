@@ -20,14 +20,14 @@ from ngram_trie.records import RecordKey, read_records
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
 KILLS = int(os.environ.get("KILLS", "4"))
 REPLAY = ["engine=replay", f"engine.traces={TRACES}", "method=pld"]
-LIVE = ["model=embedded", "datasets={}", "+dataset@datasets.rag=rag", "datasets.rag.limit=6", "method=blend_warm"]
-#: What is killed: a replay in two processes, a live run of a method that remembers answers, and a sweep in two processes.
+LIVE = ["model=embedded", "dataset=rag", "dataset.limit=6", "method=blend_warm"]
+#: A replay in two processes, a live run of a method that remembers answers, and a sweep in two processes.
 KINDS: Mapping[str, list[str]] = {
     "replay": [*REPLAY, "engine.num_jobs=2", "output={folder}"],
     "live": [*LIVE, "measure.max_new_tokens=32", "measure.repeats=1", "output={folder}"],
     "sweep": [
         "-m", *REPLAY, "engine.num_jobs=1", "method.num_draft=2,4", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
-        "output={folder}/${{method.num_draft}}",
+        "output={folder}/${{method.num_draft}}", "hydra.sweep.dir={folder}/hydra",
     ],
 }  # fmt: skip
 #: By run and answer, tokens and accept lengths; those of a resumed warm method are an undisturbed one's, too.

@@ -35,7 +35,7 @@ def test_other_settings_are_refused_or_replaced(tmp_path: Path) -> None:
     with Journal(path, manifest("b"), force=True) as journal:
         assert journal.rows == []
     (tmp_path / "manifest.json").unlink()
-    with pytest.raises(FileExistsError, match="of which no manifest says there"):
+    with pytest.raises(FileExistsError, match="no manifest says of which run"):
         Journal(path, manifest("b"))
 
 

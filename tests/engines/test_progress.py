@@ -24,7 +24,7 @@ def test_a_replay_says_nothing_of_speed(capsys: pytest.CaptureFixture[str]) -> N
     with Progress(total=1, done=0, num_methods=1, is_timed=False) as progress:
         progress.add(record("vanilla", "q"))
     assert "after" not in capsys.readouterr().err
-    assert standing([]) == ""
+    assert standing({}) == ""
 
 
 def test_a_busy_machine_is_said(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -297,9 +297,9 @@ def test_a_long_replay_holds_no_answers(tmp_path: Path) -> None:
     write_traces(path, [Trace("toy", Prompt(prompt, {}, "qa", str(number)), output) for number in range(400)])
     measured_bytes = []
     for number in (100, 100, 400):  # the first time pays for imports
-        stored = stored_traces(path)[:number]
         with RecordWriter(tmp_path / f"{len(measured_bytes)}.jsonl", "run") as writer:
             tracemalloc.start()
+            stored = stored_traces(path)[:number]
             measure(engine({"vanilla": NoDraft()}, {"qa": stored}), writer)
             measured_bytes.append(tracemalloc.get_traced_memory()[1])
             tracemalloc.stop()

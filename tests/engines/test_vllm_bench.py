@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -15,13 +15,13 @@ from ngram_trie.engines.journal import Journal
 from ngram_trie.prompt import Prompt
 
 PROMPTS = [Prompt(np.arange(10) + place, {}, "rag", str(place)) for place in range(4)]
-LAPS = list(vllm_bench.plan(4, per_lap=2, num_tokens=8, batches=(1, 4), rates=(0.5,), rounds=2))
+LAPS = list(vllm_bench.plan(4, per_lap=2, num_tokens=7, batches=(1, 4), rates=(0.5,), rounds=2))
 
 
 class Engine:
     """Emits the prompt's tokens, one a step without drafts and two with."""
 
-    asked: list[tuple[str, int]] = []
+    asked: ClassVar[list[tuple[str, int]]] = []
 
     def __init__(self, python: Path, log: Path, **options: Any) -> None:
         self.way = options["speculative"]["method"] if "speculative" in options else "none"
@@ -29,14 +29,15 @@ class Engine:
             raise ValueError("arctic-inference is not installed")
         self.versions = {"vllm": "0"}
 
-    def lap(self, prompts: Sequence[Sequence[int]], max_tokens: int, concurrent: int, rate: Any = None) -> dict[str, Any]:
+    def lap(self, prompts: Sequence[Sequence[int]], max_tokens: int, **load: Any) -> dict[str, Any]:
         Engine.asked.append((self.way, len(prompts)))
         step = 1 if self.way == "none" else 2
         answers = []
         for prompt in prompts:
             emitted = [1] + [step] * ((max_tokens - 1) // step)
             ids = list(prompt)[: sum(emitted)]
-            answers.append({"ids": ids, "at": [0.1 * (place + 1) / step for place in range(len(ids))], "emitted": emitted})
+            times = [0.1 * (place + 1) / step for place in range(len(ids))]
+            answers.append({"ids": ids, "at": times, "emitted": emitted})
         return {"seconds": 2.0 / step, "answers": answers, "drafts": 5, "accepted": 5, "per_position": [4, 1]}
 
     def close(self) -> None:
@@ -75,9 +76,9 @@ def test_ways_take_turns_and_are_continued(tmp_path: Path, monkeypatch: pytest.M
     text = vllm_bench.write(tmp_path)
     table = vllm_bench.table(journal.rows).set_index(["lap", "way"])
     assert "suffix" not in ways and "| ngram |" in text and (tmp_path / "ways.md").exists()
-    assert table.loc[("batch 1", "none"), "accept_length"] == 1 and table.loc[("batch 1", "ngram"), "accept_length"] == 2
-    assert table.loc[("batch 1", "ngram"), "vllm_accept_length"] == 2
-    assert table.loc[("batch 1", "ngram"), "ratio"] == pytest.approx(2, rel=0.2)
+    plain, drafted = table.loc[("batch 1", "none")], table.loc[("batch 1", "ngram")]
+    assert (plain.accept_length, drafted.accept_length, drafted.vllm_accept_length) == (1, 2, 2)
+    assert drafted.ratio == pytest.approx(2, rel=0.2)
     assert table.loc[("identity", "ngram"), "answers"] == 4
 
 
@@ -101,5 +102,6 @@ def test_without_the_plain_engine_there_is_nothing_to_compare(tmp_path: Path, mo
         raise ValueError("vLLM 0.1: at least 0.20 is needed")
 
     monkeypatch.setattr(vllm_bench, "Worker", none)
-    with Journal(tmp_path / vllm_bench.LAPS, MANIFEST) as journal, pytest.raises(ValueError, match=r"vLLM 0\.1: at least"):
-        vllm_bench.run(journal, Path("python"), "model", PROMPTS, LAPS)
+    with Journal(tmp_path / vllm_bench.LAPS, MANIFEST) as journal:
+        with pytest.raises(ValueError, match=r"vLLM 0\.1: at least"):
+            vllm_bench.run(journal, Path("python"), "model", PROMPTS, LAPS)
