@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -57,7 +57,18 @@ def written(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("records.jsonl"))
 
 
+@pytest.fixture
+def no_sweeps_left() -> Iterator[None]:
+    """Killed sweeps cannot remove the folder in which their cells are gathered."""
+    sweeps = PROJECT / "results" / "local" / "sweeps"
+    before = set(sweeps.glob("*"))
+    yield
+    for folder in set(sweeps.glob("*")) - before:
+        shutil.rmtree(folder)
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_sweeps_left")
 @pytest.mark.parametrize("kind", KINDS)
 def test_kills_lose_and_repeat_nothing(kind: str, tmp_path: Path) -> None:
     undisturbed = finish(kind, tmp_path / "undisturbed")
