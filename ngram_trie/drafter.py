@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-import numpy as np
-
 from ngram_trie.prompt import Prompt
 from ngram_trie.text import GrowingText
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources

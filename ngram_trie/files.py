@@ -201,8 +201,8 @@ def end_with_parent() -> None:
 
 
 def drop_leftovers(shared: Path = Path("/dev/shm")) -> None:
-    """Remove what workers of joblib have left in shared memory, semaphores and folders of arrays, where their process was
-    killed and was this user's.
+    """Remove semaphores and folders of arrays that joblib's workers have left in shared memory, where their process was
+    this user's and was killed.
     """
     for path in shared.glob("*"):
         made = re.match(r"(?:joblib_memmapping_folder_|sem\.loky-)(\d+)[_-]", path.name)

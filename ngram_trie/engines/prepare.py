@@ -216,8 +216,8 @@ def _recorded(
         raise ValueError(f"engine.traces={path}: {wanted}")
     if noise:
         categories = with_noise({name: [trace.read() for trace in part] for name, part in categories.items()}, noise)
-    for trace in next(filter(None, categories.values()), [])[:1]:
-        _check_contexts(methods, trace.read().prompt)
+    first = next(trace for part in categories.values() for trace in part)
+    _check_contexts(methods, first.read().prompt)
     digest = built.digest(path)
     if any(method.reads == LIKELY_TOKENS for method in methods.values()):
         digest = content_hash([digest, fingerprint(str(companion(path)))])

@@ -102,6 +102,5 @@ def test_without_the_plain_engine_there_is_nothing_to_compare(tmp_path: Path, mo
         raise ValueError("vLLM 0.1: at least 0.20 is needed")
 
     monkeypatch.setattr(vllm_bench, "Worker", none)
-    with Journal(tmp_path / vllm_bench.LAPS, MANIFEST) as journal:
-        with pytest.raises(ValueError, match=r"vLLM 0\.1: at least"):
-            vllm_bench.run(journal, Path("python"), "model", PROMPTS, LAPS)
+    with pytest.raises(ValueError, match=r"vLLM 0\.1: at least"), Journal(tmp_path / "laps.jsonl", MANIFEST) as journal:
+        vllm_bench.run(journal, Path("python"), "model", PROMPTS, LAPS)

@@ -21,7 +21,12 @@ def test_equal_answers_stand_once_and_another_one_is_marked(tmp_path: Path) -> N
     ]
     made[2] = dataclasses.replace(made[2], output_ids=[7, 7, 7, 8])
     path = tmp_path / "samples.md"
-    samples.write(path, dict(enumerate(made)).values(), lambda item: Prompt(np.arange(400), {}, *item), lambda ids: " ".join(map(str, ids)))
+    samples.write(
+        path,
+        dict(enumerate(made)).values(),
+        lambda item: Prompt(np.arange(400), {}, *item),
+        lambda ids: " ".join(map(str, ids)),
+    )
     text = path.read_text()
     assert text.startswith("# Answers of toy\n\n## qa, 1\n\n~~~~text\n... ")
     assert "398 399\n~~~~" in text and " 100 " not in text
