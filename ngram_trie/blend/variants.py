@@ -21,9 +21,11 @@ from ngram_trie.blend.background import (
     part_of,
     read_answers,
 )
-from ngram_trie.blend.context_index import SOURCES, BlendIndex, Part
+from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
 from ngram_trie.blend.count_tables import CountTables
+from ngram_trie.blend.occurrences import Part
+from ngram_trie.blend.prediction import SOURCES
 from ngram_trie.drafter import (
     LIKELY_TOKENS,
     Drafter,

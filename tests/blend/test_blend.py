@@ -14,7 +14,8 @@ from support.recorded import TRACES
 from support.text import TEXTS, by_path, next_token
 from support.tiny import tiny_target
 
-from ngram_trie.blend.context_index import CONTEXT, BlendIndex
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.occurrences import CONTEXT
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import Budgeted
 from ngram_trie.cost import assumed_curve

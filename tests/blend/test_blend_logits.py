@@ -16,7 +16,8 @@ from support.text import by_path
 from support.tiny import tiny_model, tiny_target
 
 from ngram_trie.blend import BlendLogitsDrafter, BlendLogitsWarmDrafter
-from ngram_trie.blend.context_index import SOURCES, BlendIndex
+from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.prediction import SOURCES
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
