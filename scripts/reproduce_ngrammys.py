@@ -25,8 +25,11 @@ from ngram_trie.files import content_hash, place
 from ngram_trie.metrics import ALL
 from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.records import RunManifest
-from ngram_trie.report import figures
 from ngram_trie.report import ngrammys_figures as parts
+from ngram_trie.report.bar_charts import share_figure
+from ngram_trie.report.figures import save_figure
+from ngram_trie.report.heatmaps import heatmap_figure
+from ngram_trie.report.line_charts import line_figure
 from ngram_trie.targets.choose import identity
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.rows import RowsTarget
@@ -90,7 +93,7 @@ def figure1(folder: Path, config: DictConfig) -> None:
     frame = parts.slowdowns(target)
     drawn = frame[frame.w > 0].assign(dataset=[f"{context} cached tokens" for context in frame[frame.w > 0].context])
     label = "slowdown of a model call over k rows of w + 1 tokens (ratio to a plain step)"
-    finish(folder, manifest, frame, figures.heatmap_figure(drawn, "slowdown", label, "lowest", ("k", "w")))
+    finish(folder, manifest, frame, heatmap_figure(drawn, "slowdown", label, "lowest", ("k", "w")))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,7 +131,7 @@ def figure4(folder: Path, recorded: Recorded, tables_folder: Path, config: DictC
     manifest = part_manifest("figure4", settings, config, recorded.traces)
     if not is_done(folder, manifest):
         frame = parts.allocation(recorded.answers(), drafter)
-        finish(folder, manifest, frame, figures.share_figure(frame))
+        finish(folder, manifest, frame, share_figure(frame))
 
 
 def part_manifest(name: str, settings: Mapping[str, object], config: DictConfig, prompts: Path | str) -> RunManifest:
@@ -151,7 +154,7 @@ def finish(folder: Path, manifest: RunManifest, frame: pd.DataFrame, figure: Fig
     """Write data, figure and, last, the manifest."""
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / "data.csv", index=False, float_format="%.5g", lineterminator="\n")
-    figures.save_figure(figure, folder / "figure.png")
+    save_figure(figure, folder / "figure.png")
     manifest.write(folder / "manifest.json")
 
 
@@ -193,7 +196,7 @@ def figure2(folder: Path, recorded: Recorded, tables_folder: Path, model: str) -
     drawn = drawn[["series", "dataset", "k", "accept_length"]]
     drawn.to_csv(folder / "data.csv", index=False, float_format="%.5g", lineterminator="\n")
     label = "accept length (tokens per call)"
-    figures.save_figure(figures.line_figure(drawn, "k", "accept_length", label, log2=False), folder / "figure.png")
+    save_figure(line_figure(drawn, "k", "accept_length", label, log2=False), folder / "figure.png")
 
 
 def reproduce(

@@ -10,7 +10,8 @@ import typer
 from ngram_trie.cli.app import run
 from ngram_trie.engines.provenance import cpu_name
 from ngram_trie.engines.traces import answers
-from ngram_trie.report.figures import save_figure, time_split_figure
+from ngram_trie.report.bar_charts import time_split_figure
+from ngram_trie.report.figures import save_figure
 from ngram_trie.report.time_split import PARTS, TimedTrie, time_split
 
 

@@ -23,7 +23,8 @@ from ngram_trie.engines.replay import Watched, replay
 from ngram_trie.engines.traces import Trace, answers
 from ngram_trie.metrics import ALL
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.figures import calibration_figure, save_figure
+from ngram_trie.report.figures import save_figure
+from ngram_trie.report.line_charts import calibration_figure
 from ngram_trie.report.run_folder import save_csv
 
 ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]

@@ -16,8 +16,13 @@ from ngram_trie import versus as versus_
 from ngram_trie.config import grid_cells
 from ngram_trie.records import MIXED, PromptRecord, Selected
 from ngram_trie.report import blocks as blocks_
-from ngram_trie.report import budgets, figures, markup, sweeps, table1
+from ngram_trie.report import budgets, markup, sweeps, table1
+from ngram_trie.report.bar_charts import accept_length_figure, context_quality_figure
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
+from ngram_trie.report.dot_plots import headline, speedup_figure
+from ngram_trie.report.figures import save_figure
+from ngram_trie.report.heatmaps import heatmap_figure
+from ngram_trie.report.line_charts import line_figure
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
 VERSUS, VERSUS_WITHOUT_LOOPS, LOOPS = "versus.csv", "versus_without_loops.csv", "loops.csv"
@@ -48,7 +53,7 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
         save_csv(distribution, run.path / "accept_lengths.csv")
         tries = distribution[distribution.method == "ngram_trie"]
         if len(tries):
-            figures.save_figure(figures.accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
+            save_figure(accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
     if run.config["grid"]:
         return _write_grid(run, datasets, pairs)
     return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
@@ -130,8 +135,8 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
-    figures.save_figure(figures.speedup_figure(drawn), run.path / "figure.png")
-    figures.save_figure(figures.speedup_figure(figures.headline(drawn), tasks=False), run.path / "headline.png")
+    save_figure(speedup_figure(drawn), run.path / "figure.png")
+    save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
     if run.curve:
         predicted = cost.predicted_and_measured(run.records, run.curve)
         save_csv(predicted, run.path / "predicted.csv")
@@ -207,7 +212,7 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
     ]
     tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
     if len(tries):
-        figures.save_figure(figures.context_quality_figure(_named(run, tries)), run.path / "table4" / "figure.png")
+        save_figure(context_quality_figure(_named(run, tries)), run.path / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
     tables = Tables(measured, published=published)
@@ -363,12 +368,12 @@ def _sweep_figure(folder: Path, frame: pd.DataFrame, fields: Sequence[str], valu
     label = WORDS["labels"][value]
     if len(fields) == 2:
         winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
-        drawn = figures.heatmap_figure(frame, value, label, winner if marked else None, (fields[0], fields[1]))
+        drawn = heatmap_figure(frame, value, label, winner if marked else None, (fields[0], fields[1]))
     elif len(fields) == 1:
-        drawn = figures.line_figure(frame, fields[0], value, label)
+        drawn = line_figure(frame, fields[0], value, label)
     else:
         return
-    figures.save_figure(drawn, folder / f"{value}.png")
+    save_figure(drawn, folder / f"{value}.png")
 
 
 def _is_a_size(values: pd.Series) -> bool:

@@ -26,7 +26,8 @@ from ngram_trie.metrics import ALL, PROMPT, ratio_of
 from ngram_trie.records import PromptRecord, read_records
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import Block, Cell, Tables
-from ngram_trie.report.figures import line_figure, save_figure
+from ngram_trie.report.figures import save_figure
+from ngram_trie.report.line_charts import line_figure
 from ngram_trie.report.run_folder import save_csv
 
 #: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").

@@ -13,7 +13,8 @@ import pytest
 from ngram_trie import quality
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.records import PromptRecord, RecordWriter, RunManifest
-from ngram_trie.report import derive, figures
+from ngram_trie.report import derive
+from ngram_trie.report.bar_charts import context_quality_figure
 from ngram_trie.report.blocks import read
 from ngram_trie.report.run_folder import RunFolder
 
@@ -187,12 +188,12 @@ def test_a_run_in_which_everything_failed_has_no_quality(tmp_path: Path) -> None
 def test_a_bar_for_each_task_and_context() -> None:
     rows = [("rag", "clean", 2.0), ("rag", "passages", 1.5), ("all", "clean", 2.5), ("all", "passages", math.nan)]
     frame = pd.DataFrame(rows, columns=["dataset", "context", "accept_length"])
-    axes = figures.context_quality_figure(frame).axes[0]
+    axes = context_quality_figure(frame).axes[0]
     assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
     assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
     with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
-        figures.context_quality_figure(pd.concat([frame, frame]))
+        context_quality_figure(pd.concat([frame, frame]))
 
 
 def make_looping(folder: Path, engine: str, loops: dict[str, tuple[str, ...]], grid: dict | None = None) -> Path:

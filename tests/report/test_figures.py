@@ -19,17 +19,11 @@ from matplotlib.text import Text
 
 from ngram_trie.metrics import Agreement
 from ngram_trie.report import table1
-from ngram_trie.report.figures import (
-    LEAST_SPAN,
-    TEXT_WIDTH,
-    accept_length_figure,
-    headline,
-    heatmap_figure,
-    line_figure,
-    save_figure,
-    speedup_figure,
-    time_split_figure,
-)
+from ngram_trie.report.bar_charts import accept_length_figure, time_split_figure
+from ngram_trie.report.dot_plots import headline, speedup_figure
+from ngram_trie.report.figures import TEXT_WIDTH, save_figure
+from ngram_trie.report.heatmaps import LEAST_SPAN, heatmap_figure
+from ngram_trie.report.line_charts import line_figure
 
 VALUES = {"vanilla": (1.0, 1.0), "fast": (2.0, 2.5), "hf_prompt_lookup": (1.5, 1.8), "failed": (math.nan, math.nan)}
 GROUPS = {"vanilla": "baseline", "fast": "warm", "hf_prompt_lookup": "cold", "failed": "warm"}

@@ -15,8 +15,8 @@ from support.tiny import tiny_target
 from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.records import PromptRecord
-from ngram_trie.report import figures
 from ngram_trie.report import ngrammys_figures as room
+from ngram_trie.report.bar_charts import share_figure
 from ngram_trie.targets.rows import RowsTarget, paths_of
 from scripts import build_ngram_tables
 from scripts import reproduce_ngrammys as script
@@ -54,9 +54,9 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
     assert frame[frame.measure == room.MEASURES[0]].share.sum() == pytest.approx(
         frame[frame.measure == room.MEASURES[1]].share.sum()
     )
-    assert figures.share_figure(frame).axes
+    assert share_figure(frame).axes
     with pytest.raises(ValueError, match="two rows for"):
-        figures.share_figure(pd.concat([frame, frame]))
+        share_figure(pd.concat([frame, frame]))
 
 
 def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
