@@ -269,7 +269,7 @@ class BlendWarmDrafter(BlendDrafter):
 
 
 class BlendLogitsDrafter(BlendDrafter):
-    """The blend over what followed and what the model would have had follow: n-grams with hard and soft counts.
+    """The blend over what followed and what the model predicted: n-grams with hard and soft counts.
 
     At each earlier place whose context agrees, the token that followed counts `hard`, and the model's distribution
     there `soft` in all, by its `num_likely` likeliest tokens. Places are those of the answer, those of the prompt where
@@ -277,7 +277,7 @@ class BlendLogitsDrafter(BlendDrafter):
 
     Args:
         num_likely, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
-        prompt_step: the model's head is asked at every so-manieth place of the prompt; 0: nowhere but at its end.
+        prompt_step: the model's head is computed at every prompt_step-th token of the prompt; 0: only at the last one.
         options: as in `BlendDrafter`.
 
     Raises:
