@@ -62,7 +62,7 @@ def one_line_errors(interrupted: str = RESUMES, also: tuple[type[BaseException],
     except Exception as error:
         said = first_line(error)
         what = said if said == type(error).__name__ else f"{type(error).__name__}: {said}"
-        end(f"{what}; this was not foreseen: the traceback is in {_kept_traceback()}", FAILED)
+        end(f"{what}; an unforeseen error, its traceback is in {_kept_traceback()}", FAILED)
 
 
 def _kept_traceback() -> str:

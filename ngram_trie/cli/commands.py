@@ -25,15 +25,15 @@ DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
 
 
 def run() -> None:
-    """Measure methods on data sets with a live model or over recorded answers; write records, tables and figures.
+    """Measure methods on data sets, with a live model or over recorded answers; write records, tables and figures.
 
       python -m scripts.run smollm2_135m docs_rag --methods trie,pld,blend --limit 6
-      python -m scripts.run dataset=rag method=ngram_trie method.n=13      one cell, vanilla beside it
+      python -m scripts.run dataset=rag method=ngram_trie method.n=13      one method, beside vanilla
       python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
       python -m scripts.run experiment=table1_small                        Table 1 (make reproduce-table1)
       python -m scripts.run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
 
-    An interrupted run is continued when the same command is given again.
+    The same command resumes an interrupted run.
     """
     from ngram_trie.cli.hydra_app import hydra_app
     from ngram_trie.records import LosslessError
@@ -66,10 +66,10 @@ def measure(config: DictConfig) -> Path:
     end_with_parent()
     check_values(config)
     if config.likely:
-        raise ConfigError(f"likely={config.likely}: likely tokens are written down by scripts.record")
+        raise ConfigError(f"likely={config.likely}: only scripts.record records likely tokens")
     engine = prepare(config)
     if config.samples and not isinstance(engine, Live):
-        raise ConfigError("samples=true: recorded answers have no text; engine=live has")
+        raise ConfigError("samples=true: needs engine=live; recorded answers have no text")
     folder = Path(config.output or default_folder(config, engine.manifest.run))
     if config.dry_run:
         print(estimate(engine, config, folder))
@@ -84,7 +84,7 @@ def measure(config: DictConfig) -> Path:
             loop.measure(engine, writer)
         except torch.OutOfMemoryError:
             raise ConfigError(
-                "the device's memory does not hold the models: leave methods with models of their own out "
+                "the device's memory does not hold the models: leave out methods with models of their own "
                 "(~methods.space), lower model.context_limit, or take a larger device"
             ) from None
         except OSError as error:
@@ -117,11 +117,11 @@ def measure(config: DictConfig) -> Path:
 def derive(
     folder: Annotated[Path | None, typer.Argument(help="of a run or of a sweep's runs")] = None,
 ) -> None:
-    """Derive the tables and figures of FOLDER again from its records, then write the tables of README.md and docs/ anew
-    from results/.
+    """Derive the tables and figures of FOLDER again from its records, then fill the tables of README.md and docs/ from
+    results/.
 
-    FOLDER is one run's (records.jsonl and manifest.json), or holds the runs of a sweep, each in a folder of its own,
-    such as the jobs of `python -m scripts.run -m ... hydra/launcher=joblib`: they are gathered into one table.
+    FOLDER holds one run (records.jsonl and manifest.json), or the runs of a sweep, each in its own folder, such as the
+    jobs of `python -m scripts.run -m ... hydra/launcher=joblib`. The runs of a sweep are gathered into one table.
 
       python -m scripts.derive results/local/table1
     """
@@ -136,11 +136,11 @@ def derive(
 
 def compare(
     a: Annotated[Path, typer.Argument(help="folder of a run")],
-    b: Annotated[Path, typer.Argument(help="of another one")],
+    b: Annotated[Path, typer.Argument(help="folder of another run")],
     output: Annotated[Path | None, typer.Option(help="folder to write the table to, in all formats")] = None,
 ) -> None:
-    """What differs between two runs: settings, code and machine; and of each method the ratio of its speeds and accept
-    lengths, B over A, with intervals that are paired question by question.
+    """Compare two runs: the differences in settings, code and machine, and for each method the ratio of its speeds and
+    of its accept lengths, B over A, with intervals paired by question.
 
       python -m scripts.compare results/local/before results/local/after
     """
@@ -151,7 +151,7 @@ def compare(
     one, other = RunFolder(a), RunFolder(b)
     for run in (one, other):
         if not (run.path / "manifest.json").exists():
-            raise ConfigError(f"{run.path}: no run: it has no manifest.json")
+            raise ConfigError(f"{run.path}: not a run: it has no manifest.json")
     numbers = compared.numbers(one, other)
     tables = compared.tables(one, other, numbers)
     print(compared.settings_text(one, other), end="\n\n")
@@ -160,12 +160,12 @@ def compare(
 
 def report(
     results: Annotated[Path, typer.Option(help="folder to gather")] = PROJECT / "results",
-    local: Annotated[bool, typer.Option("--local", help="also its folder local/, the user's own runs")] = False,
-    output: Annotated[Path | None, typer.Option(help="the page; report.html there, or in local/")] = None,
+    local: Annotated[bool, typer.Option("--local", help="also its folder local/, your own runs")] = False,
+    output: Annotated[Path | None, typer.Option(help="the page; default: report.html there, or in local/")] = None,
 ) -> None:
-    """Write results/report.html: every table and figure under results/, on one page that needs nothing else.
+    """Write results/report.html: every table and figure under results/ on one page, which needs no other file.
 
-    With --local the page goes to results/local/report.html. `python -m scripts.derive` derives one run's tables.
+    With --local the page is results/local/report.html. `python -m scripts.derive` derives the tables of one run.
 
       python -m scripts.report --local
     """
@@ -204,19 +204,19 @@ def _explorer_data(results: Results) -> Mapping[str, Any] | None:
 def explore(
     traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
     method: Annotated[
-        list[str], typer.Option(help='of configs/method with fields to change, "blend num_draft=8"; once for each')
+        list[str], typer.Option(help='a name in configs/method, with settings: "blend num_draft=8"; once for each')
     ] = DRAFTERS,
-    dataset: Annotated[str | None, typer.Option(help="of the question; summarization, if there is any")] = None,
-    question: Annotated[str | None, typer.Option(help="id of the question to show")] = None,
+    dataset: Annotated[str | None, typer.Option(help="of the question; default: summarization, if it is there")] = None,
+    question: Annotated[str | None, typer.Option(help="id of the question; default: the median one")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="folder or hub id; the embedded model's for its answers, else ids are shown")
+        str | None, typer.Option(help="folder or hub id; without it, answers of other than the embedded model are ids")
     ] = None,
     output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 
-    The drafters must read tokens only, or likely tokens that were recorded. Unless a question is named, the one whose
-    accept length under the first drafter is the median of its data set is shown.
+    The drafters must read only tokens, or likely tokens that were recorded. Without --question the page shows the
+    answer of median accept length in its data set, under the first drafter.
 
       python -m scripts.explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
     """
@@ -226,7 +226,7 @@ def explore(
     from ngram_trie.site.render import explorer_page
 
     if len(method) > MOST:
-        raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can stand side by side")
+        raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can be shown side by side")
     recorded = read_traces(traces)
     drafters = {name: replayable(name, traces) for name in method}
     trace = choose(recorded, drafters[method[0]], dataset, question)
@@ -239,7 +239,7 @@ def leaderboard(
     folders: Annotated[list[Path], typer.Argument(help="of runs, or of folders of runs")],
     output: Annotated[Path, typer.Option(help="the page")] = Path("leaderboard.html"),
 ) -> None:
-    """Write one page with a sortable table of all runs below FOLDERS, each number with its manifest.
+    """Write one page with a sortable table of all runs below FOLDERS; each number links to its manifest.
 
     python -m scripts.leaderboard results --output leaderboard.html
     """

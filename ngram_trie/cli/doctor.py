@@ -70,14 +70,14 @@ def checked(name: str, there: bool, says: str, remedy: str = "", otherwise: Stat
 
 
 def doctor(as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False) -> None:
-    """What this machine can run, and what to do about the rest (make doctor).
+    """Show what this machine can run, and how to get the rest (make doctor).
 
       python -m scripts.doctor
       python -m scripts.doctor --json
 
-    Looks at Python, packages, GPUs, memory, disk, the model hub, and at which models, data sets and parts are there. It
-    downloads nothing. "ok": there; "-": missing, and only some runs need it; "BAD": nothing runs without. The exit
-    status is 0 if the embedded profile can run.
+    Checks Python, packages, GPUs, memory, disk, the model hub, models, data sets and parts. It downloads nothing. "ok":
+    present. "-": missing, needed by some runs. "BAD": missing, needed by every run. The exit status is 0 if the
+    embedded profile can run.
     """
     sections = {section: list(look()) for section, look in SECTIONS.items()}
     every = [finding for found in sections.values() for finding in found]
@@ -167,10 +167,10 @@ def machine() -> Iterator[Finding]:
         says = f"{about.name}, {about.total_memory / 1e9:.0f} GB, driver {driver() or 'unknown'}"
         yield Finding(f"GPU {number}", "ok", says)
     if not count and (version := driver()):
-        remedy = "take a CUDA build of torch that this driver knows: rm -r .venv, then make setup"
+        remedy = "install a CUDA build of torch for this driver: rm -r .venv, then make setup"
         yield Finding("GPU", "gap", f"driver {version}, but torch sees none", remedy)
     elif not count:
-        remedy = "the small and embedded profiles and replay need none; the paper's models need one with 24 GB"
+        remedy = "only the paper's models need one, with 24 GB; the small and embedded profiles and replays run without"
         yield Finding("GPU", "gap", "none", remedy)
 
 
@@ -197,7 +197,7 @@ def hub() -> Iterator[Finding]:
         yield Finding("hub", "gap", "HF_HUB_OFFLINE is set: only what is cached can be used", remedy)
     else:
         reason = unreachable(constants.ENDPOINT)
-        remedy = "copies do as well: model.path=FOLDER, dataset.path=FILE; a mirror: HF_ENDPOINT=URL"
+        remedy = "give copies (model.path=FOLDER, dataset.path=FILE), or a mirror (HF_ENDPOINT=URL)"
         says = f"cannot be reached ({reason})" if reason else "answers"
         yield checked("hub", not reason, f"{constants.ENDPOINT} {says}", remedy)
     there = bool(get_token())
@@ -252,7 +252,7 @@ def datasets() -> Iterator[Finding]:
     """Each data set of configs/dataset: bundled, cached, or still to be had."""
     for name, file in choices()["dataset"].items():
         config: Any = OmegaConf.load(file)
-        says, remedy = "to download", "downloaded at first use; or a copy: dataset.path=FILE (docs/data.md)"
+        says, remedy = "to download", "downloaded at first use; or give a copy: dataset.path=FILE (docs/data.md)"
         if "hub" in config:
             there = cached(config.hub, config.revision)
             if not there and str(config.get("path")).startswith(PACKAGED):
@@ -292,7 +292,7 @@ def parts() -> Iterator[Finding]:
 def tools() -> Iterator[Finding]:
     """A browser for the tests of pages."""
     path = next(filter(None, map(shutil.which, BROWSERS)), None)
-    remedy = "the tests of the report's pages are skipped without: install Chromium"
+    remedy = "install Chromium, or the tests of the report's pages are skipped"
     yield checked("browser", bool(path), Path(path).name if path else "none", remedy)
 
 

@@ -63,8 +63,8 @@ def _time(engine: Live, config: DictConfig) -> str:
     found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
     if found is None:
         return (
-            "not known, this model has no calibration on this machine (in a checkout, `make calibrate` measures "
-            "one); the bar of a run shows the time left from the first answers on"
+            "unknown: this model has no calibration on this machine (in a checkout, `make calibrate` makes one); a "
+            "run shows the time left once it has a few answers"
         )
     curve, tokens = cost.CostCurve.read(found), config.measure.max_new_tokens
     lengths = [len(prompt.ids) for prompt in engine.items.values() if isinstance(prompt, Prompt)]
@@ -89,7 +89,7 @@ def _memory(engine: Live, config: DictConfig, weights: float) -> str:
     device = torch.device(config.model.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     short = "; NOT ENOUGH" if needed > free / 1e9 else ""
-    parts = f"weights {weights:.1f} GB each copy, cache {cache:.2f}"
+    parts = f"weights {weights:.1f} GB per copy, cache {cache:.2f} GB"
     return f"about {needed:.1f} GB ({parts}), {free / 1e9:.0f} GB free{short}"
 
 

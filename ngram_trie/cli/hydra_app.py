@@ -139,13 +139,13 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
         if member in groups.get(group, {}):
             parts.append(choice_text(group, groups[group][member]))
     settings = OmegaConf.to_yaml(config)
-    parts.append("All settings, as this command has them:\n" + textwrap.indent(settings, "  ").rstrip())
+    parts.append("All settings of this command:\n" + textwrap.indent(settings, "  ").rstrip())
     return "\n\n".join(filter(None, parts))
 
 
 FLAGS = """
 flags:
-  -m, --multirun       sweep: every combination of the values given with commas
+  -m, --multirun       sweep: every combination of comma-separated values
   -c, --cfg job        print the whole configuration and run nothing
   -cd, --config-dir F  a folder of groups of your own beside configs/, such as
                        F/method/NAME.yaml (docs/adding_a_drafter.md)
@@ -157,7 +157,7 @@ def option_text() -> str:
     """The words and options of a measurement."""
     lines = [
         "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME",
-        "DATASET: names below with commas, or a JSONL file with `prompt` or `messages` a line",
+        "DATASET: names below, separated by commas, or a JSONL file with `prompt` or `messages` in each line",
     ]
     for name, option in (shorthand.OPTIONS | shorthand.FLAGS).items():
         lines.append(f"  {name}".ljust(20) + option.help)

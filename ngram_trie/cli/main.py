@@ -29,12 +29,12 @@ NOTHING = "nothing was written"
 COMMANDS = {
     "run": Entry("measure methods: ngram-trie run MODEL DATASET --methods trie,pld,blend", ""),
     "record": Entry("record a model's answers, to be replayed", "", "ngram_trie.cli.record"),
-    "compare": Entry("what differs between two runs: settings, code, numbers", NOTHING),
+    "compare": Entry("compare two runs: settings, code, numbers", NOTHING),
     "derive": Entry("derive tables and figures again from records", "the records are as they were"),
-    "report": Entry("all results on one page", "the page is as it was"),
+    "report": Entry("write all results on one page", "the page is as it was"),
     "explore": Entry("step through a recorded answer's draft trees", NOTHING),
-    "leaderboard": Entry("one sortable page over any folders of results", NOTHING),
-    "doctor": Entry("what this machine can run, and what to do about the rest", NOTHING, "ngram_trie.cli.doctor"),
+    "leaderboard": Entry("write one sortable page over any folders of results", NOTHING),
+    "doctor": Entry("show what this machine can run, and how to get the rest", NOTHING, "ngram_trie.cli.doctor"),
 }
 
 

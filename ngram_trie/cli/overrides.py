@@ -128,7 +128,7 @@ def unknown(
         owner, depth = owner[path[depth]], depth + 1
     where, part = ".".join(path[:depth]), path[min(depth, len(path) - 1)]
     if not isinstance(owner, DictConfig):
-        return f"{line}: {where} is {owner} and has no settings; give the whole of it"
+        return f"{line}: {where} is {owner} and has no settings; give {where}=VALUE"
     others = [f"{where}={name}" for name, file in groups.get(where, {}).items() if part in OmegaConf.load(file)]
     about = f"{where} {owner['name']}" if where in groups and "name" in owner else where
     names = [str(name) for name in owner if name not in ("name", "_target_")]

@@ -116,7 +116,7 @@ def fetch(repositories: Iterable[str]) -> None:
 
 def describe(steps: Sequence[Step]) -> str:
     """What will be done, a step a paragraph, and the sums."""
-    lines = ["What will be done. Sizes and times are estimates; an interrupted step is resumed."]
+    lines = ["Steps. Sizes and times are estimates; an interrupted step is resumed."]
     left = [step for step in steps if not step.is_done]
     for number, step in enumerate(steps, 1):
         if step.is_done:
@@ -163,7 +163,7 @@ def check_room(steps: Sequence[Step]) -> None:
         if needed > free:
             raise ConfigError(
                 f"{needed:.0f} GB are needed on the disk of {folder}, {free:.0f} GB are free: make room, put caches on "
-                "another disk (HF_HOME, NGRAM_TRIE_DATA), or leave data sets out"
+                "another disk (HF_HOME, NGRAM_TRIE_DATA), or leave out data sets"
             )
 
 
@@ -177,7 +177,7 @@ def carry_out(steps: Sequence[Step]) -> int:
     for step in steps:
         print(f"\n== {step.about}\n   {step}", flush=True)
         if status := subprocess.run([sys.executable, *step.command], cwd=PROJECT, check=False).returncode:
-            print(f"error: {step.about}: failed; once its cause is mended, give the same command", file=sys.stderr)
+            print(f"error: {step.about}: failed; mend the cause and give the same command again", file=sys.stderr)
             failed = failed or status
             if not step.last:
                 break

@@ -1,4 +1,4 @@
-"""Recording a model's greedy answers: which drafter found them makes no difference, so a fast one does."""
+"""Recording a model's greedy answers: they do not depend on the drafter, so a fast one records them."""
 
 from __future__ import annotations
 
@@ -68,19 +68,18 @@ def check_alike(k: int | None, path: Path, known: Sequence[Trace]) -> None:
     begun = LikelyFile.open(companion(path)).k if companion(path).exists() else None
     if (known or begun) and begun != k:
         asked, there = (f"likely={'null' if number is None else number}" for number in (k, begun))
-        raise ConfigError(f"{asked}: {path} was begun with {there}: go on with that, or give another file")
+        raise ConfigError(f"{asked}: {path} was begun with {there}: give {there}, or another file")
 
 
 def record() -> None:
-    """Record a model's greedy answers, for engine=replay: which drafter found them makes no difference, so a fast one
-    does.
+    """Record a model's greedy answers for engine=replay. They do not depend on the drafter, so a fast one records them.
 
       python -m scripts.record smollm2_135m docs_rag --limit 4 --output answers.jsonl
       python -m scripts.record experiment=spec_bench model=smollm2_135m output=results/local/spec_bench.jsonl
       python -m scripts.record dataset=rag likely=16 output=answers.jsonl
 
-    The same command resumes an interrupted recording: a line is an answer. Nothing is timed. The file holds the
-    prompts. With likely=16, answers.likely beside it holds the 16 likeliest tokens at each place of prompt and answer,
-    for methods that draft from them: 64 bytes a place, 96 of a vocabulary of more than 65,536 tokens.
+    Each line of the file is one answer with its prompt. The same command resumes an interrupted recording. Nothing is
+    timed. With likely=16, answers.likely beside the file holds the 16 likeliest tokens at each place of prompt and
+    answer, for methods that draft from them: 64 bytes per place, 96 for a vocabulary of more than 65,536 tokens.
     """
     hydra_app(main, inspect.getdoc(record), prog="ngram-trie record" if is_console() else "")

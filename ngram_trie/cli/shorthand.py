@@ -42,10 +42,10 @@ class Option:
 
 
 OPTIONS = {
-    "--methods": Option(f"names with commas (default {DEFAULT_METHODS}); trie is ngram_trie"),
-    "--limit": Option("the first N prompts of each data set"),
-    "--budget": Option("nodes that each method drafts: equal, published, or auto: what pays, as it learns", "budget"),
-    "--num-nodes": Option(f"of budget equal, most nodes a step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
+    "--methods": Option(f"names separated by commas (default {DEFAULT_METHODS}); trie means ngram_trie"),
+    "--limit": Option("only the first N prompts of each data set"),
+    "--budget": Option("nodes that each method drafts: equal, published, or auto (learns what pays)", "budget"),
+    "--num-nodes": Option(f"with --budget equal: most nodes per step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
     "--max-new-tokens": Option("longest answer (128)", "measure.max_new_tokens"),
     "--repeats": Option("how often each prompt is answered (1)", "measure.repeats"),
     "--output": Option("the folder of results", "output"),
@@ -55,7 +55,7 @@ OPTIONS = {
 }
 FLAGS = {
     "--dry-run": Option("print what would be done: answers, minutes, memory, disk", "dry_run"),
-    "--samples": Option("also write samples.md: the answers, to be read", "samples"),
+    "--samples": Option("also write samples.md: the answers as text", "samples"),
 }
 
 
@@ -95,7 +95,7 @@ def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) 
     made: list[str] = []
     if names:
         if wrong := taken & {"model", "dataset", "experiment"}:
-            raise ConfigError(f"{min(wrong)}: MODEL and DATASET are given as words; leave one of both out")
+            raise ConfigError(f"{min(wrong)}: MODEL and DATASET are given as words; give the words or this setting")
         made += model_overrides(names[0]) + dataset_overrides(names[1], str(given.get("--limit", "")))
         made += [f"{key}={value}" for key, value in BRIEF.items()]
     elif "--limit" in given:
@@ -117,7 +117,7 @@ def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) ->
     """Which budget, and how many nodes; of words alone, the same few for all methods."""
     rule, nodes = given.get("--budget"), given.get("--num-nodes")
     if nodes and rule not in (None, "equal"):
-        raise ConfigError(f"--num-nodes: budget {rule} takes none; it goes with --budget equal")
+        raise ConfigError(f"--num-nodes: only for --budget equal, not {rule}")
     if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
         return []
     if rule not in (None, "equal"):
@@ -197,12 +197,12 @@ def dataset_overrides(words: str, limit: str = "") -> list[str]:
     names = words.split(",")
     for word in names:
         if not (name := _match(word, known)):
-            raise ConfigError(f"DATASET {word}: {near(word, known)}; or a JSONL file with `prompt` a line")
+            raise ConfigError(f"DATASET {word}: {near(word, known)}; or a JSONL file with `prompt` in each line")
         where = "dataset" if len(names) == 1 else f"datasets.{name}"
         made.append(f"dataset={name}" if len(names) == 1 else f"+dataset@{where}={name}")
         if limit:
             if "limit" not in OmegaConf.load(files[name]):
-                raise ConfigError(f"--limit: data set {name} knows none")
+                raise ConfigError(f"--limit: data set {name} has no limit")
             made.append(f"{where}.limit={limit}")
     return made
 
@@ -222,7 +222,7 @@ def method_overrides(words: str) -> list[str]:
             raise ConfigError(f"--methods: {word}: {near(plain, [*known, *ALIASES])}")
         names.append(name)
     if not names:
-        raise ConfigError(f"--methods: give names with commas, such as {DEFAULT_METHODS}")
+        raise ConfigError(f"--methods: give names separated by commas, such as {DEFAULT_METHODS}")
     names = list(dict.fromkeys(names))
     return [f"method={names[0]}"] if len(names) == 1 else [f"+method@methods.{name}={name}" for name in names]
 

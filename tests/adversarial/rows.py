@@ -283,7 +283,7 @@ COMMANDS = [
     Row("output={long_name}", "File name too long|too long"),
     Row("force=maybe", "force=maybe: must be a valid boolean or 'code'"),
     Row("force=5", "force=5: must be a valid boolean or 'code'"),
-    Row("likely=16", "likely=16: likely tokens are written down by scripts.record"),
+    Row("likely=16", "likely=16: only scripts.record records likely tokens"),
     Row("likely=0", "likely=0: must be"),
     Row("likely=abc", "likely=abc: must be"),
     Row("paper_tables=foo", "paper_tables=foo: must be a valid list"),

@@ -84,6 +84,6 @@ def test_interrupts_and_errors_have_their_status(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as ended, one_line_errors():
         raise RuntimeError("a bug\nkeeps its traceback")
     said, _, file = str(ended.value).rpartition(" ")
-    assert said.startswith("error: RuntimeError: a bug; this was not foreseen") and ended.value.code == 1
+    assert said.startswith("error: RuntimeError: a bug; an unforeseen error") and ended.value.code == 1
     assert 'raise RuntimeError("a bug' in Path(file).read_text()
     Path(file).unlink()

@@ -29,7 +29,7 @@ from scripts import run
         ("experiment=table1 method.n=9", "experiment table1 has its own methods"),
         ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
         ("model.tokenizer.legacy=true", "+model.tokenizer.legacy=true adds one"),
-        ("grid.n=3", "grid.n=3: grid is None and has no settings; give the whole of it"),
+        ("grid.n=3", "grid.n=3: grid is None and has no settings; give grid=VALUE"),
         ("method.num_draft", "method.num_draft: no value: write FIELD=VALUE or GROUP=NAME"),
         ("dataset.limit=[1", "dataset.limit=[1: not readable as FIELD=VALUE"),
         ("dataset=", "dataset=: no such name. There are: attributed_qa"),

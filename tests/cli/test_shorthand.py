@@ -81,11 +81,11 @@ def test_other_lines_stay_as_they_are() -> None:
         ("embedded rga", "DATASET rga: did you mean rag"),
         ("embedded none.jsonl", "DATASET none.jsonl: no such file"),
         ("embedded rag --methods trei", "--methods: trei: did you mean trie"),
-        ("embedded rag --methods ,", "--methods: give names with commas"),
+        ("embedded rag --methods ,", "--methods: give names separated by commas"),
         ("embedded", "embedded: give MODEL and DATASET"),
         ("embedded rag more", "more: one word too many"),
         ("embedded rag dataset=open_qa", "dataset: MODEL and DATASET are given as words"),
-        ("embedded rag --budget auto --num-nodes 3", "--num-nodes: budget auto takes none"),
+        ("embedded rag --budget auto --num-nodes 3", "--num-nodes: only for --budget equal"),
         ("experiment=table1 --methods pld", "--methods: an experiment has its own"),
     ],
 )

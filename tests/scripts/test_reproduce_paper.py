@@ -207,7 +207,7 @@ def test_what_a_failing_step_ends(tmp_path: Path, capfd: pytest.CaptureFixture[s
         return plan.carry_out([plan.Step("first", fails, **about), plan.Step("second", makes)])
 
     assert carried_out() == 3 and not made.exists()
-    assert "error: first: failed; once its cause is mended, give the same command" in capfd.readouterr().err
+    assert "error: first: failed; mend the cause and give the same command again" in capfd.readouterr().err
     assert carried_out(last=True) == 3 and made.exists()  # another model's turn
 
 
