@@ -92,8 +92,9 @@ def main(
     num_nodes: Annotated[int, Option(min=1, help="of every draft")] = 32,
     output: Annotated[Path | None, Option(help="default: results/local/smollm2-135m/logits_ablation")] = None,
 ) -> None:
-    """Decode with blend_logits and with one part of it changed at a time, as many nodes for all; writes the tables of
-    scripts.run. What counts is the accept length. Constants are chosen on the odd questions, so that is where it looks.
+    """Decode live with blend_logits and with one part of it changed at a time; write the tables of scripts.run. Every
+    variant has the same number of nodes, so the accept length is what to compare. The questions are the odd ones, on
+    which constants are chosen.
 
         python -m scripts.ablate_logits
         python -m scripts.ablate_logits --limit 2 --num-nodes 8

@@ -2,9 +2,8 @@
 
   python -m scripts.bench_cpu model=smollm2_135m dataset=docs_rag dataset.limit=6 dataset.parity=even output=FOLDER
 
-Writes products.csv (all products of a step, by library), steps.csv (what a step of so
-many tokens takes, beside reading all weights once), answers.csv (seconds per answer against `model.generate`) and a
-manifest. Prefill counts in answers.
+Writes products.csv (all matrix products of a step, by library), steps.csv (time of a step by its tokens, relative to
+reading all weights once), answers.csv (seconds per answer against `model.generate`, prefill included) and a manifest.
 """
 
 from __future__ import annotations

@@ -17,12 +17,12 @@ from ngram_trie.engines.provenance import cpu_name
 def main(
     output: Annotated[Path | None, typer.Argument(metavar="FILE.csv", help="also write the table to this file")] = None,
 ) -> None:
-    """What drafting costs: time to index a prompt, time to propose a draft, peak memory.
+    """Measure what drafting costs: time to index a prompt, time to propose a draft, peak memory.
 
     The texts are synthetic. Words follow a Zipf law and whole passages are repeated, in the text and in the simulated
     answer, as in a document and its summary; one text is a single token repeated. `propose` is timed over the steps of
-    a decode that observes the answer's tokens one by one, including the construction of the draft tree. The reference
-    is Algorithm 1 in plain Python dicts.
+    an answer whose tokens are observed one by one; it includes building the draft tree. The reference is Algorithm 1 in
+    plain Python dicts.
 
       python -m scripts.bench_drafting results/local/bench_drafting.csv
     """

@@ -19,7 +19,7 @@ def main(
     name: Annotated[str | None, Option(help="the network's name in tables; the folder's by default")] = None,
     output: Annotated[Path, Option(help="folder for the results")] = PROJECT / "results/local/gpu",
     traces: Annotated[
-        Path | None, Option(help="recorded answers in this vocabulary; without them no method is measured")
+        Path | None, Option(help="recorded answers in this vocabulary; without this, no method is measured")
     ] = None,
     categories: Annotated[list[str] | None, Option(help="of the recorded answers; all by default")] = None,
     limit_prompts: Annotated[
@@ -37,10 +37,10 @@ def main(
     copy_mb: Annotated[int, Option(min=1, help="megabytes of the copy that measures bandwidth")] = 4096,
     commit: Annotated[str | None, Option(help="the project's commit, where this copy has no git")] = None,
 ) -> None:
-    """The whole measurement of a GPU: bandwidth, steps by size and context, and forced runs over recorded answers.
+    """Measure a GPU in one run: bandwidth, steps by size and context, and forced runs over recorded answers.
 
-    The network has random weights, made on the device. Every part is written as it ends; what no longer fits into
-    --budget is left out and listed (docs/gpu.md). Options with several values are repeated.
+    The network has random weights, made on the device. Each part is written when it ends; parts that no longer fit into
+    --budget are left out and listed (docs/gpu.md). Repeat an option to give it several values.
 
       python -m scripts.bench_gpu --traces FILE --output results/h200 --contexts 512 --contexts 2048
     """

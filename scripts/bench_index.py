@@ -26,11 +26,11 @@ def main(
 ) -> None:
     """Measure how an index's time, memory and disk grow with the corpus.
 
-    Random unit vectors stand for a corpus, so nothing is said about recall (see scripts.retrieve). Each phase runs in a
-    process of its own, whose peak resident memory is the phase's; it includes pages of mapped files. Processor seconds,
-    summed over threads, stand beside wall-clock seconds. Writes scaling.csv and scaling_manifest.json to OUTPUT: the
-    measured sizes, and by arithmetic the 21,015,324 passages of psgs_w100. Sizes that OUTPUT has from the same command
-    are not measured again. The index is that of configs/retrieval.yaml unless --nlist, --m or --train-size change it.
+    Random unit vectors stand for a corpus, so recall is not measured (scripts.retrieve does). Each phase runs in a
+    process of its own; its peak resident memory includes pages of mapped files. Processor seconds, summed over threads,
+    and wall-clock seconds are given. Writes scaling.csv and scaling_manifest.json to OUTPUT: the measured sizes and, by
+    extrapolation, the 21,015,324 passages of psgs_w100. Sizes that OUTPUT has from the same command are not measured
+    again. The index is that of configs/retrieval.yaml unless --nlist, --m or --train-size change it.
 
       python -m scripts.bench_index OUTPUT --scratch FOLDER --rows 100000 --rows 1000000 --threads 2
     """

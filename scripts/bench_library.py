@@ -1,10 +1,10 @@
-"""Measure the library as it comes against transformers' own generate, prompt by prompt (make bench-library).
+"""Measure the library's defaults against transformers' own generate, prompt by prompt (make bench-library).
 
   python -m scripts.bench_library model=smollm2_135m dataset=docs_rag dataset.limit=12 output=FOLDER
 
-Greedy, same weights, type and threads; the two take turns in random order, after one answer each that is not counted.
-Writes library.csv (per prompt: seconds, speedup with its 95% interval over the rounds, whether all tokens were the
-same) and a manifest. Prefill counts.
+Both decode greedily with the same weights, dtype and threads. They take turns in random order, after one answer each
+that is not counted. Writes library.csv (per prompt: seconds with prefill, speedup with its 95% interval over the
+rounds, whether all tokens were the same) and a manifest.
 """
 
 from __future__ import annotations

@@ -21,8 +21,8 @@ ANSWERS = (2_000, 20_000)
 def main(
     output: Annotated[Path | None, typer.Option(help="folder; default: results/local/reliability")] = None,
 ) -> None:
-    """Every drafter that reads tokens alone on prompts of 10,000 and 100,000 tokens: time, memory, and the exponent by
-    which they grow; and the memory of replays of 2,000 and 20,000 answers. Texts are synthetic.
+    """Measure time and memory of every drafter that reads only tokens on prompts of 10,000 and 100,000 tokens, and the
+    exponent of their growth; then the memory of replays of 2,000 and 20,000 answers. Texts are synthetic.
 
       python -m scripts.bench_long --output results/reliability
     """

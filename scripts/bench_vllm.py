@@ -35,14 +35,14 @@ def bench(
     ] = "docs_summarization,docs_rag,docs_open_qa,docs_attributed_qa",
     limit: Annotated[int, typer.Option(help="questions of each data set", min=1)] = 16,
     per_lap: Annotated[int, typer.Option(help="prompts at each batch size and rate", min=1)] = 6,
-    num_tokens: Annotated[int, typer.Option(help="of each answer; half of it for identity", min=4)] = 48,
+    num_tokens: Annotated[int, typer.Option(help="of each answer; half of it in the identity check", min=4)] = 48,
     max_prompt: Annotated[int, typer.Option(help="longest prompt, in tokens", min=16)] = 320,
     rounds: Annotated[int, typer.Option(min=1)] = 3,
     force: Annotated[bool, typer.Option("--force", help="replace what the folder holds of another run")] = False,
 ) -> None:
     """Measure ways of drafting in vLLM in turns, and print the table (make bench-vllm).
 
-    What the folder has already is not measured again.
+    The same command resumes: what the folder already has is not measured again.
 
       python -m scripts.bench_vllm results/local/vllm-cpu
       python -m scripts.bench_vllm results/local/vllm-smoke --limit 2 --rounds 1 --num-tokens 8

@@ -22,17 +22,16 @@ def main(
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
-    tokenizer: Annotated[str | None, Option(help="The target's: in configs/model, a folder, a hub id.")] = None,
-    field: Annotated[str | None, Option(help=f"Of the text; default: {', '.join(documents.FIELDS)}.")] = None,
+    tokenizer: Annotated[str | None, Option(help="The target's: a name in configs/model, a folder, a hub id.")] = None,
+    field: Annotated[str | None, Option(help=f"With the text; default: {', '.join(documents.FIELDS)}.")] = None,
     tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all, embedded 300,000.")] = None,
     seed: Annotated[int, Option(help="Of the embedded model's text.")] = 0,
 ) -> None:
     """Build the datastore that REST and SAM-Decoding's static automaton draft from.
 
     SOURCE is a file of recorded answers (traces.jsonl), of JSON lines, or of paragraphs between empty lines. Without
-    SOURCE and --dataset the texts are reference answers of the embedded model's training text.
-
-    What a datastore is tested on must not be in it.
+    SOURCE and --dataset the texts are reference answers of the embedded model's training text. Leave out the texts that
+    the methods will be tested on.
 
       python -m scripts.build_datastore
       python -m scripts.build_datastore SOURCE --tokenizer NAME

@@ -12,7 +12,7 @@ def main() -> None:
     """Cut the docstrings of installed packages into passages of 100 words.
 
     Writes passages.jsonl, docstrings.json and a manifest with versions, counts and the content's hash to
-    results/local/docs. What is there of the same versions is kept.
+    results/local/docs. Files of the same package versions are kept.
 
         python -m scripts.build_docs
     """

@@ -3,7 +3,8 @@
   python -m scripts.build_index                                                     Wikipedia with BGE-M3
   python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm index.nlist=256
 
-Prints first what it will take. The folder then holds vectors/ (float16 shards) and ivfpq/ (the index and its lists).
+First prints the time, memory and disk that it needs. Writes vectors/ (float16 shards) and ivfpq/ (the index and its
+lists) to the folder.
 """
 
 from __future__ import annotations

@@ -29,10 +29,10 @@ def main(
     bos: Annotated[bool, Option(help="Put the BOS before each token, where the chat template writes one.")] = True,
     device: Annotated[str | None, Option(help="cpu or cuda; default: the model's own setting.")] = None,
 ) -> None:
-    """Build the tables of a model's own N-grams that N-Grammys drafts from; the same command resumes a build.
+    """Build the tables of a model's own n-grams that N-Grammys drafts from; the same command resumes a build.
 
-    MODEL is a name in configs/model. It reads 1 + k (w - 1) tokens for each of its vocabulary: a minute or two for the
-    embedded models; with --w 1 the bigram alone, which extend=bigram applies again and again.
+    MODEL is a name in configs/model. It reads 1 + k (w - 1) tokens for each token of its vocabulary: a minute or two
+    for the embedded models. --w 1 builds the bigram alone, which extend=bigram applies repeatedly.
 
       python -m scripts.build_ngram_tables embedded
       python -m scripts.build_ngram_tables smollm2_135m --k 10 --w 1

@@ -25,22 +25,22 @@ def main(
     model: Annotated[str | None, Option(callback=name_in("model"), help="Whose tokens: in configs/model.")] = None,
     output: Annotated[Path | None, Option(help="Default: results/local/prior/NAME.")] = None,
     answers: Annotated[bool, Option(help="SOURCE holds recorded answers.")] = False,
-    parity: Annotated[str | None, Option(callback=one_of(["odd", "even"]), help="Of --answers, these ids.")] = None,
+    parity: Annotated[str | None, Option(callback=one_of(["odd", "even"]), help="Only answers with these ids.")] = None,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
-    field: Annotated[str | None, Option(help=f"Of the text; default: {', '.join(documents.FIELDS)}.")] = None,
+    field: Annotated[str | None, Option(help=f"With the text; default: {', '.join(documents.FIELDS)}.")] = None,
     tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all.")] = None,
     max_context: Annotated[int, Option(min=1, help="Most tokens of a context.")] = 3,
     k: Annotated[int, Option(min=1, help="Successors of each context.")] = 8,
-    escape: Annotated[float, Option(help="b, how readily a shorter context is asked as well.")] = 3.5,
-    min_count: Annotated[int, Option(min=1, help="Times that a context occurs at least.")] = 2,
-    min_change: Annotated[float, Option(help="Probability that is elsewhere than the shorter context says.")] = 0.1,
+    escape: Annotated[float, Option(help="b: the larger, the more weight shorter contexts have.")] = 3.5,
+    min_count: Annotated[int, Option(min=1, help="Leave out contexts that occur less often.")] = 2,
+    min_change: Annotated[float, Option(help="Leave out contexts that move less probability than this.")] = 0.1,
 ) -> None:
-    """Build the tables that method=blend_prior falls back to, and any blend with +method.prior=FOLDER.
+    """Build the tables that method=blend_prior, and any blend with +method.prior=FOLDER, backs off to.
 
-    SOURCE is a file of JSON lines or of paragraphs between empty lines, or a folder of such files; with --answers a
-    recording (traces.jsonl). The tables know whose answers they hold and refuse to draft these questions: with
-    --parity odd they hold those to questions with odd ids, and a replay with engine.parity=even drafts the others.
+    SOURCE is a file of JSON lines or of paragraphs between empty lines, or a folder of such files; with --answers, a
+    recording (traces.jsonl). Tables of answers refuse to draft the questions that they hold. With --parity odd they
+    hold the answers to questions with odd ids, and a replay with engine.parity=even drafts the others.
 
       python -m scripts.build_prior FILE --model smollm2_135m
       python -m scripts.build_prior traces.jsonl --answers --parity odd --model smollm2_135m

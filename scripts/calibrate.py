@@ -3,9 +3,9 @@
   python -m scripts.calibrate model=embedded output=FOLDER
   python -m scripts.calibrate model=smollm2_135m engine.max_draft=64 model.context_limit=2048 measure.repeats=1
 
-A large model takes long: give it less to measure, as the second line does.
+For a large model measure less, as the second command does.
 
-Writes curve.json and curve.csv (seconds of a verification step over drafted nodes and cached tokens, and of a prefill),
+Writes curve.json and curve.csv (seconds of a verification step by drafted nodes and cached tokens, and of a prefill),
 drafters.csv (each drafter's own time) and a manifest.
 """
 

@@ -18,7 +18,7 @@ from ngram_trie.report.figures import save_figure
 def main(
     traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
     output: Annotated[Path, typer.Argument(help="folder for case_study.html and case_study.png")],
-    dataset: Annotated[str | None, typer.Option(help="of the recordings; summarization, if there is any")] = None,
+    dataset: Annotated[str | None, typer.Option(help="of the question; default: summarization, if it is there")] = None,
     question: Annotated[str | None, typer.Option(help="id of the question to show")] = None,
     method: Annotated[str, typer.Option(help="of configs/method", callback=name_in("method"))] = "ngram_trie",
     fields: Annotated[
@@ -28,7 +28,7 @@ def main(
 ) -> None:
     """Show one answer with its drafted tokens highlighted, as a web page and as a picture.
 
-    Unless a question is named, the one whose accept length is the median of its data set is shown.
+    Without --question it shows the answer of median accept length in its data set.
 
         python -m scripts.case_study results/embedded/table1/traces.jsonl OUTPUT
         python -m scripts.case_study TRACES OUTPUT --method blend --set num_draft=8 --dataset rag

@@ -15,12 +15,12 @@ from ngram_trie.report.expected_accept import PRINTED_DRAFT, write
 def main(
     traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
     output: Annotated[Path, typer.Argument(help="folder for the tables, the figure and the manifest")],
-    num_draft: Annotated[int, typer.Option(min=1, help="drafts a step, the chapter's")] = PRINTED_DRAFT,
+    num_draft: Annotated[int, typer.Option(min=1, help="drafted tokens per step, as in the chapter")] = PRINTED_DRAFT,
 ) -> None:
     """Replay the predictor over recorded answers and compare the chapter's formula with what was accepted.
 
-    Writes to OUTPUT the tables, positions.csv and acceptance.png (the share accepted for each place in the draft, which
-    the formula takes to be one number), and manifest.json.
+    Writes to OUTPUT the tables, positions.csv and acceptance.png (the accepted share at each place of the draft, which
+    the formula takes to be constant), and manifest.json.
 
         python -m scripts.expected_accept TRACES OUTPUT --num-draft 4
     """

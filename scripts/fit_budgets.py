@@ -13,7 +13,7 @@ from ngram_trie.report.budget_fit import write
 
 ABOUT = """Choose the constants of budget=auto for every method on odd questions, by predicted speed under `cost`.
 
-Writes to output=FOLDER constants.json, for budget.constants=FILE, and tried.csv, what every value that was tried gave.
+Writes to output=FOLDER constants.json, for budget.constants=FILE, and tried.csv, the result of every value tried.
 
   python -m scripts.fit_budgets experiment=drafters engine=replay engine.traces=FILE output=FOLDER
 """

@@ -20,7 +20,7 @@ def main(
 ) -> None:
     """Replay the released trie over recorded answers and count as the released code counts.
 
-    Give files that hold all 80 questions of both tasks together: the last question of each is what the code prints.
+    The files must together hold all 80 questions of both tasks: the code prints the last question of each.
 
         python -m scripts.released_lists ODD.jsonl EVEN.jsonl
     """

@@ -272,8 +272,8 @@ def main(
     traces: Annotated[Path | None, typer.Option(help="recorded answers: replay them, and run no model")] = None,
     categories: Annotated[list[str], typer.Option(help="of the recorded answers; once for each; all if none")] = [],  # noqa: B006
 ) -> None:
-    """Build the model's tables of n-grams where there are none, then measure each part in a folder below --output. A
-    part that is done is skipped.
+    """Build the model's tables of n-grams if they are missing, then measure each part into a folder below --output.
+    Finished parts are skipped.
 
     figure1: how much slower a model call over k rows of w + 1 tokens is than a plain step, by cached tokens.
     figure3: speedup of the mixed strategy over k x w, verified as rows, on the odd questions.
@@ -281,15 +281,15 @@ def main(
     set's fastest cell of figure3, (k*, w*); verified as rows, as published, and as one merged tree.
     table1: those two, beside the paper's table.
     figure2: tokens per call over k of the model's own n-grams, by replay of the even questions' answers.
-    figure4: what (10, 10) drafts from where and how much of it is accepted, by the same replay.
+    figure4: how much of (10, 10) each source drafts, and how much of that is accepted, by the same replay.
     figure5, query: tokens per call over k x w, and of (10, 10) with longer queries, by the same replay.
 
         python -m scripts.reproduce_ngrammys
         python -m scripts.reproduce_ngrammys --model mistral_7b_instruct --datasets mt_bench --datasets gsm8k
 
-    With --traces it makes figure2, figure4, figure5 and query alone, of the model's own recorded answers to questions
-    with even numbers. Tables that hold fewer rows than figure2 and figure5 ask for leave those out; rows longer than
-    theirs come from the bigram, again and again.
+    With --traces it makes only figure2, figure4, figure5 and query, from the model's own recorded answers to questions
+    with even numbers. Where the tables hold fewer rows than figure2 and figure5 ask for, these points are left out;
+    rows longer than the tables' are continued by repeated bigrams.
 
         python -m scripts.reproduce_ngrammys --model smollm2_135m --traces answers.jsonl --categories math_reasoning
     """

@@ -51,8 +51,8 @@ def main(
     models: Annotated[
         list[str] | None, typer.Option(callback=name_in("model"), help="of configs/model; the table's own by default")
     ] = None,
-    datasets: Annotated[list[str], typer.Option(callback=one_of(DATASETS), help="to ask")] = DATASETS,
-    plan_only: Annotated[bool, typer.Option("--plan", help="print what would be done, and do nothing")] = False,
+    datasets: Annotated[list[str], typer.Option(callback=one_of(DATASETS), help="to measure on")] = DATASETS,
+    plan_only: Annotated[bool, typer.Option("--plan", help="print the steps and do nothing")] = False,
     weights: Annotated[
         list[str] | None,
         typer.Option("--fetch", metavar="REPOSITORY[@REVISION]", help="only download these weights"),
@@ -66,9 +66,9 @@ def main(
       python -m scripts.reproduce_paper --datasets spec_bench_summarization --datasets spec_bench_rag
       python -m scripts.reproduce_paper model.path=FOLDER datasets.hagrid.path=FILE ~methods.rest
 
-    It prints the steps with their downloads, disk space and time, then runs them. Each is a command that can also be
-    given by hand. Steps that are done are skipped, and an interrupted one is resumed. --models, --datasets and --fetch
-    may be given several times.
+    It prints the steps with their downloads, disk space and time, then runs them. Each step is a command that you can
+    also give by hand. Finished steps are skipped, and an interrupted one is resumed. --models, --datasets and --fetch
+    may be repeated.
     """
     if weights:
         fetch(weights)

@@ -1,11 +1,11 @@
-"""Questions to the passages they are answered from: search, rerank, keep the best; and how often the answer is there.
+"""Find the passages for each question: search, rerank, keep the best; count how often they hold the answer.
 
   python -m scripts.retrieve                                               TriviaQA over Wikipedia
   python -m scripts.retrieve corpus=file corpus.path=FILE encoder=minilm reranker=late_interaction questions.path=FILE
 
-Give corpus and encoder as to scripts.build_index. Writes to output=FOLDER, line by line (the same command resumes an
-interrupted run): contexts.jsonl, each question with its passages from IVF-PQ; places.jsonl, at which place each search
-finds the first answer; then recall.csv and a manifest, which hold numbers only.
+Give the same corpus and encoder as to scripts.build_index. Writes to output=FOLDER, line by line (the same command
+resumes an interrupted run): contexts.jsonl, each question with its passages from IVF-PQ; places.jsonl, the rank of the
+first passage with an answer in each search; then recall.csv and a manifest, which hold only numbers.
 """
 
 from __future__ import annotations

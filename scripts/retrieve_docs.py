@@ -35,8 +35,8 @@ def main(
 ) -> None:
     """Encode all passages, index them, search for every question, rerank, and keep the ids of the best five.
 
-    Takes half an hour of one core; the same command resumes an interrupted run. Writes data/docs/retrieved.json: ids
-    and scores, and the identity of the texts. A question's answer is found where a passage of its symbol is.
+    Takes half an hour on one core; the same command resumes an interrupted run. Writes data/docs/retrieved.json: ids
+    and scores, and the identity of the texts. An answer counts as found where a passage of the question's symbol is.
 
         python -m scripts.retrieve_docs
     """
