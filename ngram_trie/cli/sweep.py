@@ -97,7 +97,8 @@ def summary(folder: Path, found: dict[str, Path]) -> str:
             for name in columns
         ]
         folders.append(str(place))
-    what = "speedup over vanilla [95% interval]" if kinds <= {"live", "forced"} else "speedup, or predicted speedup of replays"
+    is_measured = kinds <= {"live", "forced"}
+    what = "speedup over vanilla [95% interval]" if is_measured else "speedup, or predicted speedup of replays"
     note = f"Cell: {what} (accept length). {len(found)} runs: {', '.join(sorted(kinds))}."
     title = f"{', '.join(models)}: {len(found)} cells"
     block = Block(title, columns, rows, [note], corner="cell", lead={"folder": folders})
