@@ -42,9 +42,9 @@ class Option:
 
 
 OPTIONS = {
-    "--methods": Option(f"names separated by commas (default {DEFAULT_METHODS}); trie means ngram_trie"),
+    "--methods": Option(f"names with commas between (default {DEFAULT_METHODS}); trie means ngram_trie"),
     "--limit": Option("only the first N prompts of each data set"),
-    "--budget": Option("nodes that each method drafts: equal, published, or auto (learns what pays)", "budget"),
+    "--budget": Option("nodes per draft: equal, published, or auto (learns what pays)", "budget"),
     "--num-nodes": Option(f"with --budget equal: most nodes per step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
     "--max-new-tokens": Option("longest answer (128)", "measure.max_new_tokens"),
     "--repeats": Option("how often each prompt is answered (1)", "measure.repeats"),
