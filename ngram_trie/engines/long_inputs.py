@@ -19,6 +19,7 @@ from ngram_trie.engines.drafting_costs import bench, synthetic_text
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
+from ngram_trie.tree import IntArray
 
 #: Tokens of a simulated answer, and of each recorded one's prompt.
 ANSWER, PROMPT = 128, 1000
@@ -49,7 +50,7 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
     answers = {length: synthetic_text(ANSWER, rng, text).tolist() for length, text in texts.items()}
     rows = []
     for name in methods or token_drafters():
-        found = {n: bench(partial(make_method, name), Prompt(texts[n]), answers[n]) for n in lengths}
+        found = {n: bench(partial(make_method, name), _prompt(texts[n]), answers[n]) for n in lengths}
         index = {n: cell["index ms"] for n, cell in found.items()}
         step = {n: cell["propose us"] + cell["observe us"] for n, cell in found.items()}
         rows.append(
@@ -63,6 +64,11 @@ def long_prompts(lengths: Sequence[int], methods: Sequence[str] | None = None) -
             }
         )
     return pd.DataFrame(rows)
+
+
+def _prompt(ids: IntArray) -> Prompt:
+    """One of which every method reads all, whatever part it asks for."""
+    return Prompt(ids, dict.fromkeys(("user", "context", "released"), (0, len(ids))))
 
 
 def _exponent(values: dict[int, float]) -> float:

@@ -18,7 +18,7 @@ from ngram_trie.files import PROJECT
 from ngram_trie.records import RecordKey, read_records
 
 TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
-KILLS = int(os.environ.get("KILLS", "4"))
+KILLS = int(os.environ.get("KILLS", "2"))
 REPLAY = ["engine=replay", f"engine.traces={TRACES}", "method=pld"]
 LIVE = ["model=embedded", "dataset=rag", "dataset.limit=6", "method=blend_warm"]
 #: A replay in two processes, a live run of a method that remembers answers, and a sweep in two processes.
