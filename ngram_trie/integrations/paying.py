@@ -9,6 +9,11 @@ are the likeliest ones, as many as make
 largest; none, where the batch is so large that every token more is paid for and not likely enough. Both are learned:
 base and price by batch size from how long steps took, by least squares that forget; how likely a drafted token is, from
 how many were accepted of those that were said to be as likely.
+
+`ngram_trie.adaptive` learns the same of one request, in another way. It can take a plain step whenever it wants one, so
+its costs are relative to plain steps and need not be a line; here a plain step is one in which no request drafts, and
+where drafts pay there may be none. And a credit bounds there what a wrong belief costs, so that its probabilities may
+lean on what the drafter says of nodes that were never tried; here nothing else stops a drafter that is sure and wrong.
 """
 
 from __future__ import annotations
@@ -19,17 +24,17 @@ import numpy as np
 
 from ngram_trie.budget import nodes_that_pay
 from ngram_trie.drafter import check_positive
-from ngram_trie.tree import FloatArray
+from ngram_trie.tree import FloatArray, IntArray
 
-#: Probabilities are told apart in so many classes.
+#: Classes of probabilities, all of the same width.
 CLASSES = 10
-#: Steps after which what was learned counts half: about 140.
+#: What a step or a draft keeps of its weight with each one after it: half is left after about 140.
 _KEEP = 0.995
-#: How many accepted or rejected tokens what a drafter says is worth.
+#: What a drafter says is worth this number of accepted or rejected tokens.
 _TRUST = 20.0
 #: Steps that the assumed price is worth.
 _PRIOR = 4.0
-#: Where nothing paid for so many steps in a row, a draft is made only every so-manieth step, to see whether it would.
+#: Steps in a row in which nothing paid, until drafts are made in one step of PATIENCE only, to see whether they would.
 PATIENCE = 16
 
 
@@ -86,7 +91,7 @@ class Paying:
         self._unpaid: dict[int, int] = {}
 
     def times(self, batch: int) -> StepTimes:
-        """Of steps over so many requests; sizes above 4 share one with those up to twice as large."""
+        """Of steps over `batch` requests; sizes above 4 share one with those up to twice as large."""
         size = batch if batch <= 4 else 1 << (batch - 1).bit_length()
         return self._times.setdefault(size, StepTimes(self.price))
 
@@ -99,33 +104,22 @@ class Paying:
         return True
 
     def take_step(self, batch: int, num_drafted: int, seconds: float) -> None:
-        """A step over `batch` requests, none of them new, with so many drafted tokens took so long."""
+        """A step over `batch` requests, none of them new, with `num_drafted` drafted tokens took `seconds`."""
         self.times(batch).take(num_drafted, seconds)
 
     def take_draft(self, said: Sequence[float], num_accepted: int) -> None:
-        """Of a draft of tokens said to be so likely, each behind its predecessor, the first ones were accepted."""
-        decided = self._classes(said)[: num_accepted + 1]
+        """Of a draft with these probabilities of whole paths the first `num_accepted` tokens were accepted."""
+        decided = _conditional(said)[1][: num_accepted + 1]
         self._drafted *= _KEEP
         self._accepted *= _KEEP
         np.add.at(self._drafted, decided, 1.0)
         np.add.at(self._accepted, decided[:num_accepted], 1.0)
 
-    @staticmethod
-    def _classes(said: Sequence[float]) -> np.ndarray:
-        """The class of each token: of the share that it has of its predecessor's probability."""
-        whole = np.asarray(said, float)
-        shares = whole / np.concatenate([[1.0], whole[:-1]])
-        return np.minimum((CLASSES * shares).astype(int), CLASSES - 1)
-
     def likely(self, said: Sequence[float]) -> FloatArray:
         """(k,) how likely the tokens of a draft are to be accepted."""
-        if not len(said):
-            return np.empty(0)
-        whole = np.asarray(said, float)
-        shares = whole / np.concatenate([[1.0], whole[:-1]])
-        classes = self._classes(said)
+        shares, classes = _conditional(said)
         learned = (self._accepted[classes] + _TRUST * shares) / (self._drafted[classes] + _TRUST)
-        return np.cumprod(np.minimum(learned, 1.0))
+        return np.minimum(learned, 1.0).cumprod()
 
     def choose(self, said: Sequence[Sequence[float]], batch: int) -> list[int]:
         """How many tokens of each row's draft to verify.
@@ -144,3 +138,10 @@ class Paying:
         counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))
         self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1
         return [int(count) for count in counts]
+
+
+def _conditional(said: Sequence[float]) -> tuple[FloatArray, IntArray]:
+    """(k,) of each token of a draft the probability behind its predecessor, and the class of that."""
+    paths = np.asarray(said, float)
+    shares = paths / np.concatenate([[1.0], paths])[:-1]
+    return shares, np.minimum((CLASSES * shares).astype(np.int64), CLASSES - 1)
