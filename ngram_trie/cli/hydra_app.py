@@ -157,7 +157,7 @@ def option_text() -> str:
     """The words and options of a measurement."""
     lines = [
         "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME",
-        "DATASET: names below with commas between, or a JSONL file of prompts (docs/data.md)",
+        "DATASET: names below with commas, or a JSONL file of prompts (docs/data.md)",
     ]
     for name, option in (shorthand.OPTIONS | shorthand.FLAGS).items():
         lines.append(f"  {name}".ljust(20) + option.help)

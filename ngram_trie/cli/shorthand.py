@@ -42,7 +42,7 @@ class Option:
 
 
 OPTIONS = {
-    "--methods": Option(f"names with commas between (default {DEFAULT_METHODS}); trie means ngram_trie"),
+    "--methods": Option(f"names with commas (default {DEFAULT_METHODS}); trie means ngram_trie"),
     "--limit": Option("only the first N prompts of each data set"),
     "--budget": Option("nodes per draft: equal, published, or auto (learns what pays)", "budget"),
     "--num-nodes": Option(f"with --budget equal: most nodes per step ({CPU_NODES} on a CPU, {GPU_NODES} on a GPU)"),
@@ -222,7 +222,7 @@ def method_overrides(words: str) -> list[str]:
             raise ConfigError(f"--methods: {word}: {near(plain, [*known, *ALIASES])}")
         names.append(name)
     if not names:
-        raise ConfigError(f"--methods: give names separated by commas, such as {DEFAULT_METHODS}")
+        raise ConfigError(f"--methods: give names with commas, such as {DEFAULT_METHODS}")
     names = list(dict.fromkeys(names))
     return [f"method={names[0]}"] if len(names) == 1 else [f"+method@methods.{name}={name}" for name in names]
 

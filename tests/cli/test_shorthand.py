@@ -81,7 +81,7 @@ def test_other_lines_stay_as_they_are() -> None:
         ("embedded rga", "DATASET rga: did you mean rag"),
         ("embedded none.jsonl", "DATASET none.jsonl: no such file"),
         ("embedded rag --methods trei", "--methods: trei: did you mean trie"),
-        ("embedded rag --methods ,", "--methods: give names separated by commas"),
+        ("embedded rag --methods ,", "--methods: give names with commas"),
         ("embedded", "embedded: give MODEL and DATASET"),
         ("embedded rag more", "more: one word too many"),
         ("embedded rag dataset=open_qa", "dataset: MODEL and DATASET are given as words"),
