@@ -110,7 +110,8 @@ def driver() -> str | None:
 def git(*arguments: str) -> str | None:
     """Output of a git command in the project's folder; None where there is no git or no checkout."""
     # an installed package may lie in another project's checkout
-    return output_of("git", "-C", str(PROJECT), *arguments) if IS_CHECKOUT else None
+    # without locks: a run that is killed meanwhile would leave one behind
+    return output_of("git", "--no-optional-locks", "-C", str(PROJECT), *arguments) if IS_CHECKOUT else None
 
 
 def output_of(*command: str) -> str | None:
