@@ -391,7 +391,7 @@ def resampled(num_questions: int, num_sessions: int) -> np.ndarray:
         rng.multinomial(size, np.full(size, 1 / size), NUM_RESAMPLES).astype(float)
         for size in (num_questions, num_sessions)
     )
-    return questions[:, :, None] * sessions[:, None, :]
+    return questions[:, :, None] * sessions[:, None, :] if num_sessions > 1 else questions[:, :, None]
 
 
 _PAIRED = ["num_tokens", "seconds", "num_tokens_baseline", "seconds_baseline"]

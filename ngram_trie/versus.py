@@ -163,7 +163,7 @@ def _pairs(
 ) -> Iterator[dict[str, object]]:
     """The pairs of methods in one data set. Totals of `top` over totals of `bottom` are compared."""
     answers = answers[answers.method.isin(methods)]
-    if answers.empty:
+    if answers.empty or len(methods) < 2:  # the draws of a bootstrap are large
         return
     question = answers.groupby(["dataset", "question_id"], sort=False).ngroup().to_numpy()
     session = pd.factorize(answers.session)[0] if by_session else np.zeros(len(answers), int)
