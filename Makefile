@@ -290,7 +290,7 @@ adversarial: setup ## Run all that tries to break the project, and count: result
 AUDIT = results/local/audit
 audit: setup ## Known vulnerabilities of the pinned packages, by pip-audit (asks the network), and their licences
 	$(PYTHON) -m venv $(AUDIT)/venv
-	$(AUDIT)/venv/bin/pip install --quiet pip-audit==2.9.0 pip-licenses==5.0.0
+	$(AUDIT)/venv/bin/pip install --quiet pip-audit==2.10.1 pip-licenses==5.5.5
 	$(AUDIT)/venv/bin/pip-licenses --python $(RUN) --order license --format markdown --output-file $(AUDIT)/licences.md
 	$(AUDIT)/venv/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip
 
