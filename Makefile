@@ -90,7 +90,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 
 TABLE1 = experiment=table1$(if $(small),_small$(addprefix _,$(filter-out docs,$(DATA))))
 reproduce-table1: setup $(if $(paper),,$(PARTS:%=%/header.json)) ## Table 1 of SmolLM2, into OUTPUT (20 minutes); PROFILE=embedded, or PROFILE=paper MODELS=vicuna_7b
-	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run $(TABLE1) output=$(OUTPUT) measure.sessions=$(SESSIONS))
+	$(if $(paper),$(call PAPER,1),$(RUN) -m scripts.run $(TABLE1) output=$(OUTPUT) measure.sessions=$(SESSIONS) $(ARGS))
 
 reproduce-table2: setup $(filter $(RECORDED),$(TRACES)) ## Table 2: speed and trie time over n x L_p, with heatmaps
 	$(RUN) -m scripts.run experiment=grid $(call engine,grid) $(if $(OTHERS),method.num_draft=64)
