@@ -13,7 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.recorded import TRACES, read_jsonl
 
-from ngram_trie.engines.traces import UNLIMITED, Trace, parse_trace, read_traces, select, vicuna_spans, write_traces
+from ngram_trie.engines.traces import (
+    UNLIMITED,
+    Trace,
+    parse_trace,
+    read_traces,
+    select,
+    stored_traces,
+    vicuna_spans,
+    write_traces,
+)
 from ngram_trie.prompt import Prompt
 
 token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=12)
@@ -164,6 +173,16 @@ def test_lines_left_out_and_blank_lines_cost_nothing(tmp_path: Path) -> None:
     assert [trace.key for trace in read_traces(path)] == [("rag", "q1", 0), ("rag", "q1", 1)]
     path.write_text("\n")
     assert read_traces(path) == []
+
+
+def test_a_changed_line_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    write_traces(path, [Trace("toy", Prompt(np.array([3, 4, 5]), {}, "rag", "q1"), [4, 5])])
+    stored = stored_traces(path)
+    path.write_text(path.read_text().replace('"output_token_ids":[4,5]', '"output_token_ids":[4,6]'))
+    for read in (lambda: read_traces(path), lambda: stored[0].read()):
+        with pytest.raises(ValueError, match="its checksum is of another text"):
+            read()
 
 
 def test_no_file(tmp_path: Path) -> None:
