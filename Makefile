@@ -192,7 +192,7 @@ bench-library: setup ## Time the library's defaults against model.generate, prom
 bench-drafting: setup ## Time indexing and drafting of every drafter, and of a plain Python trie
 	$(RUN) -m scripts.bench_drafting results/local/bench_drafting.csv
 
-bench-long: setup ## Every drafter on prompts of 100,000 tokens, and replays of 20,000 answers: time and memory (half an hour)
+bench-long: setup ## Every drafter on prompts of 100,000 tokens, and replays of 20,000 answers: time and memory (3 minutes)
 	$(RUN) -m scripts.bench_long $(ARGS)
 
 bench-gpu: setup ## Measure a GPU in 8 minutes with random weights of a 7B model: bandwidth, steps, forced runs (TRACES=FILE)

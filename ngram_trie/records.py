@@ -18,7 +18,7 @@ import zlib
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, ValuesView
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from filelock import BaseFileLock
 from pydantic import TypeAdapter, ValidationError
@@ -269,6 +269,11 @@ def read_records(path: Path) -> Iterator[PromptRecord]:
         yield line.record
 
 
+def _read(file: BinaryIO) -> PromptRecord:
+    """The record of the line that begins where the file is."""
+    return PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
+
+
 class StoredRecords(Mapping[RecordKey, PromptRecord]):
     """The records of a file by their keys, in order, each read from it whenever it is asked for.
 
@@ -302,7 +307,7 @@ class StoredRecords(Mapping[RecordKey, PromptRecord]):
         place = self.places[key]
         with self.path.open("rb") as file:
             file.seek(place)
-            return PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
+            return _read(file)
 
     def values(self) -> StoredValues:
         return StoredValues(self)
@@ -328,7 +333,7 @@ class StoredValues(ValuesView[PromptRecord]):
         with self._mapping.path.open("rb") as file:
             for place in tuple(self._mapping.places.values()):
                 file.seek(place)
-                yield PromptRecord.from_json(unsealed(file.readline()[:-1].decode())[0])
+                yield _read(file)
 
 
 class Selected(Collection[PromptRecord]):

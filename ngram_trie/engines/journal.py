@@ -6,7 +6,7 @@ each line ends with a checksum.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +22,19 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: any other line that is none; the message names file, line and reason.
     """
-    return list(_lines(path))
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if not line.endswith(b"\n"):
-                return
+                break
             try:
                 row = json.loads(unsealed(line[:-1].decode())[0])
                 if not isinstance(row, dict):
                     raise ValueError(f"a {type(row).__name__}, not an object")
             except ValueError as error:
                 raise ValueError(f"{path}:{number}: {error}") from None
-            yield row
+            rows.append(row)
+    return rows
 
 
 class Journal:
