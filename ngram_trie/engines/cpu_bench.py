@@ -68,9 +68,9 @@ def libraries(weights: Sequence[torch.Tensor]) -> dict[str, Products]:
             for w, packed in zip(weights, reordered, strict=True)
         ]
     panels = [few_rows.packed(w).numpy() for w in weights]
-    no_bias, threads = np.empty(0, np.float32), few_rows.num_threads()
+    no_bias, nothing, threads = np.empty(0, np.float32), np.empty((0, 0), np.float32), few_rows.num_threads()
     found[OWN] = lambda rows: [
-        few_rows.product(rows[w.shape[1]].numpy(), each, no_bias, len(w), threads)
+        few_rows.product(rows[w.shape[1]].numpy(), each, no_bias, nothing, len(w), threads)
         for w, each in zip(weights, panels, strict=True)
     ]
     return found

@@ -79,6 +79,12 @@ def _address(typing: Any, array: Any) -> Any:
     return types.intp(array), generate
 
 
+def _fma(builder: ir.IRBuilder, kind: Any) -> Any:
+    """LLVM's a * b + c in one rounding, of floats or vectors of them."""
+    name = "llvm.fma.f32" if kind == _FLOAT else f"llvm.fma.v{WIDTH}f32"
+    return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+
+
 def _tile_with(adjacent: Literal["rows", "inputs"]) -> Any:
     """A tile whose values lie beside each other in memory, row by row or input by input. `step` is the bytes from one
     input, or one row, to the next. One step that is known leaves registers for addresses.
@@ -135,7 +141,7 @@ def _generate_tile(
 ) -> None:
     """The tile of one size: a loop over the inputs, with all sums in registers."""
     module = builder.module
-    fma = cgutils.get_or_insert_function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), f"llvm.fma.v{WIDTH}f32")
+    fma = _fma(builder, _VECTOR)
     fetch = cgutils.get_or_insert_function(
         module, ir.FunctionType(ir.VoidType(), [_BYTE, _INT32, _INT32, _INT32]), "llvm.prefetch.p0i8"
     )
@@ -220,8 +226,14 @@ def num_threads() -> int:
 
 
 @numba.njit(parallel=_PRANGE, cache=True, nogil=True, error_model="numpy")
-def product(inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, num_outputs: int, threads: int) -> np.ndarray:
-    """inputs @ weights.T + bias (q, num_outputs) of inputs (q, in) and `packed` weights; an empty bias is none."""
+def product(
+    inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, added: np.ndarray, num_outputs: int, threads: int
+) -> np.ndarray:
+    """inputs @ weights.T + bias + added (q, num_outputs) of inputs (q, in) and `packed` weights.
+
+    Args:
+        bias, added: (num_outputs,) and (q, num_outputs); empty ones are none.
+    """
     rows, size = inputs.shape
     tiles = -(-rows // MAX_ROWS)
     height = -(-rows // tiles)
@@ -242,35 +254,56 @@ def product(inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, num_output
                     fetched = weights + 4 * PANEL * size * (tiles + number) // tiles, 4 * PANEL // tiles
                 source = _address(inputs) + 4 * top * size, 4 * size, 4
                 _tiles(bottom - top, PANEL, size, source, (weights, 4 * PANEL), to, fetched)
-            if not is_whole:
-                outputs[:, first:until] = edge[:, : until - first]
-    if len(bias):
-        outputs += bias
+            for row in range(rows):
+                if not is_whole:
+                    for at in range(first, until):
+                        outputs[row, at] = edge[row, at - first]
+                if len(bias):
+                    for at in range(first, until):
+                        outputs[row, at] += bias[at]
+                if len(added):
+                    for at in range(first, until):
+                        outputs[row, at] += added[row, at]
     return outputs
 
 
-@numba.njit(cache=True, fastmath=_NO_NAN, error_model="numpy")
-def _exp(value: np.float32) -> np.float32:
+@_untyped_intrinsic
+def _exp(typing: Any, value: Any) -> Any:
     """e^value to its last digit or two, for values to 80; 0 from -80 down. Loops of it become vectors.
 
     2^k * e^r for the nearest whole k, with |r| at most log(2) / 2 and the exponential of r by its series.
     """
-    held = value if value > np.float32(-80) else np.float32(-80)
-    whole = np.floor(held * np.float32(1.44269504) + np.float32(0.5))
-    rest = held - whole * np.float32(0.693359375) + whole * np.float32(2.12194440e-4)
-    series = np.float32(1 / 5040)
-    for factor in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
-        series = series * rest + np.float32(factor)
-    power = series * _float_of_bits((np.int32(whole) + np.int32(127)) * np.int32(1 << 23))
-    return power if value > np.float32(-80) else np.float32(0)
+
+    def generate(_: Any, builder: ir.IRBuilder, __: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        is_large = builder.fcmp_ordered(">", value, _FLOAT(-80))
+        held = builder.select(is_large, value, _FLOAT(-80))
+        whole = builder.call(
+            cgutils.get_or_insert_function(builder.module, ir.FunctionType(_FLOAT, [_FLOAT]), "llvm.floor.f32"),
+            [builder.call(_fma(builder, _FLOAT), [held, _FLOAT(1.44269504), _FLOAT(0.5)])],
+        )
+        rest = builder.call(_fma(builder, _FLOAT), [whole, _FLOAT(-0.693359375), held])
+        rest = builder.call(_fma(builder, _FLOAT), [whole, _FLOAT(2.12194440e-4), rest])
+        series = _FLOAT(1 / 5040)
+        for factor in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
+            series = builder.call(_fma(builder, _FLOAT), [series, rest, _FLOAT(factor)])
+        exponent = builder.shl(builder.add(builder.fptosi(whole, _INT32), _INT32(127)), _INT32(23))
+        power = builder.fmul(series, builder.bitcast(exponent, _FLOAT))
+        return builder.select(is_large, power, _FLOAT(0))
+
+    return types.float32(types.float32), generate
 
 
 @_untyped_intrinsic
-def _float_of_bits(typing: Any, bits: Any) -> Any:
-    def generate(_: Any, builder: ir.IRBuilder, __: Any, arguments: Any) -> Any:
-        return builder.bitcast(builder.trunc(arguments[0], _INT32), _FLOAT)  # numba's sums of int32 have 64 bits
+def _larger(typing: Any, value: Any, other: Any) -> Any:
+    """The larger of two numbers. Loops of it become vectors, which those of `max` don't."""
 
-    return types.float32(bits), generate
+    def generate(_: Any, builder: ir.IRBuilder, __: Any, arguments: Any) -> Any:
+        kind = ir.FunctionType(_FLOAT, [_FLOAT, _FLOAT])
+        larger = cgutils.get_or_insert_function(builder.module, kind, "llvm.maxnum.f32")
+        return builder.call(larger, arguments, fastmath=("nnan", "nsz"))
+
+    return types.float32(types.float32, types.float32), generate
 
 
 @numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
@@ -303,17 +336,24 @@ def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarra
 
 @numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
 def turn_and_store(
-    qkv: np.ndarray, cos: np.ndarray, sin: np.ndarray, cache: np.ndarray, slots: np.ndarray, num_heads: int
+    qkv: np.ndarray,
+    cos: np.ndarray,
+    sin: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    slots: np.ndarray,
+    num_heads: int,
 ) -> None:
-    """Turn queries of `qkv` (q, a + 2 h, d) in place, and write turned keys and values to `slots` of (2, h, c, d).
+    """Turn queries of `qkv` (q, a + 2 h, d) in place, and write turned keys and values to `slots` of a layer's cache.
 
     Args:
         cos, sin: (q, 1, d); the sine's first half is negative, as in `CompactModel`.
+        keys, values: as in `attention`.
     """
     rows, _, size = qkv.shape
-    key_heads, half = cache.shape[1], qkv.shape[2] // 2
+    key_heads, half = len(keys), size // 2
     for row in range(rows):
-        slot = slots[row]
+        panel, lane = divmod(slots[row], PANEL)
         for head in range(num_heads + key_heads):
             for place in range(half):
                 low, high = qkv[row, head, place], qkv[row, head, place + half]
@@ -323,89 +363,124 @@ def turn_and_store(
                     qkv[row, head, place] = turned_low
                     qkv[row, head, place + half] = turned_high
                 else:
-                    cache[0, head - num_heads, slot, place] = turned_low
-                    cache[0, head - num_heads, slot, place + half] = turned_high
+                    keys[head - num_heads, panel, place, lane] = turned_low
+                    keys[head - num_heads, panel, place + half, lane] = turned_high
         for head in range(key_heads):
             for place in range(size):
-                cache[1, head, slot, place] = qkv[row, num_heads + key_heads + head, place]
+                values[head, slots[row], place] = qkv[row, num_heads + key_heads + head, place]
 
 
 @numba.njit(parallel=_PRANGE, cache=True, nogil=True, error_model="numpy")
 def attention(
-    queries: np.ndarray, heads: int, cache: np.ndarray, length: int, unseen: np.ndarray, threads: int
+    queries: np.ndarray,
+    heads: int,
+    keys: np.ndarray,
+    values: np.ndarray,
+    length: int,
+    unseen: np.ndarray,
+    threads: int,
 ) -> np.ndarray:
-    """What queries (q, at least a, d) of a heads see of the first `length` keys and values of (2, h, c, d): (q, a * d).
+    """What queries (q, at least a, d) of a heads see of the first `length` keys and values: (q, a * d).
 
-    The queries of the heads that share keys are lanes beside each other, so that a key is read once for all of them.
+    The queries of the heads that share keys are lanes below each other, so that a key is read once for a tile of them.
     Each thread attends to a part of the keys; what they saw is weighted by the sums of their exponentials.
 
     Args:
-        cache: may be read to a vector's length behind the last value that is seen.
-        unseen: (q, q), which of the last q keys each query doesn't see.
+        keys: (h, panels, d, `PANEL`), a key is a column of a panel.
+        values: (h, c, d); may be read to a vector's length behind the last one that is seen.
+        unseen: (q, q), which of the last q keys each query doesn't see. None sees those of later queries.
     """
     rows, _, size = queries.shape
-    shared = cache.shape[1]
-    group = heads // shared
-    used = group * rows
-    lanes, width = -(-used // WIDTH) * WIDTH, -(-size // WIDTH) * WIDTH
-    turned = np.zeros((shared, size, lanes), np.float32)
+    shared, past = len(keys), length - rows
+    group, width = heads // shared, -(-size // WIDTH) * WIDTH
+    lanes, panels = group * rows, -(-length // PANEL)
+    tile = -(-lanes // -(-lanes // MAX_ROWS))
     scale = np.float32(1 / np.sqrt(size))
+    asked = np.empty((shared, lanes, size), np.float32)
     for row in range(rows):
         for head in range(heads):
-            of, lane = head // group, head % group * rows + row
             for place in range(size):
-                turned[of, place, lane] = queries[row, head, place] * scale
+                asked[head // group, row * group + head % group, place] = queries[row, head, place] * scale
     highest = np.full((threads, shared, lanes), _UNSEEN)
     totals = np.zeros((threads, shared, lanes), np.float32)
     seen = np.zeros((threads, shared, lanes, width), np.float32)
+    panel_bytes, value_bytes = 4 * size * PANEL, 4 * size
     for thread in numba.prange(threads):
-        start, end = length * thread // threads, length * (thread + 1) // threads
-        scores = np.empty((end - start, lanes), np.float32)
-        for head in range(shared if end > start else 0):
-            keys = _address(cache) + 4 * size * (head * cache.shape[2] + start)
-            values = keys + 4 * size * shared * cache.shape[2]
-            of_head = _address(turned) + 4 * head * size * lanes
-            of_queries, to = (of_head, 4 * lanes), (_address(scores), 4 * lanes)
-            _tiles(end - start, lanes, size, (keys, 4 * size, 4), of_queries, to, (of_head, 0))
-            for key in range(max(start, length - rows), end):
-                for lane in range(used):
-                    if unseen[lane % rows, key - length + rows]:
-                        scores[key - start, lane] = _UNSEEN
-            _to_exponentials(scores, highest[thread, head], totals[thread, head])
-            to = _address(seen) + 4 * (thread * shared + head) * lanes * width, 4 * width
-            of_values, ahead = (values, 4 * size), (values + 4 * size * AHEAD, 4 * size)
-            _tiles(used, width, end - start, (_address(scores), 4, 4 * lanes), of_values, to, ahead)
+        first, last = panels * thread // threads, panels * (thread + 1) // threads
+        start, stride = first * PANEL, (last - first) * PANEL
+        scores = np.empty((tile, stride), np.float32)
+        for head in range(shared):
+            of_keys = _address(keys) + panel_bytes * (head * keys.shape[1] + first)
+            of_values = _address(values) + value_bytes * (head * values.shape[1] + start)
+            for top in range(0, lanes, tile):
+                height = min(tile, lanes - top)
+                until = min(last * PANEL, past + (top + height - 1) // group + 1)  # of what the tile's last query sees
+                if until <= start:
+                    continue
+                source = _address(asked) + 4 * size * (head * lanes + top), 4 * size, 4
+                for panel in range(-(-(until - start) // PANEL)):
+                    weights, to = of_keys + panel_bytes * panel, _address(scores) + 4 * PANEL * panel
+                    fetched = weights + panel_bytes, 4 * PANEL
+                    _tiles(height, PANEL, size, source, (weights, 4 * PANEL), (to, 4 * stride), fetched)
+                for lane in range(height):
+                    row, of_lane = (top + lane) // group, scores[lane, : until - start]
+                    for key in range(max(start, past), until):
+                        if unseen[row, key - past]:
+                            of_lane[key - start] = _UNSEEN
+                    high, total = _to_exponentials(of_lane)
+                    highest[thread, head, top + lane], totals[thread, head, top + lane] = high, total
+                of_scores = _address(scores), 4 * stride, 4
+                to = _address(seen) + 4 * ((thread * shared + head) * lanes + top) * width, 4 * width
+                fetched = of_values + value_bytes * AHEAD, value_bytes
+                _tiles(height, width, until - start, of_scores, (of_values, value_bytes), to, fetched)
     result = np.zeros((rows, heads, size), np.float32)
-    for head in range(heads):
-        for row in range(rows):
-            of, lane = head // group, head % group * rows + row
+    for row in range(rows):
+        for head in range(heads):
+            of, lane = head // group, row * group + head % group
             high, total = _UNSEEN, np.float32(0)
             for thread in range(threads):
                 high = max(high, highest[thread, of, lane])
             for thread in range(threads):
-                weight = _exp(highest[thread, of, lane] - high)
-                total += weight * totals[thread, of, lane]
+                total += _exp(highest[thread, of, lane] - high) * totals[thread, of, lane]
+            for thread in range(threads):
+                weight = _exp(highest[thread, of, lane] - high) / total
                 for place in range(size):
                     result[row, head, place] += weight * seen[thread, of, lane, place]
-            for place in range(size):
-                result[row, head, place] /= total
     return result.reshape((rows, heads * size))
 
 
 @numba.njit(cache=True, fastmath=_ANY_ORDER, error_model="numpy")
-def _to_exponentials(scores: np.ndarray, highest: np.ndarray, totals: np.ndarray) -> None:
-    """Scores (k, lanes) become e^(score - highest) of their lane; `highest` and `totals` (lanes,) are written."""
+def _to_exponentials(scores: np.ndarray) -> tuple[np.float32, np.float32]:
+    """Scores (k,) become e^(score - highest); returns the highest, and the sum of what they became."""
+    highest, total = _UNSEEN, np.float32(0)
     for key in range(len(scores)):
-        for lane in range(len(highest)):
-            highest[lane] = max(highest[lane], scores[key, lane])
+        highest = _larger(highest, scores[key])
     for key in range(len(scores)):
-        for lane in range(len(highest)):
-            scores[key, lane] = _exp(scores[key, lane] - highest[lane])
-            totals[lane] += scores[key, lane]
+        scores[key] = _exp(scores[key] - highest)
+        total += scores[key]
+    return highest, total
 
 
-class Layer(NamedTuple):
-    """A layer's weights, as compiled functions read them: norms (H,), products `packed`, biases empty where none is."""
+@numba.njit(cache=True, error_model="numpy")
+def move(keys: np.ndarray, values: np.ndarray, past: int, path: np.ndarray) -> None:
+    """Of all layers' keys (layers, h, panels, d, `PANEL`) and values (layers, h, c, d), move the rows `past` + `path`,
+    which increase, to those from `past` on.
+    """
+    for place in range(len(path)):
+        to, source = past + place, past + path[place]  # never before the source: nothing is overwritten unread
+        if to != source:
+            for layer in range(len(keys)):
+                for head in range(keys.shape[1]):
+                    for at in range(keys.shape[3]):
+                        key = keys[layer, head, source // PANEL, at, source % PANEL]
+                        keys[layer, head, to // PANEL, at, to % PANEL] = key
+                    values[layer, head, to] = values[layer, head, source]
+
+
+class Layers(NamedTuple):
+    """All layers' weights, as compiled functions read them: norms (n, H), products n times `packed`, biases (n, out) or
+    (n, 0) where there are none.
+    """
 
     norm: np.ndarray
     qkv: np.ndarray
@@ -422,26 +497,30 @@ class Layer(NamedTuple):
 @numba.njit(cache=True, nogil=True, error_model="numpy")
 def through(
     text: np.ndarray,
-    layer: Layer,
+    layers: Layers,
     eps: np.float32,
     cos: np.ndarray,
     sin: np.ndarray,
-    cache: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
     slots: np.ndarray,
     unseen: np.ndarray,
     num_heads: int,
     threads: int,
 ) -> np.ndarray:
-    """The text (q, H) behind a layer. Its keys and values are written to `slots` of the cache (2, h, c, d), which are
-    the last that it sees; `unseen` as in `attention`, `cos` and `sin` as in `turn_and_store`.
+    """The text (q, H) behind all layers. Keys and values are written to `slots` of the layers' caches, which are the
+    last that it sees; a layer's cache and `unseen` as in `attention`, `cos` and `sin` as in `turn_and_store`.
     """
     rows, width = text.shape
-    heads, size = num_heads + 2 * cache.shape[1], cache.shape[3]
-    qkv = product(rms_norm(text, layer.norm, eps), layer.qkv, layer.qkv_bias, heads * size, threads)
-    by_head = qkv.reshape((rows, heads, size))
-    turn_and_store(by_head, cos, sin, cache, slots, num_heads)
-    seen = attention(by_head, num_heads, cache, slots[-1] + 1, unseen, threads)
-    text = text + product(seen, layer.out, layer.out_bias, width, threads)
-    normed = rms_norm(text, layer.mlp_norm, eps)
-    gate_up = product(normed, layer.gate_up, layer.gate_up_bias, 2 * layer.down.shape[1], threads)
-    return text + product(gated(gate_up), layer.down, layer.down_bias, width, threads)
+    heads, size, nothing = num_heads + 2 * keys.shape[1], keys.shape[3], np.empty((0, 0), np.float32)
+    for i in range(len(keys)):
+        normed = rms_norm(text, layers.norm[i], eps)
+        qkv = product(normed, layers.qkv[i], layers.qkv_bias[i], nothing, heads * size, threads)
+        by_head = qkv.reshape((rows, heads, size))
+        turn_and_store(by_head, cos, sin, keys[i], values[i], slots, num_heads)
+        seen = attention(by_head, num_heads, keys[i], values[i], slots[-1] + 1, unseen, threads)
+        text = product(seen, layers.out[i], layers.out_bias[i], text, width, threads)
+        normed = rms_norm(text, layers.mlp_norm[i], eps)
+        gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], threads)
+        text = product(gated(gate_up), layers.down[i], layers.down_bias[i], text, width, threads)
+    return text

@@ -3,7 +3,7 @@
 Two things make them cost more in stock modules: products of 2 to 16 rows, which general kernels compute as if they were
 large ones, and the many small operations between them. Here a layer is one compiled function over weights that are laid
 out anew, and held twice (`ngram_trie.targets.few_rows`; docs/cpu.md has the measurements, and what else was tried).
-Prompts, and steps of more tokens, go through the library's kernels.
+A prompt is read some tokens at a time, so that what is between two products stays in the processor's cache.
 
 Single precision only: other types are computed in another order of roundings. Shapes: as in
 `ngram_trie.targets.compact`.
@@ -11,6 +11,7 @@ Single precision only: other types are computed in another order of roundings. S
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -21,13 +22,12 @@ from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ngram_trie.targets import compact, few_rows
-from ngram_trie.targets.compact import Attend, Block, CompactModel, Linear
+from ngram_trie.targets.compact import Block, CompactModel, Linear
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.static import StaticCache, attend_tree
 
-#: Products of more rows take a library's kernels, which are as fast there.
-FEW = 96
+#: Tokens that go through all layers together: whole tiles of `few_rows`.
+TOGETHER = 99
 
 #: Positions that are tabulated behind the longest text: rejected drafts stand there.
 SPARE = 512
@@ -46,8 +46,30 @@ def refusal(config: PretrainedConfig, dtype: torch.dtype, device: torch.device, 
 
 
 def fits(weight_bytes: int) -> bool:
-    """Whether this machine has the memory to hold this many bytes of weights once more, with a tenth to spare."""
-    return 1.1 * weight_bytes < psutil.virtual_memory().available
+    """Whether this machine has the memory to hold this many bytes of weights once more, and half of them on the way."""
+    return 1.5 * weight_bytes < psutil.virtual_memory().available
+
+
+class PackedCache:
+    """Keys (layers, h, panels, d, `PANEL`) and values (layers, h, c, d) of all layers, of which p tokens count."""
+
+    def __init__(self, shape: tuple[int, int, int, int], capacity: int) -> None:
+        layers, _, heads, size = shape
+        panels = -(-capacity // few_rows.PANEL)
+        # zeros: what stands behind the last token is computed, too, and thrown away
+        self.keys = np.zeros((layers, heads, panels, size, few_rows.PANEL), np.float32)
+        # attention reads as far as a vector behind the last value
+        self.values = np.zeros((layers, heads, panels * few_rows.PANEL + few_rows.WIDTH, size), np.float32)
+        self.length = 0
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+
+    def keep(self, past: int, path: list[int]) -> None:
+        """Keep the first `past` tokens and, moved right behind them, the tree nodes in `path` (increasing)."""
+        if path[-1] != len(path) - 1:
+            few_rows.move(self.keys, self.values, past, np.array(path))
+        self.length = past + len(path)
 
 
 class PackedModel(CompactModel):
@@ -55,42 +77,42 @@ class PackedModel(CompactModel):
 
     def __init__(self, model: PreTrainedModel, num_positions: int) -> None:
         super().__init__(model, num_positions)
-        self.layers = [_layer(block) for block in self.blocks]
+        self.layers = _layers(self.blocks)
         self.final_norm, (self.packed_head, self.head_bias) = _array(self.norm), _packed(self.head)
 
-    def hidden_of_few(
-        self, ids: torch.Tensor, positions: torch.Tensor, slots: torch.Tensor, cache: torch.Tensor, unseen: torch.Tensor
+    def read(
+        self, ids: torch.Tensor, positions: torch.Tensor, cache: PackedCache, unseen: torch.Tensor
     ) -> torch.Tensor:
-        """The last hidden states (q, H) of at most `FEW` tokens that end the text.
+        """The last hidden states (q, H) of the tokens `ids` (q,), which are written behind the cached text.
 
         Args:
-            ids, positions, slots, cache: as of `hidden`; the slots follow each other, and all before them are seen.
-            unseen: (q, q), which of these tokens each doesn't see.
+            positions: (q,) of the tokens in the text.
+            unseen: (q, q), which of these tokens each doesn't see; all before them are seen.
         """
         threads, eps, mask = few_rows.num_threads(), np.float32(self.eps), unseen.numpy()
         text = F.embedding(ids, self.embedding).numpy()
         cos, sin = (table.index_select(0, positions).numpy() for table in (self.cos, self.sin))
-        for layer, rows in zip(self.layers, cache.numpy(), strict=True):
-            text = few_rows.through(text, layer, eps, cos, sin, rows, slots.numpy(), mask, self.num_heads, threads)
+        slots = np.arange(cache.length, cache.length + len(ids))
+        at = cos, sin, cache.keys, cache.values, slots
+        text = few_rows.through(text, self.layers, eps, *at, mask, self.num_heads, threads)
+        cache.length += len(ids)
         return torch.from_numpy(few_rows.rms_norm(text, self.final_norm, eps))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As of `CompactModel`."""
-        if len(hidden) > FEW:
-            return super().logits(hidden)
-        sizes = len(self.head.weight), few_rows.num_threads()
-        return torch.from_numpy(few_rows.product(hidden.numpy(), self.packed_head, self.head_bias, *sizes))
+        sizes, nothing = (len(self.head.weight), few_rows.num_threads()), np.empty((0, 0), np.float32)
+        return torch.from_numpy(few_rows.product(hidden.numpy(), self.packed_head, self.head_bias, nothing, *sizes))
 
 
-def _layer(block: Block) -> few_rows.Layer:
-    return few_rows.Layer(
-        _array(block.norm),
-        *_packed(block.qkv),
-        *_packed(block.out),
-        _array(block.mlp_norm),
-        *_packed(block.gate_up),
-        *_packed(block.down),
-    )
+def _layers(blocks: Sequence[Block]) -> few_rows.Layers:
+    """In one array each: what a compiled function is given costs time at every call; all layers are given at once."""
+    names = ("norm", "qkv", "out", "mlp_norm", "gate_up", "down")
+    parts = ([_parts(getattr(block, name)) for block in blocks] for name in names)
+    return few_rows.Layers(*(np.stack(each) for part in parts for each in zip(*part, strict=True)))
+
+
+def _parts(weights: torch.Tensor | Linear) -> tuple[np.ndarray, ...]:
+    return _packed(weights) if isinstance(weights, Linear) else (_array(weights),)
 
 
 def _packed(linear: Linear) -> tuple[np.ndarray, np.ndarray]:
@@ -133,7 +155,7 @@ class PackedTarget(TargetModel):
         ValueError: the network does not know such a model.
     """
 
-    cache: StaticCache  # type: ignore[assignment]
+    cache: PackedCache  # type: ignore[assignment]
 
     def __init__(self, model: PreTrainedModel, max_draft: int = 256, context_limit: int | None = None) -> None:
         super().__init__(model, max_draft, context_limit)
@@ -141,9 +163,8 @@ class PackedTarget(TargetModel):
             raise ValueError(reason)
         capacity = self.context_limit + max_draft + 1
         self.network = packed_network(model)
-        # attention reads as far as a vector behind the last value
-        self.cache = StaticCache(self.network.cache_shape, capacity + few_rows.WIDTH, self.network.embedding)
-        self._slots = torch.arange(capacity)
+        self.cache = PackedCache(self.network.cache_shape, capacity)
+        self._positions = torch.arange(capacity)
 
     def _forward(
         self,
@@ -155,28 +176,15 @@ class PackedTarget(TargetModel):
     ) -> torch.Tensor:
         """As `TargetModel._forward`. Without a mask the tokens (1, m) see those before them."""
         past, count = self.cache.length, ids.shape[-1]
-        slots = self._slots[past : past + count]
-        positions = slots if position_ids is None else position_ids[0]
-        if count <= FEW:
-            mask = torch.ones(count, count).triu(1) if attention_mask is None else attention_mask[0, 0, :, past:]
-            self._hidden = self.network.hidden_of_few(ids[0], positions, slots, self.cache.rows, mask != 0)
+        if attention_mask is None:
+            positions = self._positions[past : past + count]
+            parts = [
+                self.network.read(part, at, self.cache, torch.ones(len(part), len(part)).triu(1) != 0)
+                for part, at in zip(ids[0].split(TOGETHER), positions.split(TOGETHER), strict=True)
+            ]
+            self._hidden = torch.cat(parts)
         else:
-            attend = self._attention(past + count, attention_mask)
-            self._hidden = self.network.hidden("prompt", ids[0], positions, slots, self.cache.rows, attend)
-        self.cache.truncate(past + count)
+            assert position_ids is not None
+            unseen = attention_mask[0, 0, :, past:] != 0
+            self._hidden = self.network.read(ids[0], position_ids[0], self.cache, unseen)
         return self.network.logits(self._hidden[-logits_to_keep:])
-
-    def _attention(self, length: int, mask: torch.Tensor | None) -> Attend:
-        """Attention to the first `length` tokens under a mask (1, 1, q, length); without one, to those before."""
-        groups = self.network.num_heads // self.network.num_key_value_heads
-        bias = None if mask is None else mask[0, 0].repeat(groups, 1)
-
-        def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
-            keys, values = self.cache.rows[number, :, :, :length]
-            if bias is not None:
-                return attend_tree(queries, keys, values, bias, length)
-            return F.scaled_dot_product_attention(
-                queries.transpose(0, 1)[None], keys[None], values[None], is_causal=True, enable_gqa=groups > 1
-            )[0].transpose(0, 1)
-
-        return attend

@@ -15,11 +15,17 @@ from torch.nn import functional as F
 
 from ngram_trie.targets import few_rows
 
-NO_BIAS = np.empty(0, np.float32)
+NO_BIAS, NOTHING = np.empty(0, np.float32), np.empty((0, 0), np.float32)
 
 
 def rows_of(seed: int, *shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def in_panels(keys: torch.Tensor) -> np.ndarray:
+    """Keys (h, c, d) as a cache holds them; what is behind the last whole panel is left out."""
+    panels = keys[:, : keys.shape[1] // few_rows.PANEL * few_rows.PANEL].unflatten(1, (-1, few_rows.PANEL))
+    return panels.transpose(2, 3).contiguous().numpy()
 
 
 @settings(deadline=None, max_examples=60)
@@ -29,29 +35,31 @@ def rows_of(seed: int, *shape: int) -> torch.Tensor:
     outputs=st.integers(1, 3 * few_rows.PANEL + 1),
     threads=st.integers(1, 3),
     has_bias=st.booleans(),
+    is_added=st.booleans(),
 )
 def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
-    rows: int, size: int, outputs: int, threads: int, has_bias: bool
+    rows: int, size: int, outputs: int, threads: int, has_bias: bool, is_added: bool
 ) -> None:
     inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
-    bias = rows_of(3, outputs) if has_bias else None
-    panels = few_rows.packed(weight).numpy()
-    found = few_rows.product(inputs.numpy(), panels, NO_BIAS if bias is None else bias.numpy(), outputs, threads)
-    right = F.linear(inputs.double(), weight.double(), None if bias is None else bias.double())
+    bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
+    added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
+    found = few_rows.product(inputs.numpy(), few_rows.packed(weight).numpy(), bias, added, outputs, threads)
+    right = F.linear(inputs.double(), weight.double()).numpy()
+    right += (bias if has_bias else 0) + (added if is_added else 0)
     np.testing.assert_allclose(found, right, atol=1e-4)
 
 
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     inputs, panels = rows_of(1, 20, 96).numpy(), few_rows.packed(rows_of(2, 100, 96)).numpy()
-    together = few_rows.product(inputs, panels, NO_BIAS, 100, 2)
+    together = few_rows.product(inputs, panels, NO_BIAS, NOTHING, 100, 2)
     for row in range(20):
-        assert (few_rows.product(inputs[row : row + 1], panels, NO_BIAS, 100, 2) == together[row]).all()
+        assert (few_rows.product(inputs[row : row + 1], panels, NO_BIAS, NOTHING, 100, 2) == together[row]).all()
 
 
 @settings(deadline=None, max_examples=60)
 @given(
     rows=st.integers(1, 20),
-    past=st.integers(0, 70),
+    past=st.integers(0, 3 * few_rows.PANEL),
     shared=st.integers(1, 3),
     group=st.integers(1, 3),
     size=st.sampled_from([2, 8, 16, 24, 80]),
@@ -63,9 +71,10 @@ def test_attention_is_right_behind_any_number_of_tokens(
     """A tree's mask hides tokens of the step from each other; before it, all are seen."""
     length, heads = past + rows, shared * group
     queries = rows_of(1, rows, heads + 2 * shared, size)
-    cache = rows_of(2, 2, shared, length + few_rows.WIDTH, size)
+    cache = rows_of(2, 2, shared, -(-length // few_rows.PANEL) * few_rows.PANEL + few_rows.WIDTH, size)
     is_seen = (rows_of(3, rows, rows) > 0).tril() | torch.eye(rows, dtype=torch.bool)
-    found = few_rows.attention(queries.numpy(), heads, cache.numpy(), length, (~is_seen).numpy(), threads)
+    laid_out = in_panels(cache[0]), cache[1].numpy()
+    found = few_rows.attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), threads)
     mask = torch.cat([torch.ones(rows, past, dtype=torch.bool), is_seen], 1)
     keys, values = cache[:, None, :, :length].double()
     right = F.scaled_dot_product_attention(
@@ -75,11 +84,25 @@ def test_attention_is_right_behind_any_number_of_tokens(
 
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
-    queries, cache = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 40, 8).numpy()
-    found = few_rows.attention(queries, 1, cache, 20, np.zeros((1, 1), bool), 2)
-    scores = torch.from_numpy(cache[0, 0, :20]).double().sum(1) * 30 / np.sqrt(8)
+    queries, (keys, values) = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 2 * few_rows.PANEL, 8)
+    found = few_rows.attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), 2)
+    scores = keys[0, :20].double().sum(1) * 30 / np.sqrt(8)
     assert scores.max() - scores.min() > 100
-    np.testing.assert_allclose(found[0], scores.softmax(0) @ torch.from_numpy(cache[1, 0, :20]).double(), rtol=1e-4)
+    np.testing.assert_allclose(found[0], scores.softmax(0) @ values[0, :20].double(), rtol=1e-4)
+
+
+@given(
+    path=st.sets(st.integers(0, 3 * few_rows.PANEL - 1), min_size=1).map(sorted),
+    past=st.integers(0, few_rows.PANEL),
+)
+def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) -> None:
+    cache = rows_of(1, 2, 2, 3, 4 * few_rows.PANEL, 5)  # keys and values of two layers and three heads
+    keys, values = np.stack([in_panels(layer) for layer in cache[0]]), cache[1].numpy().copy()
+    few_rows.move(keys, values, past, np.array(path))
+    kept = [*range(past), *(past + node for node in path)]
+    assert (values[:, :, : len(kept)] == cache[1][:, :, kept].numpy()).all()
+    found = keys.swapaxes(3, 4).reshape(cache[0].shape)
+    assert (found[:, :, : len(kept)] == cache[0][:, :, kept].numpy()).all()
 
 
 def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:

@@ -38,9 +38,8 @@ def test_weights_are_packed_once_and_again_when_they_change() -> None:
     assert ids == greedy(model, PROMPT.tolist(), 20)
 
 
-def test_prompts_and_steps_of_many_tokens_go_through_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways write and read one cache."""
-    monkeypatch.setattr(packed, "FEW", 2)
+def test_a_prompt_is_read_some_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packed, "TOGETHER", 4)
     model = llama()
     check(PackedTarget(model, 16), "packed")
     ids, _ = speculative_generate(model, PROMPT, drafter="pld", max_new_tokens=20)

@@ -124,8 +124,17 @@ def test_it_chooses_and_caches_what_the_stock_model_does(
         assert ours.cache.length == theirs.cache.length == past
         assert ours.last.path == path
         for number, layer in enumerate(theirs.cache.layers):
-            close(ours.cache.rows[number, 0, :, :past], layer.keys[0, :, :past])
-            close(ours.cache.rows[number, 1, :, :past], layer.values[0, :, :past])
+            keys, values = cached(ours, number)
+            close(keys[:, :past], layer.keys[0, :, :past])
+            close(values[:, :past], layer.values[0, :, :past])
+
+
+def cached(target: StaticTarget | PackedTarget, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A layer's keys and values (h, c, d)."""
+    if isinstance(target, PackedTarget):
+        keys, values = torch.from_numpy(target.cache.keys[layer]), torch.from_numpy(target.cache.values[layer])
+        return keys.transpose(2, 3).flatten(1, 2), values
+    return target.cache.rows[layer, 0], target.cache.rows[layer, 1]
 
 
 @pytest.mark.parametrize("family", CONFIGS)
