@@ -20,7 +20,7 @@ class SAMTokenRecycling(Drafter):
     the tree. The matrix learns from every forward, whichever of the two made the draft.
 
     As in the release, the automaton forgets a prompt when the next one comes and the matrix does not (its `reset` does
-    nothing there). So the state is "warm", with a datastore as well as without one. Against the release:
+    nothing there). So it remembers, with a datastore as well as without one. Against the release:
 
     - a copy that reaches the end of the text ends there; the release fills it up to 40 tokens with token 0;
     - a match that nothing could follow leaves the step to the tree.
@@ -33,7 +33,7 @@ class SAMTokenRecycling(Drafter):
         min_match: the paper's l_threshold.
         static_bias: its l_bias.
         k: successors kept for a token.
-        keep_between_prompts: whether the matrix outlives a prompt. If not, the state is the automaton's.
+        keep_between_prompts: whether the matrix outlives a prompt.
         context, datastore: as in `SAMDecoding`.
 
     Raises:
@@ -62,8 +62,12 @@ class SAMTokenRecycling(Drafter):
         check_int("tree_nodes", tree_nodes, 1, TEMPLATE_NODES)
         self.recycled = TokenRecycling(num_draft=tree_nodes, k=k, keep_between_prompts=keep_between_prompts)
         self.num_read = k
-        self.state = self.recycled.state if keep_between_prompts else self.copies.state
+        self.state = self.copies.state if datastore else self.recycled.state
         self.context = context
+
+    @property
+    def remembers(self) -> bool:
+        return self.recycled.remembers
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:

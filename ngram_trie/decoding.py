@@ -162,13 +162,14 @@ class Decoder(ABC):
 
     Attributes:
         kind: "drafter" for the project's loop, "decoder" for any other.
-        state: what survives from one prompt to the next, as in `Drafter.state`.
+        state, remembers: what survives from one prompt to the next, as of `Drafter`.
         baseline: the method that it is compared with, in speed and token by token.
         target: the model that `bind` was given.
     """
 
     kind: str = "decoder"
     state: str = "cold"
+    remembers: bool = False
     baseline: str = "vanilla"
     target: Any
 
@@ -259,7 +260,7 @@ class SpeculativeDecoder(Decoder):
     def __init__(self, target: Target, drafter: Drafter, baseline: str = "vanilla") -> None:
         self.drafter = drafter
         self.baseline = baseline
-        self.state = drafter.state
+        self.state, self.remembers = drafter.state, drafter.remembers
         self.bind(target)
 
     def bind(self, target: Target) -> None:

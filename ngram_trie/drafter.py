@@ -126,7 +126,8 @@ class Drafter(ABC):
     Attributes:
         root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
         state: what it has beside the prompt, and what methods are ranked within: nothing ("cold"), earlier outputs
-            ("warm"), a store that was built before ("preloaded"), or weights that were trained for it ("trained").
+            ("warm"), a store that was built before ("preloaded"; it may keep earlier outputs, too), or weights that
+            were trained for it ("trained").
         context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
         verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
         own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
@@ -156,6 +157,11 @@ class Drafter(ABC):
     #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps something of earlier answers, so that it meets questions in order and each one once."""
+        return self.state == "warm"
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
@@ -214,7 +220,7 @@ class Drafter(ABC):
         """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
         of the model's forwards is lost.
         """
-        if self.state == "warm" and self.reads == "tokens":
+        if self.remembers and self.reads == "tokens":
             self.start(prompt)
             self.observe(output_ids)
 
@@ -234,6 +240,10 @@ class WrappedDrafter(Drafter):
         self.learns_from_rejected = drafter.learns_from_rejected  # type: ignore[misc]
         self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
         self.num_read = drafter.num_read
+
+    @property
+    def remembers(self) -> bool:
+        return self.drafter.remembers
 
     def parts(self) -> Mapping[Path, str]:
         return self.drafter.parts()

@@ -86,7 +86,7 @@ class BlendDrafter(Drafter):
         if prior is not None:
             check_place("prior", prior, " or null")
         self.prior = Path(prior) if prior else None
-        if prior and self.state == "cold":
+        if prior:
             self.state = "preloaded"
 
     def parts(self) -> Mapping[Path, str]:
@@ -217,6 +217,7 @@ class BlendWarmDrafter(BlendDrafter):
     """
 
     state: State = "warm"
+    remembers = True
 
     def __init__(
         self, *, max_tokens: int = 65_536, max_earlier: int = 32, answers: str | None = None, **options: Any
@@ -228,6 +229,8 @@ class BlendWarmDrafter(BlendDrafter):
         if answers is not None:
             check_place("answers", answers, " or null")
         self.answers = Path(answers) if answers else None
+        if answers:
+            self.state = "preloaded"
         self._store: AnswerStore | None = None
         self._prompt: Prompt | None = None
         self._output: list[int] = []
@@ -381,6 +384,7 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
     """
 
     state: State = "warm"
+    remembers = True
 
     def __init__(self, *, max_places: int = 262_144, **options: Any) -> None:
         super().__init__(**options)

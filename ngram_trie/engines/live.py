@@ -17,9 +17,9 @@ from transformers import PreTrainedModel
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NoDraft
-from ngram_trie.engines.measure import Interleaved, ItemKey
+from ngram_trie.engines.measure import Interleaved
 from ngram_trie.engines.progress import say
-from ngram_trie.engines.traces import Trace
+from ngram_trie.engines.traces import ItemKey, Trace
 from ngram_trie.files import fingerprint, first_line, relative
 from ngram_trie.prompt import Prompt
 from ngram_trie.quality import Reference, score
@@ -202,7 +202,7 @@ class Live(Interleaved):
     def decoder(self, key: RecordKey) -> Decoder:
         """The decoder of an answer."""
         decoder = self.decoders[key.method]
-        if isinstance(decoder, SpeculativeDecoder) and decoder.state == "warm":
+        if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
             drafter = self.drafter(key)
             if drafter is not decoder.drafter:
                 decoder = self.decoders[key.method] = SpeculativeDecoder(decoder.target, drafter, decoder.baseline)
@@ -241,7 +241,7 @@ class Live(Interleaved):
         decoder = self.decoder(key)
         if isinstance(decoder, SpeculativeDecoder):
             drafter = decoder.drafter
-            if drafter.state == "warm" and drafter.reads != "tokens" and key.method not in self._emptied:
+            if drafter.remembers and drafter.reads != "tokens" and key.method not in self._emptied:
                 self._emptied.add(key.method)
                 print(
                     f"warning: {key.method} goes on without what it learned of the model's {drafter.reads} before the "

@@ -25,15 +25,13 @@ from filelock import BaseFileLock
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.progress import Progress, warn_of_load
-from ngram_trie.engines.traces import Trace
+from ngram_trie.engines.traces import ItemKey, Trace
 from ngram_trie.files import one_writer
 from ngram_trie.prompt import Prompt, noise_kind
 from ngram_trie.records import MIXED, Failure, PromptRecord, RecordKey, RecordWriter, RunManifest
 
 #: Of a finished run whose code has changed since.
 OTHER_CODE = "measured by code {there}, and this is {here}: force=true measures it again"
-#: Data set, question id, turn.
-ItemKey = tuple[str, str, int]
 
 
 def by_key(items: Iterable[tuple[ItemKey, Any]]) -> dict[ItemKey, Any]:
@@ -132,7 +130,7 @@ class Interleaved(Engine):
     unload: Callable[[], None] = field(default=lambda: None, kw_only=True)
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
-        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.state == "warm")
+        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.remembers)
         self._fresh = copy.deepcopy({name: self.methods[name] for name in kept})
         for session, group in itertools.groupby(keys, lambda key: key.session):
             part = list(group)
@@ -156,7 +154,7 @@ class Interleaved(Engine):
         """The method's drafter. One that remembers answers begins anew for each repeat and each kind of noise: in no
         other way would it meet each question once, and never with the answer in its tables.
         """
-        if self.methods[key.method].state != "warm":
+        if not self.methods[key.method].remembers:
             return self.methods[key.method]
         life = key.method, key.repeat, noise_kind(key.dataset)
         if life not in self._remembering:

@@ -231,7 +231,7 @@ class Replay(Engine):
             traces = [self.items[key.item] for key in keys if key.method == name]
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
-            if drafter.state == "warm" and left:
+            if drafter.remembers and left:
                 kinds = dict.fromkeys(noise_kind(trace.key[0]) for trace in traces)
                 lives = [[trace for trace in traces if noise_kind(trace.key[0]) == kind] for kind in kinds]
                 jobs += [(name, life) for life in lives]
@@ -253,13 +253,13 @@ def _replay_job(
 ) -> list[PromptRecord]:
     """What one process does: the records of `traces`, one in memory at a time."""
     end_with_parent()
-    if drafter.state == "warm":  # in this very process the next job would find what this one has learned
+    if drafter.remembers:  # in this very process the next job would find what this one has learned
         drafter = copy.deepcopy(drafter)
     kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
     records = []
     for stored in traces:
         trace = stored.read()
-        if drafter.state != "warm" and kind not in _COMPILED and trace.output_ids:
+        if not drafter.remembers and kind not in _COMPILED and trace.output_ids:
             replay(drafter, trace, max_draft)  # compiled code is loaded at its first call, which is not drafting
             _COMPILED.add(kind)
         outcome = answer(drafter, trace, TraceTarget(trace, max_draft))

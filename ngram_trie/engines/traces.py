@@ -22,7 +22,7 @@ from ngram_trie.prompt import Prompt, question_number
 from ngram_trie.records import sealed, unsealed
 
 #: Data set (the category), question id, turn.
-TraceKey = tuple[str, str, int]
+ItemKey = tuple[str, str, int]
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
 
@@ -48,7 +48,7 @@ class Trace:
     likely: LikelyRows | None = None
 
     @property
-    def key(self) -> TraceKey:
+    def key(self) -> ItemKey:
         return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
 
     def read(self) -> Trace:
@@ -97,7 +97,7 @@ class StoredTrace:
         in_prefill: whether it is read as `Trace.drafted_in_prefill`.
     """
 
-    key: TraceKey
+    key: ItemKey
     path: Path
     offset: int
     likely: LikelyRows | None = None
@@ -208,7 +208,7 @@ def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
     likely = LikelyFile.open(companion(path)) if companion(path).exists() else None
-    known: set[TraceKey] = set()
+    known: set[ItemKey] = set()
     offset = 0
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):

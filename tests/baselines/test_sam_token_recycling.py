@@ -67,8 +67,9 @@ def test_another_text_has_to_match_five_tokens_longer(tmp_path: Path) -> None:
     nine, tree = proposed(list(range(21, 30)), **store)
     assert nine.tokens.tolist() == tree.tokens.tolist()
     drafter = SAMTokenRecycling(**store)
-    assert drafter.state == "warm" and list(drafter.parts()) == [tmp_path / "header.json"]
-    assert SAMTokenRecycling(keep_between_prompts=False, **store).state == "preloaded"
+    assert drafter.state == "preloaded" and list(drafter.parts()) == [tmp_path / "header.json"]
+    assert drafter.remembers and not SAMTokenRecycling(keep_between_prompts=False, **store).remembers
+    assert SAMTokenRecycling().state == "warm"
     assert SAMTokenRecycling(keep_between_prompts=False).state == "cold" and not SAMTokenRecycling().parts()
 
 

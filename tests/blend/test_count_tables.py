@@ -237,7 +237,8 @@ def test_a_drafter_over_a_prior(tmp_path: Path) -> None:
     prior = str(tmp_path / "prior")
     drafter = BlendDrafter(num_draft=6, prior=prior)
     assert drafter.state == "preloaded" and BlendDrafter().state == "cold"
-    assert BlendWarmDrafter(prior=prior).state == "warm"
+    both, warm = BlendWarmDrafter(prior=prior), BlendWarmDrafter()
+    assert (both.state, warm.state) == ("preloaded", "warm") and both.remembers and warm.remembers
     assert len(replay(drafter, trace("2", output)).accept_lengths) < len(
         replay(BlendDrafter(num_draft=6), trace("2", output)).accept_lengths
     )
