@@ -39,7 +39,8 @@ def main(
     drafter, decode = recall(drafter, recorded, trace), decoder(tokenizer)
     assert decode
     title = f"{method} on {trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}"
-    case = CaseStudy(title, text_pieces(trace.output_ids, decode), replay(drafter, trace).accept_lengths)
+    pieces, lengths = text_pieces(trace.output_ids, decode), replay(drafter, trace).accept_lengths
+    case = CaseStudy(title, pieces, lengths, decode(trace.prompt.ids.tolist()))
     output.mkdir(parents=True, exist_ok=True)
     (output / "case_study.html").write_text(case_html(case), encoding="utf-8")
     save_figure(case_figure(case), output / "case_study.png")

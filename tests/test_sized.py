@@ -114,7 +114,7 @@ def test_shapes_by_hand() -> None:
         "hf_prompt_lookup": [(8,), (16,), (32,), (64,)],
         "ngrammys_mixed": [(2, 8), (4, 16), (5, 32), (8, 64)],  # k, nodes
         "token_recycling": [(8,), (16,), (32,), (64,)],
-        "racer": [(8, 2), (16, 4), (32, 5), (64, 8)],  # nodes, k
+        "racer": [(8, 2), (16, 4), (32, 8), (64, 8)],  # nodes, k
         "logitspec": [(8, 3), (16, 5), (32, 10), (64, 20)],  # nodes, of which the copy has
         "vanilla": [(), (), (), ()],
         "hf_generate": [(), (), (), ()],

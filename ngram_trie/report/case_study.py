@@ -35,6 +35,7 @@ class CaseStudy:
         title: what is shown, such as the method, the model and the question.
         pieces: the text of each output token; joined they give the answer (see `text_pieces`).
         accept_lengths: tokens emitted by each verification step.
+        prompt: its text, which the page shows folded; none if it is not known.
 
     Raises:
         ValueError: no tokens, or accept lengths that do not add up to the tokens after the first.
@@ -43,6 +44,7 @@ class CaseStudy:
     title: str
     pieces: Sequence[str]
     accept_lengths: Sequence[int]
+    prompt: str = ""
 
     def __post_init__(self) -> None:
         if not self.pieces:
@@ -113,9 +115,17 @@ def case_html(case: CaseStudy) -> str:
         kind = "step" if number else "prefill"
         mark = f"<mark>{_markup(drafted)}</mark>" if drafted else ""
         steps.append(f'<span class="{kind}" title="{label}">{mark}{_markup(own)}</span>')
+    asked = (
+        f'<details><summary>The prompt</summary>\n<div class="prompt" dir="auto">{_markup(case.prompt)}</div></details>'
+    )
     page = Template((Path(__file__).parent / "case_study.html").read_text(encoding="utf-8"))
     return page.substitute(
-        title=escape(case.title), summary=case.summary(), steps="".join(steps), drafted=DRAFTED, newline=NEWLINE
+        title=escape(case.title),
+        summary=case.summary(),
+        prompt=asked if case.prompt else "",
+        steps="".join(steps),
+        drafted=DRAFTED,
+        newline=NEWLINE,
     )
 
 

@@ -171,7 +171,15 @@ class _Markup(HTMLParser):
     """Whether a text holds nothing but what `ngram_trie.report.case_study` writes, which escapes what it shows."""
 
     is_ours = True
-    KNOWN: ClassVar = {"h1": (), "p": ("class",), "div": ("class", "dir"), "span": ("class", "title"), "mark": ()}
+    KNOWN: ClassVar = {
+        "h1": (),
+        "p": ("class",),
+        "div": ("class", "dir"),
+        "span": ("class", "title"),
+        "mark": (),
+        "details": (),
+        "summary": (),
+    }
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.is_ours &= tag in self.KNOWN and all(name in self.KNOWN[tag] for name, _ in attrs)

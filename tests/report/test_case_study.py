@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from matplotlib.patches import Rectangle
 
 from ngram_trie.report.case_study import DRAFTED, CaseStudy, case_figure, case_html, text_pieces
 from ngram_trie.report.figures import TEXT_WIDTH, save_figure
+from ngram_trie.site.sections import case_study as embedded
 
 # prefill "The", then " quick <b>" + " &" by drafts of two and one, " fox" alone, and a drafted line break
 CASE = CaseStudy(
@@ -59,6 +61,15 @@ class Page(HTMLParser):
             self.answer += data
             if ("mark", None) in self.open:
                 self.marks[-1] += data
+
+
+def test_the_prompt_is_folded_and_escaped_and_no_part_of_the_answer() -> None:
+    page = case_html(replace(CASE, prompt="Say <b>\nit"))
+    assert "<details><summary>The prompt</summary>" in page and "Say &lt;b&gt;" in page
+    assert Page(page).answer == Page(case_html(CASE)).answer
+    assert "<details>" not in case_html(CASE)
+    shown = embedded(page)
+    assert shown is not None and "Say &lt;b&gt;" in shown
 
 
 def test_steps_and_summary() -> None:
