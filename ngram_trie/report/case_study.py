@@ -115,14 +115,12 @@ def case_html(case: CaseStudy) -> str:
         kind = "step" if number else "prefill"
         mark = f"<mark>{_markup(drafted)}</mark>" if drafted else ""
         steps.append(f'<span class="{kind}" title="{label}">{mark}{_markup(own)}</span>')
-    asked = (
-        f'<details><summary>The prompt</summary>\n<div class="prompt" dir="auto">{_markup(case.prompt)}</div></details>'
-    )
+    folded = "<details><summary>The prompt</summary>", f'<div class="prompt" dir="auto">{_markup(case.prompt)}</div>'
     page = Template((Path(__file__).parent / "case_study.html").read_text(encoding="utf-8"))
     return page.substitute(
         title=escape(case.title),
         summary=case.summary(),
-        prompt=asked if case.prompt else "",
+        prompt="".join([*folded, "</details>"]) if case.prompt else "",
         steps="".join(steps),
         drafted=DRAFTED,
         newline=NEWLINE,
