@@ -243,8 +243,8 @@ class RACER(HistoryDrafter):
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
-        """8 successors to 64 nodes, as published. Fewer nodes make a narrower logits tree where that is better: of 2 to 8
-        successors, 8 were the best with 32 nodes and 2 with 8, on odd questions (configs/experiment/racer_k.yaml).
+        """8 successors to 64 nodes, as published. Fewer nodes make a narrower logits tree where that is better: of 2
+        to 8 successors, 8 were the best with 32 nodes and 2 with 8, on odd questions (configs/experiment/racer_k.yaml).
         """
         return {"num_draft": num_nodes, "k": max(1, min(8, num_nodes // 4))}
 
