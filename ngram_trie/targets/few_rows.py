@@ -1,4 +1,4 @@
-"""A layer of a language model for a few tokens, near the speed at which memory gives its weights.
+"""The layers of a language model for a few tokens, near the speed at which memory gives their weights.
 
 Libraries compute products of few rows as small cases of large ones. Here a tile of rows and outputs stays in vector
 registers while the weights stream past once, asked for ahead of their use. The tile is written in LLVM's vectors, which

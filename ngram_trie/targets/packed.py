@@ -1,8 +1,8 @@
 """A target for speed on a CPU: steps of a few tokens that cost little more than reading the weights once.
 
 Two things make them cost more in stock modules: products of 2 to 16 rows, which general kernels compute as if they were
-large ones, and the many small operations between them. Here a layer is one compiled function over weights that are laid
-out anew, and held twice (`ngram_trie.targets.few_rows`; docs/cpu.md has the measurements, and what else was tried).
+large ones, and the many small operations between them. Here a forward is one compiled function over weights that are
+laid out anew, and held twice (`ngram_trie.targets.few_rows`; docs/cpu.md has measurements, and what else was tried).
 A prompt is read some tokens at a time, so that what is between two products stays in the processor's cache.
 
 Single precision only: other types are computed in another order of roundings. Shapes: as in
