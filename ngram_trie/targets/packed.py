@@ -21,7 +21,7 @@ import torch
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ngram_trie.targets import compact, few_rows
+from ngram_trie.targets import compact, few_rows, layers
 from ngram_trie.targets.compact import Block, CompactModel, Linear
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
@@ -54,12 +54,12 @@ class PackedCache:
     """Keys (layers, h, panels, d, `PANEL`) and values (layers, h, c, d) of all layers, of which p tokens count."""
 
     def __init__(self, shape: tuple[int, int, int, int], capacity: int) -> None:
-        layers, _, heads, size = shape
+        num_layers, _, heads, size = shape
         panels = -(-capacity // few_rows.PANEL)
         # zeros: what stands behind the last token is computed, too, and thrown away
-        self.keys = np.zeros((layers, heads, panels, size, few_rows.PANEL), np.float32)
+        self.keys = np.zeros((num_layers, heads, panels, size, few_rows.PANEL), np.float32)
         # attention reads as far as a vector behind the last value
-        self.values = np.zeros((layers, heads, panels * few_rows.PANEL + few_rows.WIDTH, size), np.float32)
+        self.values = np.zeros((num_layers, heads, panels * few_rows.PANEL + few_rows.WIDTH, size), np.float32)
         self.length = 0
 
     def truncate(self, length: int) -> None:
@@ -68,7 +68,7 @@ class PackedCache:
     def keep(self, past: int, path: list[int]) -> None:
         """Keep the first `past` tokens and, moved right behind them, the tree nodes in `path` (increasing)."""
         if path[-1] != len(path) - 1:
-            few_rows.move(self.keys, self.values, past, np.array(path))
+            layers.move(self.keys, self.values, past, np.array(path))
         self.length = past + len(path)
 
 
@@ -94,9 +94,9 @@ class PackedModel(CompactModel):
         cos, sin = (table.index_select(0, positions).numpy() for table in (self.cos, self.sin))
         slots = np.arange(cache.length, cache.length + len(ids))
         at = cos, sin, cache.keys, cache.values, slots
-        text = few_rows.through(text, self.layers, eps, *at, mask, self.num_heads, threads)
+        text = layers.through(text, self.layers, eps, *at, mask, self.num_heads, threads)
         cache.length += len(ids)
-        return torch.from_numpy(few_rows.rms_norm(text, self.final_norm, eps))
+        return torch.from_numpy(layers.rms_norm(text, self.final_norm, eps))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As of `CompactModel`."""
@@ -104,11 +104,11 @@ class PackedModel(CompactModel):
         return torch.from_numpy(few_rows.product(hidden.numpy(), self.packed_head, self.head_bias, nothing, *sizes))
 
 
-def _layers(blocks: Sequence[Block]) -> few_rows.Layers:
+def _layers(blocks: Sequence[Block]) -> layers.Layers:
     """In one array each: what a compiled function is given costs time at every call; all layers are given at once."""
     names = ("norm", "qkv", "out", "mlp_norm", "gate_up", "down")
     parts = ([_parts(getattr(block, name)) for block in blocks] for name in names)
-    return few_rows.Layers(*(np.stack(each) for part in parts for each in zip(*part, strict=True)))
+    return layers.Layers(*(np.stack(each) for part in parts for each in zip(*part, strict=True)))
 
 
 def _parts(weights: torch.Tensor | Linear) -> tuple[np.ndarray, ...]:

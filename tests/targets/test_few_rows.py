@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from ngram_trie.targets import few_rows
+from ngram_trie.targets import few_rows, layers
 
 NO_BIAS, NOTHING = np.empty(0, np.float32), np.empty((0, 0), np.float32)
 
@@ -74,7 +74,7 @@ def test_attention_is_right_behind_any_number_of_tokens(
     cache = rows_of(2, 2, shared, -(-length // few_rows.PANEL) * few_rows.PANEL + few_rows.WIDTH, size)
     is_seen = (rows_of(3, rows, rows) > 0).tril() | torch.eye(rows, dtype=torch.bool)
     laid_out = in_panels(cache[0]), cache[1].numpy()
-    found = few_rows.attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), threads)
+    found = layers.attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), threads)
     mask = torch.cat([torch.ones(rows, past, dtype=torch.bool), is_seen], 1)
     keys, values = cache[:, None, :, :length].double()
     right = F.scaled_dot_product_attention(
@@ -85,7 +85,7 @@ def test_attention_is_right_behind_any_number_of_tokens(
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
     queries, (keys, values) = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 2 * few_rows.PANEL, 8)
-    found = few_rows.attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), 2)
+    found = layers.attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), 2)
     scores = keys[0, :20].double().sum(1) * 30 / np.sqrt(8)
     assert scores.max() - scores.min() > 100
     np.testing.assert_allclose(found[0], scores.softmax(0) @ values[0, :20].double(), rtol=1e-4)
@@ -98,7 +98,7 @@ def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
 def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) -> None:
     cache = rows_of(1, 2, 2, 3, 4 * few_rows.PANEL, 5)  # keys and values of two layers and three heads
     keys, values = np.stack([in_panels(layer) for layer in cache[0]]), cache[1].numpy().copy()
-    few_rows.move(keys, values, past, np.array(path))
+    layers.move(keys, values, past, np.array(path))
     kept = [*range(past), *(past + node for node in path)]
     assert (values[:, :, : len(kept)] == cache[1][:, :, kept].numpy()).all()
     found = keys.swapaxes(3, 4).reshape(cache[0].shape)
@@ -108,13 +108,13 @@ def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) ->
 def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:
     gate_up = torch.cat([torch.linspace(-200, 200, 999)[None], rows_of(1, 1, 999)], 1)
     gate, up = gate_up.double().chunk(2, 1)
-    np.testing.assert_allclose(few_rows.gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(layers.gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
 
 
 def test_norms_are_right() -> None:
     text, weight = rows_of(1, 5, 33), rows_of(2, 33)
     right = F.rms_norm(text.double(), (33,), weight.double(), 1e-5)
-    np.testing.assert_allclose(few_rows.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5)), right, rtol=1e-5)
+    np.testing.assert_allclose(layers.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5)), right, rtol=1e-5)
 
 
 @pytest.mark.slow
