@@ -35,7 +35,6 @@ def main(
     compile: Annotated[bool | None, Option(help="also try compiled kernels; by default on a GPU")] = None,
     rounds: Annotated[int, Option(min=1, help="of six steps each, at every size and context")] = 5,
     copy_mb: Annotated[int, Option(min=1, help="megabytes of the copy that measures bandwidth")] = 4096,
-    commit: Annotated[str | None, Option(help="the project's commit, where this copy has no git")] = None,
 ) -> None:
     """Measure a GPU in one run: bandwidth, steps by size and context, and forced runs over recorded answers.
 

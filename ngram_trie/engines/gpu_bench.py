@@ -66,7 +66,6 @@ class Settings:
     compile: bool | None
     rounds: int
     copy_mb: int
-    commit: str | None
     recorded: list[Trace] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -112,9 +111,8 @@ class Settings:
     def manifest(self, config: dict[str, Any], prompts: str) -> RunManifest:
         """Of a part of this call."""
         network = json.loads((self.architecture / "config.json").read_text(encoding="utf-8"))
-        environment = {"commit, as given": self.commit} if self.commit else {}
         weights = f"random weights, {content_hash(network)}"
-        return make_manifest(config, weights, prompts, self.device, environment)
+        return make_manifest(config, weights, prompts, self.device)
 
 
 def methods(num_nodes: int) -> dict[str, Drafter]:

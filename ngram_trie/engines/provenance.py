@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from ngram_trie.drafter import WrappedDrafter
 from ngram_trie.files import IS_CHECKOUT, PACKAGE, PROJECT, content_hash
 from ngram_trie.records import RunManifest
 
+#: The environment variable that names the commit of a copy without git.
+COMMIT = "NGRAM_TRIE_COMMIT"
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
 #: Folders of the package that only show what was measured, or are no code.
 SHOWING = ("cli", "report", "site", "results", "configs", "__pycache__")
@@ -33,7 +36,8 @@ def make_manifest(
 
     Args:
         device: a torch device or its name; None for one thread of the processor, without torch.
-        environment: added to the platform, and to CUDA's version and driver where the device has them.
+        environment: added to the platform, to CUDA's version and driver where the device has them, and to the commit
+            that `COMMIT` names where there is no git.
         methods: what is measured; the files of classes outside the package are part of the code.
     """
     name, threads, environment = cpu_name(), 1, {"platform": platform.platform(), **(environment or {})}
@@ -45,6 +49,9 @@ def make_manifest(
         if str(device).startswith("cuda"):
             name = torch.cuda.get_device_name(str(device))
             environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
+    commit = git("rev-parse", "HEAD")
+    if commit is None and COMMIT in os.environ:
+        environment |= {"commit, as given": os.environ[COMMIT]}
     # Results are what runs write, so they do not make the code that wrote them dirty.
     status = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results")
     return RunManifest(
@@ -52,7 +59,7 @@ def make_manifest(
         config=config,
         model=model,
         prompts=prompts,
-        commit=git("rev-parse", "HEAD"),
+        commit=commit,
         dirty=None if status is None else bool(status),
         device=name,
         num_threads=threads,

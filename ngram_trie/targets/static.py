@@ -324,7 +324,8 @@ def attend_tree(
         outputs, logs = _attention_and_logsumexp(rows.expand(parts, -1, -1, -1), keys, values, biases)
         weights = logs.softmax(0, dtype=torch.float32)[..., None]
         result = (weights * outputs).sum(0).to(queries.dtype)
-    return result.view(heads, nodes, size).transpose(0, 1)
+    # not a view: what a GPU's kernels give has the rows before the heads
+    return result.reshape(heads, nodes, size).transpose(0, 1)
 
 
 def _attention_and_logsumexp(
