@@ -11,7 +11,7 @@ from typer import Option
 from ngram_trie.cli.app import run
 from ngram_trie.engines.gpu_bench import Settings, measure, summary
 from ngram_trie.files import PROJECT
-from ngram_trie.targets.static import SIZES
+from ngram_trie.targets.static import ATTENTION, SIZES
 
 
 def main(
@@ -31,7 +31,7 @@ def main(
     contexts: Annotated[list[int], Option(min=1, help="cached tokens")] = [512, 1000, 2048, 8192],  # noqa: B006
     sizes: Annotated[list[int], Option(min=1, help="nodes of a step, the root counted")] = list(SIZES),  # noqa: B006
     nodes: Annotated[int, Option(min=2, help="largest tree of the methods, the root counted")] = 32,
-    attention: Annotated[list[str], Option(help="ways to attend that are tried")] = ["whole", "split"],  # noqa: B006
+    attention: Annotated[list[str], Option(help="ways to attend that are tried")] = list(ATTENTION),  # noqa: B006
     compile: Annotated[bool | None, Option(help="also try compiled kernels; by default on a GPU")] = None,
     rounds: Annotated[int, Option(min=1, help="of six steps each, at every size and context")] = 5,
     copy_mb: Annotated[int, Option(min=1, help="megabytes of the copy that measures bandwidth")] = 4096,

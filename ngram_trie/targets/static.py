@@ -33,7 +33,7 @@ from ngram_trie.tree import DraftTree, IntArray
 SIZES = (1, 8, 16, 32, 64, 128)
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
-ATTENTION = ("whole", "split")
+ATTENTION = ("products", "whole", "split")
 
 
 def attended(length: int, chunk: int = CHUNK) -> int:
@@ -118,8 +118,9 @@ class StaticTarget(TargetModel):
     Args:
         model: a stock Llama, Mistral, Qwen2 or Phi-3 model; others are refused. It stays usable.
         max_draft, context_limit: as in `TargetModel`.
-        attention: "whole" lets PyTorch's fused kernel read all attended rows; "split" gives it chunks of them as a
-            batch and merges what they say, so that a small tree fills a GPU (flash decoding, Dao et al. 2023).
+        attention: "products" is two batched matrix products with a softmax in between, which fill a GPU however few
+            the nodes and the key-value heads are; "whole" lets PyTorch's fused kernel read all attended rows; "split"
+            gives it chunks of them as a batch and merges what they say (flash decoding, Dao et al. 2023).
         compiled: as in `CompactModel`.
         sizes: numbers of nodes that steps are padded to; `max_draft` + 1 is added.
         chunk: keys to a chunk, and the least difference of two attended lengths; a power of two.
@@ -135,7 +136,7 @@ class StaticTarget(TargetModel):
         model: PreTrainedModel,
         max_draft: int = 256,
         context_limit: int | None = None,
-        attention: str = "whole",
+        attention: str = "products",
         compiled: bool = False,
         sizes: Sequence[int] = SIZES,
         chunk: int = CHUNK,
@@ -277,7 +278,7 @@ class StaticTarget(TargetModel):
 
         def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
             keys, values = self.cache.rows[number, :, :, :length]
-            return attend_tree(queries, keys, values, bias, self.chunk if self.attention == "split" else length)
+            return attend_tree(queries, keys, values, bias, self.attention, self.chunk)
 
         positions = stage.past + stage.depths
         hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
@@ -305,27 +306,47 @@ class StaticTarget(TargetModel):
 
 
 def attend_tree(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor | None, chunk: int
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    bias: torch.Tensor,
+    attention: str = "products",
+    chunk: int = CHUNK,
 ) -> torch.Tensor:
-    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k), if any.
+    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k).
 
-    The queries of the heads that share keys stand below each other, so that no key is repeated. With several chunks
-    each is attended to by itself, as one of a batch, and what they say is weighted by the sum of its exponentials.
+    The queries of the heads that share keys stand below each other, so that no key is repeated. "split" attends to each
+    chunk of keys by itself, as one of a batch, and weights what they say by the sum of its exponentials.
     """
     nodes, heads, size = queries.shape
     shared = keys.shape[0]
-    rows = queries.transpose(0, 1).reshape(1, shared, -1, size)
-    if bias is None or chunk >= keys.shape[1]:
-        result = F.scaled_dot_product_attention(rows, keys[None], values[None], attn_mask=bias)[0]
+    rows = queries.transpose(0, 1).reshape(shared, -1, size)
+    if attention == "products":
+        result = torch.bmm(_weights(rows, keys, bias), values)
+    elif attention == "whole" or chunk >= keys.shape[1]:
+        result = F.scaled_dot_product_attention(rows[None], keys[None], values[None], attn_mask=bias)[0]
     else:
         keys, values = (each.unflatten(1, (-1, chunk)).transpose(0, 1) for each in (keys, values))
-        parts = len(keys)
         biases = bias.unflatten(1, (-1, chunk)).transpose(0, 1)[:, None]
-        outputs, logs = _attention_and_logsumexp(rows.expand(parts, -1, -1, -1), keys, values, biases)
+        outputs, logs = _attention_and_logsumexp(rows.expand(len(keys), -1, -1, -1), keys, values, biases)
         weights = logs.softmax(0, dtype=torch.float32)[..., None]
         result = (weights * outputs).sum(0).to(queries.dtype)
     # not a view: what a GPU's kernels give has the rows before the heads
     return result.reshape(heads, nodes, size).transpose(0, 1)
+
+
+def _weights(rows: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """What each of the rows (h, r, d) makes of each key (h, k, d): (h, r, k), in the precision of the rows. Scores are in
+    single precision, as in a fused kernel.
+    """
+    scale = rows.shape[-1] ** -0.5
+    if rows.dtype == torch.float32:
+        return torch.baddbmm(bias, rows, keys.mT, alpha=scale).softmax(-1)
+    if rows.is_cuda:
+        scores = torch.bmm(rows, keys.mT, out_dtype=torch.float32)
+    else:
+        scores = torch.bmm(rows.float(), keys.mT.float())
+    return torch.add(bias, scores, alpha=scale).softmax(-1).to(rows.dtype)
 
 
 def _attention_and_logsumexp(

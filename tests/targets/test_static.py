@@ -55,7 +55,7 @@ def stock(family: str) -> TargetModel:
 
 
 @functools.cache
-def static(family: str, attention: str = "whole") -> StaticTarget:
+def static(family: str, attention: str = "products") -> StaticTarget:
     """Small sizes and chunks, so that an answer crosses several of them."""
     return StaticTarget(stock(family).model, max_draft=40, attention=attention, sizes=(1, 4, 8), chunk=16)
 
@@ -251,8 +251,9 @@ def test_chunks_say_what_the_whole_does_where_one_sees_nothing() -> None:
     queries, (keys, values) = torch.randn(3, 4, 8), torch.randn(2, 2, 64, 8)
     bias = torch.zeros(6, 64)
     bias[:, 20:] = torch.finfo(torch.float32).min / 4
-    whole, split = (attend_tree(queries, keys, values, bias, chunk) for chunk in (64, 16))
+    whole, split, products = (attend_tree(queries, keys, values, bias, way, 16) for way in ("whole", "split", "products"))
     torch.testing.assert_close(split, whole)
+    torch.testing.assert_close(products, whole)
     expected = (queries[1, 3] @ keys[1, :20].T / 8**0.5).softmax(-1) @ values[1, :20]
     torch.testing.assert_close(whole[1, 3], expected)
 
@@ -290,7 +291,7 @@ def test_another_family_and_wrong_arguments() -> None:
 
     with pytest.raises(ValueError, match=r"not gpt2; use engine\.backend=stock"):
         StaticTarget(small(GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20)))
-    for arguments, message in (({"attention": "half"}, "whole, split"), ({"chunk": 48}, "power of two")):
+    for arguments, message in (({"attention": "half"}, "products, whole, split"), ({"chunk": 48}, "power of two")):
         with pytest.raises(ValueError, match=message):
             StaticTarget(stock("llama").model, **arguments)
     target = static("llama")
