@@ -17,7 +17,7 @@ from ngram_trie.drafter import WrappedDrafter
 from ngram_trie.files import IS_CHECKOUT, PACKAGE, PROJECT, content_hash
 from ngram_trie.records import RunManifest
 
-#: The environment variable that names the commit of a copy without git.
+#: The environment variable that names the commit of a copy whose git does not know.
 COMMIT = "NGRAM_TRIE_COMMIT"
 PACKAGES = ("torch", "transformers", "numba", "numpy", "scipy", "hydra-core")
 #: Folders of the package that only show what was measured, or are no code.
@@ -37,7 +37,7 @@ def make_manifest(
     Args:
         device: a torch device or its name; None for one thread of the processor, without torch.
         environment: added to the platform, to CUDA's version and driver where the device has them, and to the commit
-            that `COMMIT` names where there is no git.
+            that `COMMIT` names.
         methods: what is measured; the files of classes outside the package are part of the code.
     """
     name, threads, environment = cpu_name(), 1, {"platform": platform.platform(), **(environment or {})}
@@ -50,7 +50,7 @@ def make_manifest(
             name = torch.cuda.get_device_name(str(device))
             environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
     commit = git("rev-parse", "HEAD")
-    if commit is None and COMMIT in os.environ:
+    if COMMIT in os.environ:
         environment |= {"commit, as given": os.environ[COMMIT]}
     # Results are what runs write, so they do not make the code that wrote them dirty.
     status = git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(exclude,top)results")

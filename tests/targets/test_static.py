@@ -242,6 +242,13 @@ def test_sizes_are_padded_to_the_next() -> None:
     assert [static("llama").padded(nodes) for nodes in (1, 2, 4, 5, 9, 41)] == [1, 4, 4, 8, 41, 41]
 
 
+def test_few_key_value_heads_are_attended_to_by_products() -> None:
+    assert StaticTarget(stock("llama").model, 8).attention == "products"
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 8}
+    many = LlamaConfig(**SHAPE | heads)
+    assert StaticTarget(AutoModelForCausalLM.from_config(many).eval(), 8).attention == "whole"
+
+
 def test_nothing_is_captured_without_a_gpu() -> None:
     assert static("llama").device.type != "cpu" or static("llama").capture() == 0
 
@@ -251,9 +258,12 @@ def test_chunks_say_what_the_whole_does_where_one_sees_nothing() -> None:
     queries, (keys, values) = torch.randn(3, 4, 8), torch.randn(2, 2, 64, 8)
     bias = torch.zeros(6, 64)
     bias[:, 20:] = torch.finfo(torch.float32).min / 4
-    whole, split, products = (attend_tree(queries, keys, values, bias, way, 16) for way in ("whole", "split", "products"))
+    products, whole, split = (attend_tree(queries, keys, values, bias, way, 16) for way in ATTENTION)
     torch.testing.assert_close(split, whole)
     torch.testing.assert_close(products, whole)
+    half = attend_tree(*(each.bfloat16() for each in (queries, keys, values, bias)), "products")
+    assert half.dtype == torch.bfloat16
+    torch.testing.assert_close(half.float(), whole, rtol=0.03, atol=0.03)
     expected = (queries[1, 3] @ keys[1, :20].T / 8**0.5).softmax(-1) @ values[1, :20]
     torch.testing.assert_close(whole[1, 3], expected)
 
