@@ -1,19 +1,20 @@
 """Which drafted tokens of a batch pay, learned while serving: drafting that loses switches itself off.
 
-A step over b requests with q drafted tokens in all takes about base + price x q seconds at that b, and emits b tokens
-and those of the drafted ones that are accepted. So, as `ngram_trie.budget` has it for one request, the tokens to verify
-are the likeliest ones, as many as make
+A step over b requests emits b tokens and those of the q drafted ones that are accepted. It takes v(q) seconds: v(0)
+without drafts, and base + price x q with some, where the base may be well above v(0), since engines run steps without
+drafts another way. What pays in the long run are the drafts that make tokens over seconds largest over all steps, not
+in each by itself: with r tokens a second at present, the likeliest q tokens that make
 
-    (b + p_1 + ... + p_q) / (base + price x q)
+    p_1 + ... + p_q - r v(q)
 
-largest; none, where the batch is so large that every token more is paid for and not likely enough. Both are learned:
-base and price by batch size from how long steps took, by least squares that forget; how likely a drafted token is, from
-how many were accepted of those that were said to be as likely.
+largest; none, where the batch is so large that every token more is paid for and not likely enough. All is learned: v by
+batch size from how long steps took, by least squares that forget; r from what steps emitted; how likely a drafted token
+is, from how many were accepted of those that were said to be as likely.
 
 `ngram_trie.adaptive` learns the same of one request, in another way. It can take a plain step whenever it wants one, so
-its costs are relative to plain steps and need not be a line; here a plain step is one in which no request drafts, and
-where drafts pay there may be none. And a credit bounds there what a wrong belief costs, so that its probabilities may
-lean on what the drafter says of nodes that were never tried; here nothing else stops a drafter that is sure and wrong.
+its costs are relative to plain steps and need not be a line; here a plain step is one in which no request drafts. And a
+credit bounds there what a wrong belief costs, so that its probabilities may lean on what the drafter says of nodes that
+were never tried; here nothing else stops a drafter that is sure and wrong.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngram_trie.budget import nodes_that_pay
 from ngram_trie.drafter import check_positive
 from ngram_trie.tree import FloatArray, IntArray
 
@@ -36,10 +36,12 @@ _TRUST = 20.0
 _PRIOR = 4.0
 #: Steps in a row in which nothing paid, until drafts are made in one step of PATIENCE only, to see whether they would.
 PATIENCE = 16
+#: Steps in a row with drafts, until one without shows again what it would take.
+PLAIN_EVERY = 64
 
 
 class StepTimes:
-    """Seconds of steps at one batch size over how many tokens were drafted, as a line: base + price x tokens.
+    """Seconds of steps at one batch size over how many tokens were drafted, and tokens emitted per second.
 
     Args:
         price: of a drafted token, in plain steps, before anything was seen.
@@ -47,29 +49,52 @@ class StepTimes:
 
     def __init__(self, price: float) -> None:
         self._assumed = price
-        self._sums = np.zeros(5)  # of weights, q, q^2, s, s q
+        self._plain = np.zeros(2)  # of steps without drafts: weights, s
+        self._sums = np.zeros(5)  # of all others: weights, q, q^2, s, s q
+        self._emitted = 0.0
+        self.since_plain = 0
 
-    def take(self, num_drafted: int, seconds: float) -> None:
+    def take(self, num_drafted: int, num_emitted: int, seconds: float) -> None:
         """A step was timed. One that took thrice as long as expected, for reasons of its own, counts as that long."""
         q = float(num_drafted)
-        if self._sums[0] >= _PRIOR:
-            base, price = self.line()
-            seconds = min(seconds, 3 * (base + price * q))
-        self._sums = _KEEP * self._sums + np.array([1, q, q * q, seconds, seconds * q])
+        if self._plain[0] + self._sums[0] >= _PRIOR:
+            seconds = min(seconds, 3 * float(self.costs(num_drafted)[-1]))
+        self.since_plain = self.since_plain + 1 if num_drafted else 0
+        self._plain, self._sums = _KEEP * self._plain, _KEEP * self._sums
+        if num_drafted:
+            self._sums += [1, q, q * q, seconds, seconds * q]
+        else:
+            self._plain += [1, seconds]
+        self._emitted = _KEEP * self._emitted + num_emitted
 
-    def line(self) -> tuple[float, float]:
-        """Base and price in seconds, both above 0; in plain steps, as assumed, before a step was seen."""
+    @property
+    def rate(self) -> float | None:
+        """Tokens emitted per second of late; None before a step was seen."""
+        seconds = self._plain[1] + self._sums[3]
+        return self._emitted / seconds if seconds else None
+
+    def costs(self, most: int) -> FloatArray:
+        """(most + 1,) seconds of steps over 0, 1, ... drafted tokens, above 0 and never falling; in plain steps, as
+        assumed, before a step was seen.
+        """
         weight, q, qq, s, sq = self._sums
-        if weight == 0:
-            return 1.0, self._assumed
-        # the assumed price is worth a few steps, of which half drafted 4 tokens and half none
-        spread = max(qq - q * q / weight, 0.0)
-        prior = 4.0 * _PRIOR
-        mean = s / weight
-        assumed = self._assumed * mean / (1 + self._assumed * q / weight)
-        price = (sq - s * q / weight + prior * assumed) / (spread + prior)
-        price = min(max(price, 1e-3 * mean), mean)
-        return max(mean - price * q / weight, 1e-2 * mean), price
+        seen = self._plain[0] + weight
+        if not seen:
+            return 1.0 + self._assumed * np.arange(most + 1.0)
+        # the assumed price, in mean steps, is worth a few of them, of which half drafted 4 tokens and half none
+        assumed = self._assumed * (self._plain[1] + s) / seen / (1 + self._assumed * q / seen)
+        prior, base = 4.0 * _PRIOR, float("nan")
+        if weight:
+            price = (sq - s * q / weight + prior * assumed) / (max(qq - q * q / weight, 0.0) + prior)
+            price = min(max(price, 1e-3 * s / weight), s / weight)
+            base = max((s - price * q) / weight, 1e-2 * s / weight)
+        else:
+            price, base = assumed, self._plain[1] / seen
+        costs = base + price * np.arange(most + 1.0)
+        # the line's own end, until steps without drafts say otherwise
+        plain = (self._plain[1] + _PRIOR * base) / (self._plain[0] + _PRIOR)
+        costs[0] = min(plain, costs[min(1, most)]) if most else plain
+        return np.asarray(costs, float)
 
 
 class Paying:
@@ -96,16 +121,20 @@ class Paying:
         return self._times.setdefault(size, StepTimes(self.price))
 
     def is_due(self, batch: int) -> bool:
-        """Whether it is worth while to draft at all in this step."""
+        """Whether it is worth while to draft at all in this step, and no step without drafts is wanted."""
+        if self.times(batch).since_plain >= PLAIN_EVERY:
+            return False
         unpaid = self._unpaid.get(batch, 0)
         if unpaid >= PATIENCE and unpaid % PATIENCE:
             self._unpaid[batch] = unpaid + 1
             return False
         return True
 
-    def take_step(self, batch: int, num_drafted: int, seconds: float) -> None:
-        """A step over `batch` requests, none of them new, with `num_drafted` drafted tokens took `seconds`."""
-        self.times(batch).take(num_drafted, seconds)
+    def take_step(self, batch: int, num_drafted: int, num_emitted: int, seconds: float) -> None:
+        """A step over `batch` requests, none of them new, with `num_drafted` drafted tokens emitted `num_emitted` in
+        `seconds`.
+        """
+        self.times(batch).take(num_drafted, num_emitted, seconds)
 
     def take_draft(self, said: Sequence[float], num_accepted: int) -> None:
         """Of a draft with these probabilities of whole paths the first `num_accepted` tokens were accepted."""
@@ -129,11 +158,13 @@ class Paying:
             batch: rows of the step, those without a draft included.
         """
         likely = [self.likely(each) for each in said]
-        base, price = self.times(batch).line()
-        # the root of `nodes_that_pay` stands for the tokens that the step emits anyway
-        everything: FloatArray = np.array([float(batch), *(prob for each in likely for prob in each)])
-        prices = (base + price * np.arange(len(everything))).astype(np.float64)
-        kept = nodes_that_pay(everything, prices)[1:] - 1
+        times = self.times(batch)
+        drafted: FloatArray = np.array([prob for each in likely for prob in each], float)
+        costs = times.costs(len(drafted))
+        rate = times.rate or batch / costs[0]
+        order = np.argsort(-drafted, kind="stable")
+        gains = np.concatenate([[0.0], drafted[order].cumsum()]) - rate * costs
+        kept = order[: int(np.argmax(gains))]
         ends = np.cumsum([len(each) for each in likely])
         counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))
         self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1

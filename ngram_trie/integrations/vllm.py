@@ -158,7 +158,8 @@ class Proposer:
             rows[row] = request
         batch = len(sampled_token_ids)
         if self._last is not None and all_known and self._last[1] == batch:
-            self.paying.take_step(batch, self._last[2], began - self._last[0])
+            emitted = sum(map(len, sampled_token_ids))
+            self.paying.take_step(batch, self._last[2], emitted, began - self._last[0])
         drafts = self._drafts(rows, batch)
         self._last = (began, batch, sum(map(len, drafts)))
         return drafts
