@@ -68,8 +68,8 @@ def test_by_hand_a_token_pays_that_brings_more_than_its_price_at_the_present_rat
 
 
 def test_where_a_draft_has_a_fixed_price_unlikely_ones_are_not_made() -> None:
-    assert paying(0.0).choose([[0.3, 0.1]], 1) == [2]
-    assert paying(0.5).choose([[0.3, 0.1]], 1) == [0]
+    assert paying(0.0).choose([[0.2, 0.05]], 1) == [1]
+    assert paying(0.5).choose([[0.2, 0.05]], 1) == [0]
     assert paying(0.5).choose([[0.9, 0.8]], 1) == [2]
 
 
