@@ -323,6 +323,11 @@ def targets(found: dict[str, Any], steps: step_costs.Steps, column: int) -> dict
     return {name: {"found": value, "target": aim, "met": met} for name, (value, aim, met) in rows.items()}
 
 
+def target_table(found: dict[str, Any]) -> pd.DataFrame:
+    """The targets as rows."""
+    return pd.DataFrame([{"what": name, **row} for name, row in found["targets"].items()])
+
+
 def measure(options: Settings) -> dict[str, Any]:
     """Everything, in order; returns what was found."""
     for old in ("forced", "calibration"):  # of an earlier call: a part that is left out now must not seem to be there
@@ -379,6 +384,7 @@ def measure(options: Settings) -> dict[str, Any]:
     else:
         run.found["left out"]["forced"] = "no --traces were given"
     run.found["targets"] = targets(run.found, steps, options.contexts.index(options.middle))
+    target_table(run.found).to_csv(options.output / "targets.csv", index=False, float_format="%.4g")
     run.write()
     return run.found
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from support.forced import TINY, traces
 from support.tiny import tiny_target
@@ -54,6 +55,8 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
         "random weights" in found["forced"]["title"] and "tokens forced from traces.jsonl" in found["forced"]["title"]
     )
     assert "the trie's speedup over its accept length" in found["targets"]
+    rows = pd.read_csv(tmp_path / "out" / "targets.csv")
+    assert rows.what.tolist() == list(found["targets"]) and rows.met.dtype == bool
 
     folder = tmp_path / "out"
     assert json.loads((folder / "bench.json").read_text())["variants"]["best"] == found["variants"]["best"]
