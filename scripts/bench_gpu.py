@@ -41,7 +41,7 @@ def main(
     The network has random weights, made on the device. Each part is written when it ends; parts that no longer fit into
     --budget are left out and listed (docs/gpu.md). Repeat an option to give it several values.
 
-      python -m scripts.bench_gpu --traces FILE --output results/h200 --contexts 512 --contexts 2048
+      python -m scripts.bench_gpu --traces FILE --output results/local/h100 --contexts 512 --contexts 2048
     """
     settings = Settings(**locals())
     if device == "auto" and not torch.cuda.is_available():

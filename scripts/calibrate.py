@@ -55,12 +55,12 @@ def calibrate(config: DictConfig) -> Path:
     name = f"{choose.name(config.model)} in {config.model.dtype} on {manifest.device}"
     curve = measure_curve(load_target(config), name, config.measure.repeats * ROUNDS)
     curve.write(folder)
-    manifest.write(folder / "manifest.json")
     drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
+    manifest.write(folder / "manifest.json")
     print(curve.frame().pivot(index="nodes", columns="context", values="relative").round(2).to_string())
     print(f"\nTime of a step that verifies this many nodes, relative to a plain step, by cached tokens.\n{curve.name}")
     return folder
 
 
 if __name__ == "__main__":
-    hydra_app(calibrate, __doc__, interrupted="what was measured is written")
+    hydra_app(calibrate, __doc__, interrupted="without manifest.json the folder is not complete")

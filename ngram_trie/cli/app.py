@@ -140,7 +140,7 @@ def name_in(group: str) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is a name in configs/GROUP."""
 
     def names() -> list[str]:
-        from ngram_trie.config import choices  # a machine lent for measuring may lack OmegaConf
+        from ngram_trie.config import choices  # a machine that is only measured may lack OmegaConf
 
         return list(choices()[group])
 

@@ -1,6 +1,6 @@
 """The whole measurement of a GPU in one call: `measure(Settings(...))`.
 
-Imports neither Hydra nor plotting: a machine lent for measuring may lack them.
+Imports neither Hydra nor plotting: a machine that is only measured may lack them.
 """
 
 from __future__ import annotations
@@ -121,8 +121,8 @@ def methods(num_nodes: int) -> dict[str, Drafter]:
     return {
         "vanilla": NoDraft(),
         "ngram_trie": NgramTrieDrafter(n=13, prefix_len=3, num_draft=drafted),
-        "pld": PromptLookup(max_ngram=3, num_draft=min(10, drafted)),
-        "suffix": SuffixDecoding(num_draft=drafted),
+        "pld": PromptLookup(max_ngram=3, **PromptLookup.sized(drafted)),
+        "suffix": SuffixDecoding(**SuffixDecoding.sized(drafted)),
         "blend": BlendDrafter(num_draft=drafted),
     }
 
@@ -332,6 +332,7 @@ def measure(options: Settings) -> dict[str, Any]:
     """Everything, in order; returns what was found."""
     for old in ("forced", "calibration"):  # of an earlier call: a part that is left out now must not seem to be there
         shutil.rmtree(options.output / old, ignore_errors=True)
+    (options.output / "targets.csv").unlink(missing_ok=True)
     options.output.mkdir(parents=True, exist_ok=True)
     run = Bench(options.output, options.budget)
     settings = {"model": options.model, "contexts": options.contexts, "sizes": options.sizes}

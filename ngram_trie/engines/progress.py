@@ -24,7 +24,7 @@ def warn_of_load(num_threads: int) -> None:
     """
     try:
         from joblib import cpu_count  # knows what a container may use
-    except ImportError:  # a machine lent for measuring
+    except ImportError:  # a machine that is only measured
         cpu_count = psutil.cpu_count
     load, cores = psutil.getloadavg()[0], cpu_count() or 1
     if num_threads > cores:

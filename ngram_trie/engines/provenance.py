@@ -49,7 +49,6 @@ def make_manifest(
         if str(device).startswith("cuda"):
             name = torch.cuda.get_device_name(str(device))
             environment |= {"cuda": str(torch.version.cuda), "driver": driver() or "unknown"}
-    commit = git("rev-parse", "HEAD")
     if COMMIT in os.environ:
         environment |= {"commit, as given": os.environ[COMMIT]}
     # Results are what runs write, so they do not make the code that wrote them dirty.
@@ -59,7 +58,7 @@ def make_manifest(
         config=config,
         model=model,
         prompts=prompts,
-        commit=commit,
+        commit=git("rev-parse", "HEAD"),
         dirty=None if status is None else bool(status),
         device=name,
         num_threads=threads,

@@ -1,6 +1,6 @@
 """What a step costs on a device, apart from any table: bandwidth, steps by size and length, the host's part.
 
-Imports nothing that a machine lent for measuring may lack (no Hydra, no plotting).
+Imports nothing that a machine that is only measured may lack (no Hydra, no plotting).
 
 Shapes: s = sizes of steps in nodes, c = contexts.
 """

@@ -32,6 +32,8 @@ CLASSES = 10
 _KEEP = 0.995
 #: What a drafter says is worth this number of accepted or rejected tokens.
 _TRUST = 20.0
+#: What steps of long ago weigh when they are forgotten.
+_FORGOTTEN = 1e-3
 #: Steps that the assumed price is worth.
 _PRIOR = 4.0
 #: Steps in a row in which nothing paid, until drafts are made in one step of PATIENCE only, to see whether they would.
@@ -61,6 +63,9 @@ class StepTimes:
             seconds = min(seconds, 3 * float(self.costs(num_drafted)[-1]))
         self.since_plain = self.since_plain + 1 if num_drafted else 0
         self._plain, self._sums = _KEEP * self._plain, _KEEP * self._sums
+        for sums in (self._plain, self._sums):
+            if sums[0] < _FORGOTTEN:  # before numbers become too small to be divided by each other
+                sums[:] = 0.0
         if num_drafted:
             self._sums += [1, q, q * q, seconds, seconds * q]
         else:
@@ -82,17 +87,19 @@ class StepTimes:
         if not seen:
             return 1.0 + self._assumed * np.arange(most + 1.0)
         # the assumed price, in mean steps, is worth a few of them, of which half drafted 4 tokens and half none
-        assumed = self._assumed * (self._plain[1] + s) / seen / (1 + self._assumed * q / seen)
-        prior, base = 4.0 * _PRIOR, float("nan")
+        price = self._assumed * (self._plain[1] + s) / seen / (1 + self._assumed * q / seen)
+        base = plain = self._plain[1] / self._plain[0] if self._plain[0] else s / weight
         if weight:
-            price = (sq - s * q / weight + prior * assumed) / (max(qq - q * q / weight, 0.0) + prior)
+            prior = 4.0 * _PRIOR
+            price = (sq - s * q / weight + prior * price) / (max(qq - q * q / weight, 0.0) + prior)
             price = min(max(price, 1e-3 * s / weight), s / weight)
             base = max((s - price * q) / weight, 1e-2 * s / weight)
-        else:
-            price, base = assumed, self._plain[1] / seen
+            # Each kind of step is as dear as the other says until a few were timed. What was timed long ago weighs
+            # little, so that drafts which were too dear are tried again.
+            plain = (self._plain[1] + _PRIOR * base) / (self._plain[0] + _PRIOR)
+            if self._plain[0]:
+                base = (weight * base + _PRIOR * self._plain[1] / self._plain[0]) / (weight + _PRIOR)
         costs = base + price * np.arange(most + 1.0)
-        # the line's own end, until steps without drafts say otherwise
-        plain = (self._plain[1] + _PRIOR * base) / (self._plain[0] + _PRIOR)
         costs[0] = min(plain, costs[min(1, most)]) if most else plain
         return np.asarray(costs, float)
 

@@ -34,8 +34,9 @@ SIZES = (1, 8, 16, 32, 64, 128)
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
 ATTENTION = ("products", "whole", "split")
-#: Key-value heads from which on the fused kernel fills a GPU. On an H100 a plain step took 2.9 ms with "products" and
-#: 4.9 ms with "whole" at 3 heads (SmolLM2-135M), 7.2 and 6.7 ms at 32 (Vicuna-7B). Nothing was measured in between.
+#: Key-value heads from which on the fused kernel fills a GPU. On an H100, behind about 1,000 tokens, a plain step took
+#: 3.0 ms with "products" and 5.0 ms with "whole" at 3 heads (SmolLM2-135M, float32), 7.2 and 6.7 ms at 32 (Vicuna-7B,
+#: bfloat16; docs/gpu.md). Nothing was measured in between.
 MANY_HEADS = 16
 
 

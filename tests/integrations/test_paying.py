@@ -74,7 +74,7 @@ def test_where_a_draft_has_a_fixed_price_unlikely_ones_are_not_made() -> None:
 
 
 def test_the_likeliest_tokens_of_all_rows_are_taken() -> None:
-    assert paying(0.0).choose([[0.9, 0.1], [0.02], [0.5, 0.4]], 1)[1] == 0
+    assert paying(0.0).choose([[0.9, 0.1], [0.02], [0.5, 0.4]], 1) == [2, 0, 2]
 
 
 def test_after_many_steps_with_drafts_there_is_one_without() -> None:
@@ -96,3 +96,23 @@ def test_what_does_not_pay_is_asked_for_now_and_then() -> None:
             assert found.choose([[0.2]], 1) == [0]
         found.take_step(1, 0, 1, 1.0)
     assert due[:PATIENCE] == [True] * PATIENCE and 1 <= sum(due[PATIENCE:]) <= 4
+
+
+def test_drafts_that_were_too_dear_for_a_while_are_tried_again() -> None:
+    """The machine is busy, so that a step with drafts takes much longer; then it is not."""
+    found = paying(5.0)
+    for _ in range(600):
+        found.take_step(1, 0, 1, 6.0)
+    tried = 0
+    for _ in range(4000):
+        size = found.choose([[0.8, 0.6]], 1)[0] if found.is_due(1) else 0
+        tried += size > 0
+        found.take_step(1, size, 1 + size, 1.0 + 0.1 * size)
+    assert tried > 2000
+
+
+def test_what_is_long_past_is_forgotten() -> None:
+    times = timed(0.02, 0.5, 0.002, [0, 4])
+    for _ in range(200_000):
+        times.take(0, 1, 0.02)
+    assert times.costs(2) == pytest.approx([0.02, 0.021, 0.022], rel=0.01)

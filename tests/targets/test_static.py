@@ -214,6 +214,16 @@ def test_a_recorded_step_is_right_at_every_later_length_and_tree(attention: str)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_on_a_gpu_half_precision_attends_as_single_does() -> None:
+    torch.manual_seed(0)
+    queries, (keys, values), bias = torch.randn(3, 4, 8), torch.randn(2, 2, 64, 8), torch.zeros(6, 64)
+    expected = attend_tree(queries, keys, values, bias)
+    for way in ATTENTION:
+        given = (each.to("cuda", torch.bfloat16) for each in (queries, keys, values, bias))
+        torch.testing.assert_close(attend_tree(*given, way, 16).float().cpu(), expected, rtol=0.03, atol=0.03)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 @pytest.mark.parametrize("attention", ATTENTION)
 def test_captured_graphs_answer_as_plain_greedy(attention: str) -> None:
     """Everything is captured beforehand; then a long text, and shorter ones over the rows that it left."""
