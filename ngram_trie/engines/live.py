@@ -167,8 +167,9 @@ class Live(Interleaved):
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
-        """Each method begins to answer one prompt, for the device and for the code that it compiles; of a slow model
-        only a few tokens. A prompt that is too long is left out with a note, and the next one taken.
+        """Each method begins to answer one prompt, one that remembers answers a second one, for the device and for the
+        code that it compiles; of a slow model only a few tokens. A prompt that is too long is left out with a note, and
+        the next one taken.
         """
         say(f"loading {self.model}")
         target = self.load(None, None)
@@ -183,12 +184,15 @@ class Live(Interleaved):
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
                 num_tokens = FEW
             self._begin(decoder, num_tokens)
+            if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
+                # what it makes of an answer that it remembers is compiled, too
+                self._begin(decoder, num_tokens, self.warmup[1:])
 
-    def _begin(self, decoder: Decoder, num_tokens: int) -> float:
-        """Begin to answer the first warm-up prompt that fits; returns the seconds that it took."""
+    def _begin(self, decoder: Decoder, num_tokens: int, prompts: Sequence[Prompt] | None = None) -> float:
+        """Begin to answer the first of the warm-up `prompts` (all) that fits; returns the seconds that it took."""
         stop = replace(self.stop, max_new_tokens=min(num_tokens, self.stop.max_new_tokens))
         start = time.perf_counter()
-        for prompt in self.warmup:
+        for prompt in self.warmup if prompts is None else prompts:
             try:
                 decoder.generate(prompt, stop)
                 break

@@ -364,8 +364,8 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
         patch.setattr(loop.time, "sleep", slept.append)
         records = measured(run, tmp_path)
         expected = ["q0", "q1", "q2"]
-        assert [question for question, _ in Remembering.told] == 2 * ["warmup", *expected]
-        assert [known for _, known in Remembering.told] == 2 * [[], *(expected[:n] for n in range(3))]
+        assert [question for question, _ in Remembering.told] == 2 * ["warmup", "second warmup", *expected]
+        assert [known for _, known in Remembering.told] == 2 * [[], ["warmup"], *(expected[:n] for n in range(3))]
         assert slept == [7.0]
         path = tmp_path / "records.jsonl"
         lines = path.read_text().splitlines(keepends=True)
@@ -376,7 +376,7 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
         assert slept == [7.0]  # it is in its session already
     assert [r.key for r in resumed] == [r.key for r in records]
     assert Remembering.told == [
-        ("warmup", []), ("q0", []), ("q1", ["q0"]), ("q2", ["q0", "q1"]),
+        ("warmup", []), ("second warmup", ["warmup"]), ("q0", []), ("q1", ["q0"]), ("q2", ["q0", "q1"]),
     ]  # fmt: skip
     # a session that was not begun is waited for
     path.write_text("".join(lines[:6]))
@@ -393,7 +393,7 @@ def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> Non
     records = measured(make_run(methods, repeats=2, prompts=questions, sessions=2), tmp_path)
     assert len(records) == 2 * 2 * 2 * 4
     told = [("q0", []), ("q0", []), ("q1", ["q0"]), ("q1", ["q0"])]  # each repeat, each kind of noise
-    assert Remembering.told == 2 * [("warmup", []), *told, *told]
+    assert Remembering.told == 2 * [("warmup", []), ("second warmup", ["warmup"]), *told, *told]
 
 
 @pytest.mark.parametrize("name", WARM)
