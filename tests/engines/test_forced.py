@@ -227,9 +227,9 @@ def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> Non
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
     settings = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
-    assert sum(2 * weight.numel() for weight in model.parameters()) / 1e9 == pytest.approx(
-        settings["download_gb"], abs=0.06
-    )
+    size = sum(2 * weight.numel() for weight in model.parameters()) / 1e9
+    # SmolLM2 comes as a package: 135 million weights, of which nothing is downloaded
+    assert size == pytest.approx(settings["download_gb"] or 0.27, abs=0.06 if settings["download_gb"] else 0.005)
     assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
 
 
