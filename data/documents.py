@@ -16,13 +16,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
 from tqdm import tqdm
 
 from ngram_trie.data import world
-from ngram_trie.data.prompts import model_tokenizer
-from ngram_trie.files import CONFIGS, first_line
-from ngram_trie.targets.load import load_tokenizer as load_pretrained
+from ngram_trie.data.prompts import named_tokenizer
+from ngram_trie.files import first_line
 
 #: Fields that hold the text, in the order in which they are looked for.
 FIELDS = ("text", "conversations", "messages", "data")
@@ -38,8 +36,7 @@ def load_tokenizer(name: str) -> Tokenizer:
     Raises:
         FileNotFoundError: no such tokenizer.
     """
-    named = CONFIGS / "model" / f"{name}.yaml"
-    tokenizer = model_tokenizer(OmegaConf.load(named)) if named.exists() else load_pretrained(name)
+    tokenizer = named_tokenizer(name)
     # Nothing is fed to the model, so a text may be longer than it reads.
     return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerBase
 
+from ngram_trie.files import CONFIGS
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.load import load_tokenizer
@@ -70,6 +72,16 @@ def model_tokenizer(model: Any) -> PreTrainedTokenizerBase:
     tokenizer = load_tokenizer(model.path, model.revision, **model.tokenizer)
     set_template(tokenizer, model.chat_template)
     return tokenizer
+
+
+def named_tokenizer(name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of a name in configs/model, a folder or a hub id.
+
+    Raises:
+        FileNotFoundError: nothing to load.
+    """
+    settings = CONFIGS / "model" / f"{name}.yaml"
+    return model_tokenizer(OmegaConf.load(settings)) if settings.exists() else load_tokenizer(name)
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> None:

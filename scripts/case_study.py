@@ -24,7 +24,9 @@ def main(
     fields: Annotated[
         list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="change a field of the method")
     ] = None,
-    tokenizer: Annotated[str, typer.Option(help="of these answers: folder or hub id")] = str(EMBEDDED),
+    tokenizer: Annotated[str, typer.Option(help="of these answers: a name in configs/model, a folder, a hub id")] = str(
+        EMBEDDED
+    ),
 ) -> None:
     """Show one answer with its drafted tokens highlighted, as a web page and as a picture.
 

@@ -209,7 +209,8 @@ def explore(
     dataset: Annotated[str | None, typer.Option(help="of the question; default: summarization, if it is there")] = None,
     question: Annotated[str | None, typer.Option(help="id of the question; default: the median one")] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="folder or hub id; without it, answers of other than the embedded model are ids")
+        str | None,
+        typer.Option(help="a name in configs/model, a folder, a hub id; without, other models' answers are ids"),
     ] = None,
     output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
 ) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from ngram_trie.cli.overrides import composed
 from ngram_trie.config import ConfigError, apply_budget, build
+from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.drafter import Drafter
 from ngram_trie.engines.live import split_missing
 from ngram_trie.engines.replay import check_replayable, replay
 from ngram_trie.engines.traces import Trace
 from ngram_trie.files import place
 from ngram_trie.prompt import noise_kind
-from ngram_trie.targets.load import load_tokenizer
 
 EMBEDDED = place("data/embedded/model")
 
@@ -76,8 +76,8 @@ def replayable(method: str, traces: Path) -> Drafter:
 
 
 def decoder(tokenizer: str | None) -> Callable[[Sequence[int]], str] | None:
-    """Ids to text by the tokenizer of a folder or hub id; None to show ids."""
+    """Ids to text by the tokenizer of a name in configs/model, a folder or a hub id; None to show ids."""
     if tokenizer is None:
         return None
-    loaded = load_tokenizer(tokenizer)
+    loaded = named_tokenizer(tokenizer)
     return lambda ids: str(loaded.decode(ids, skip_special_tokens=False))

@@ -49,7 +49,7 @@ def test_the_median_question_is_chosen(traces: Path) -> None:
 
 def test_case_study_shows_the_whole_answer(traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = [str(traces), str(tmp_path), "--dataset", "rag", "--question", "rag-002", "--set", "num_draft=8"]
-    invoke(case_study.main, arguments)
+    invoke(case_study.main, [*arguments, "--tokenizer", "embedded"])  # by its name in configs/model, as make gives it
     page = (tmp_path / "case_study.html").read_text(encoding="utf-8")
     assert "question rag-002" in page and (tmp_path / "case_study.png").stat().st_size > 10_000
     assert "accept length" in capsys.readouterr().out
