@@ -231,7 +231,9 @@ class Folder:
             yield path.name, scores.rename_axis("dataset").reset_index()
 
     def figures(self) -> list[Path]:
-        return [path for path in sorted(self.path.glob("*.png")) if path.stem != "case_study"]
+        """Its pictures, but that of a case study whose page is there."""
+        shown = {path.with_suffix(".png") for path in self.path.glob("case_study.html")}
+        return [path for path in sorted(self.path.glob("*.png")) if path not in shown]
 
 
 def manifest_of(path: Path) -> Mapping[str, Any] | None:
