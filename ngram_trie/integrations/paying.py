@@ -129,7 +129,9 @@ class Paying:
 
     def is_due(self, batch: int) -> bool:
         """Whether it is worth while to draft at all in this step, and no step without drafts is wanted."""
-        if self.times(batch).since_plain >= PLAIN_EVERY:
+        times = self.times(batch)
+        if times.since_plain >= PLAIN_EVERY:
+            times.since_plain = 0  # also if this step cannot be timed, since rows come and go
             return False
         unpaid = self._unpaid.get(batch, 0)
         if unpaid >= PATIENCE and unpaid % PATIENCE:
