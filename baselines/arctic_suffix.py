@@ -1,7 +1,7 @@
 """SuffixDecoding as its authors ship it, in the package `arctic-inference`, beside `baselines.suffix_decoding`.
 
 The package is no dependency of the project: its build wants a C++ compiler, cmake, ninja and nanobind, and its
-requirements a torch of their own. `make suffix-package` installs it without them.
+requirements a torch of their own. docs/methods.md says how to install it without them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ngram_trie.drafter import HistoryDrafter, check_int, check_positive, check_
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
-INSTALL = "make suffix-package installs it (a C++ compiler is needed)"
+INSTALL = "docs/methods.md says how to install it (a C++ compiler is needed)"
 _REQUEST = 0
 
 

@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
 
-from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import from_hub
+from ngram_trie.store.files import first_line
+from ngram_trie.targets.hub import from_hub
 
 SUFFIXES = (".safetensors", ".pt", ".bin")
 Tensors = dict[str, torch.Tensor]
@@ -29,7 +29,7 @@ def locate(path: str, revision: str | None = None) -> Path:
     if Path(path).is_dir():
         return Path(path)
     patterns = [f"*{suffix}" for suffix in (*SUFFIXES, ".json")]
-    with from_hub(f"weights {path!r}", path, revision, "or give a folder with them"):
+    with from_hub(f"weights {path!r}", "or give a folder with them"):
         return Path(snapshot_download(path, revision=revision, allow_patterns=patterns))
 
 

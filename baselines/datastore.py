@@ -3,7 +3,7 @@
 It is a folder of `header.json` and of `tokens.bin` and `suffixes.bin`, both int32 and little-endian. `tokens` are the
 documents, each followed by `BORDER`; `suffixes` are all positions, sorted by the tokens that stand there. Both are
 memory-mapped, so memory is taken only by the pages that are searched. Opening one checks it
-(`ngram_trie.built.verify`).
+(`ngram_trie.store.arrays.verify`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie import built
+from ngram_trie.store import arrays as built
 
 Tokens: TypeAlias = NDArray[np.int32]
 
@@ -134,7 +134,7 @@ def _map(path: Path) -> Tokens:
 
 def how_to_get(folder: Path) -> str:
     """What builds a datastore in `folder`."""
-    return f"`make build-datastore` builds the embedded model's; any other: {BUILD_COMMAND} {folder}"
+    return f"`python -m scripts.build_datastore` builds the tiny model's; any other: {BUILD_COMMAND} {folder}"
 
 
 def check_folder(path: object, field: str = "datastore") -> Path:

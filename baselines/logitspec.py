@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel
 
@@ -99,23 +99,21 @@ class LogitSpec(HistoryDrafter):
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
         max_ngram: longest match.
         num_copy: most tokens copied behind the last token.
-        num_likely: k, of which one is the last token.
+        top_k: k, of which one is the last token.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
     scores_nodes = True
-    reads = LIKELY_TOKENS
-    learns_from_rejected = False
+    reads = "top-k tokens"
 
-    def __init__(self, *, num_draft: int = 63, max_ngram: int = 3, num_copy: int = 20, num_likely: int = 64) -> None:
+    def __init__(self, *, num_draft: int = 63, max_ngram: int = 3, num_copy: int = 20, top_k: int = 64) -> None:
         check_int("num_draft", num_draft, 1)
         check_int("max_ngram", max_ngram, 1)
         check_int("num_copy", num_copy, 1)
-        check_int("num_likely", num_likely, 1)
-        self.num_draft, self.max_ngram, self.num_copy, self.num_likely = num_draft, max_ngram, num_copy, num_likely
-        self.num_read = num_likely
+        check_int("top_k", top_k, 1)
+        self.num_draft, self.max_ngram, self.num_copy, self.top_k = num_draft, max_ngram, num_copy, top_k
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -157,7 +155,7 @@ class LogitSpec(HistoryDrafter):
         """(k,) the likeliest tokens in the place of the root, in order."""
         last = self.target.last
         root = None if last.tree is None else np.array(last.path[-1:])
-        return np.asarray(self.target.likely(self.num_likely, root).tokens[0], np.int64)
+        return np.asarray(self.target.top_k(self.top_k, root).tokens[0], np.int64)
 
 
 def _enlarged(places: IntArray, size: int) -> IntArray:

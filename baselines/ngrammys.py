@@ -18,7 +18,7 @@ import numpy as np
 from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
 from ngram_trie.baselines.datastore import check_folder
 from ngram_trie.drafter import State, Verify, check_choice, check_int
-from ngram_trie.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
+from ngram_trie.store.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
 from ngram_trie.tree import FloatArray, IntArray, Sources, rank_probs
 
 Extend = Literal["model", "bigram"]

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel, rank_probs
 
@@ -215,7 +215,7 @@ class RACER(HistoryDrafter):
     """
 
     scores_nodes = True
-    reads = LIKELY_TOKENS
+    reads = "top-k tokens"
 
     def __init__(
         self,
@@ -234,7 +234,6 @@ class RACER(HistoryDrafter):
         check_int("max_nodes", max_nodes, ngram + 1)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.ngram, self.min_match = num_draft, k, ngram, min_match
-        self.num_read = k
         self.max_nodes, self.keep_between_prompts = max_nodes, keep_between_prompts
         self.state = "warm" if keep_between_prompts else "cold"
         self._rank_probs = rank_probs(np.arange(k))
@@ -266,7 +265,7 @@ class RACER(HistoryDrafter):
         # only the last place of each token counts
         _, from_behind = np.unique(prompt.ids[::-1], return_index=True)
         places = np.sort(len(prompt.ids) - 1 - from_behind)
-        likely = self.target.likely_in_prompt(places, self.k)
+        likely = self.target.top_k_in_prompt(places, self.k)
         self._put(prompt.ids[likely.places], likely.tokens)
 
     def observe(self, new_ids: Sequence[int]) -> None:
@@ -287,7 +286,7 @@ class RACER(HistoryDrafter):
         """Take over what the last forward said; `propose` does so first, and `start` of the prompt."""
         tree = self.target.last.tree
         if tree is not None:
-            likely = self.target.likely(self.k)
+            likely = self.target.top_k(self.k)
             self._put(tree.tokens[likely.places], likely.tokens)
 
     def _index(self, end: int) -> None:

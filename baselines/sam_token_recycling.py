@@ -61,7 +61,6 @@ class SAMTokenRecycling(Drafter):
         )  # fmt: skip
         check_int("tree_nodes", tree_nodes, 1, TEMPLATE_NODES)
         self.recycled = TokenRecycling(num_draft=tree_nodes, k=k, keep_between_prompts=keep_between_prompts)
-        self.num_read = k
         self.state = self.copies.state if datastore else self.recycled.state
         self.context = context
 

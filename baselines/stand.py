@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import LIKELY_TOKENS, HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
@@ -214,8 +214,7 @@ class STAND(HistoryDrafter):
     """
 
     scores_nodes = True
-    reads = LIKELY_TOKENS
-    learns_from_rejected = False
+    reads = "top-k tokens"
 
     def __init__(
         self, *, num_draft: int = TREE_NODES, order: int = 4, k: int = 10, keep_between_prompts: bool = False
@@ -225,7 +224,6 @@ class STAND(HistoryDrafter):
         check_int("k", k, 1)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.order, self.k = num_draft, order, k
-        self.num_read = k
         self.keep_between_prompts = keep_between_prompts
         self._table: Table | None = None
         self._model: Any = None
@@ -252,7 +250,7 @@ class STAND(HistoryDrafter):
         """Take over what the last forward said behind the text's own tokens; `propose` does so first."""
         last = self.target.last
         path = None if last.tree is None else np.array(last.path)
-        likely = self.target.likely(self.k, path)
+        likely = self.target.top_k(self.k, path)
         path = likely.places if path is None else path
         # The path's last node stands before the token that the forward chose, which is the text's last.
         ends = len(self.text) - len(path) + np.searchsorted(path, likely.places)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import LIKELY_TOKENS, Drafter, check_bool, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, rank_probs
 
@@ -97,7 +97,7 @@ class TokenRecycling(Drafter):
     """
 
     scores_nodes = True
-    reads = LIKELY_TOKENS
+    reads = "top-k tokens"
 
     def __init__(
         self, *, num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K, keep_between_prompts: bool = False
@@ -106,7 +106,6 @@ class TokenRecycling(Drafter):
         check_int("k", k, 1, TEMPLATE_K)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
-        self.num_read = k
         self._matrix: dict[int, list[int]] = {}  # rows that are not all zeros
         self._model: Any = None
         if keep_between_prompts:
@@ -141,6 +140,6 @@ class TokenRecycling(Drafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        likely, tree = self.target.likely(self.k), self.target.last.tree
+        likely, tree = self.target.top_k(self.k), self.target.last.tree
         tokens = self._prefilled if tree is None else tree.tokens[likely.places]
         self._matrix |= zip(tokens.tolist(), likely.tokens.tolist(), strict=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from ngram_trie.data.prompts import Question
 from ngram_trie.prompt import question_number
 
-FOLDER = Path(__file__).parent / "embedded" / "prompts"
+FOLDER = Path(__file__).parent / "tiny" / "prompts"
 MODEL = FOLDER.with_name("model")
 
 

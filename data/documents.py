@@ -1,4 +1,4 @@
-"""Documents for a datastore: texts of a file, of a data set or of the embedded model's world, as token ids.
+"""Documents for a datastore: texts of a file, of a data set or of the tiny model's world, as token ids.
 
 The layouts of data sets that are read:
   ShareGPT        Aeala/ShareGPT_Vicuna_unfiltered        conversations: [{from, value}, ...]
@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ngram_trie.data import world
 from ngram_trie.data.prompts import named_tokenizer
-from ngram_trie.files import first_line
+from ngram_trie.store.files import first_line
 
 #: Fields that hold the text, in the order in which they are looked for.
 FIELDS = ("text", "conversations", "messages", "data")
@@ -41,8 +41,8 @@ def load_tokenizer(name: str) -> Tokenizer:
     return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
 
-def embedded_answers(seed: int) -> Iterator[str]:
-    """Endless reference answers of the embedded model's training text, with the token that ends them."""
+def tiny_answers(seed: int) -> Iterator[str]:
+    """Endless reference answers of the tiny model's training text, with the token that ends them."""
     rng = random.Random(seed)
     while True:
         for turn in world.training_sample(rng, 1.0, 3).turns:

@@ -11,9 +11,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_hub, read_local, remedy
-from ngram_trie.files import NotInstalled, package_file
-from ngram_trie.targets.hub_errors import PAGES
+from ngram_trie.data.sources import PAGES, Published, Row, check_fields, read_hub, read_local, remedy
+from ngram_trie.store.files import NotInstalled, package_file
 
 
 class HubDataset(Published):
@@ -56,7 +55,7 @@ class HubDataset(Published):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        rows = read_either(path, split, hub, subset, revision, remedy(name, f"{PAGES['dataset']}/{hub}"))
+        rows = read_either(path, split, hub, subset, revision, remedy(name, f"{PAGES}/{hub}"))
         self._before, self._after = before, after
         self._fields = {"prompt": prompt, "id": id, "reference": reference}
         self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])

@@ -13,10 +13,15 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Annotated, Literal, Protocol
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.schemas import Kind, NoiseSettings
+from ngram_trie.prompt import noisy_name
+
+Kind = Literal["paragraph", "passages"]
 
 #: Unrelated English, about 100 words, for every question the same.
 PARAGRAPH = (
@@ -26,6 +31,22 @@ PARAGRAPH = (
     "four hours, a cold one lets it take a night, and the slower loaf has more flavour. The crust wants steam during "
     "the first ten minutes and dry heat after that. When the bottom sounds hollow under a knuckle, the bread is done."
 )
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class NoiseSettings:
+    """`noise=`: how contexts are made noisy.
+
+    Attributes:
+        kinds: "paragraph", unrelated text behind what tries are built from, as in the paper's released code;
+            "passages", unrelated passages in the context.
+        share: of a context with "passages", how much is noise; at least 0, below 1.
+        seed: which passages, and where they go.
+    """
+
+    kinds: Annotated[list[Kind], Field(min_length=1)]
+    share: Annotated[float, Field(strict=True, ge=0, lt=1)] = 0.3
+    seed: Annotated[int, Field(strict=True)] = 0
 
 
 class Dataset(Protocol):
@@ -53,7 +74,7 @@ class NoisyDataset:
     """
 
     def __init__(self, dataset: Dataset, kind: Kind, share: float, seed: int) -> None:
-        self.name = f"{dataset.name}+{kind}"
+        self.name = noisy_name(dataset.name, kind)
         self.warmup = dataset.warmup
         self.questions: Sequence[Question]
         renamed = [replace(question, dataset=self.name) for question in dataset.questions]

@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.config import near
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.prompts import Question
+from ngram_trie.methods import near
 
 FIELDS = ("prompt", "messages", "context", "id", "reference", "answers")
 

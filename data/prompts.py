@@ -15,8 +15,8 @@ import numpy as np
 from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerBase
 
-from ngram_trie.files import CONFIGS
 from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.store.files import CONFIGS
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.load import load_tokenizer
 from ngram_trie.tree import IntArray

@@ -3,7 +3,7 @@
 The counterpart, at the size of a CPU, of the sets that N-Grammys is measured on (section 5): `chat` is like MT-Bench
 (an open request and a follow-up), `code` like HumanEval (a signature and a docstring with examples, to be completed),
 `math` like GSM8K (a word problem, answered step by step). The general model is trained on endless fresh samples and
-tested on combinations that training never sees (`is_held_out`). The grammar is data (`data/embedded/skills.yaml`).
+tested on combinations that training never sees (`is_held_out`). The grammar is data (`data/tiny/skills.yaml`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 
 from ngram_trie.data.world import SLOT, Sample, Turn, is_held_out, sentence
 
-GRAMMAR = Path(__file__).parent / "embedded" / "skills.yaml"
+GRAMMAR = Path(__file__).parent / "tiny" / "skills.yaml"
 TASKS = ("chat", "code", "math")
 Accept = Callable[[str], bool]
 

@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,14 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.prompts import Question
-from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import PAGES, disk_full, from_hub
+from ngram_trie.store.files import first_line
+from ngram_trie.targets.hub import from_hub, hub_said
 
 Row = Mapping[str, Any]
 #: Of files that hold rows; those of JSON may be compressed, ".jsonl.gz".
 KINDS = (".jsonl", ".json", ".parquet")
+#: Of data sets on the hub.
+PAGES = "https://huggingface.co/datasets"
 
 
 def remedy(name: str, page: str = "") -> str:
@@ -49,7 +50,7 @@ def read_hub(hub: str, subset: str | None, split: str, revision: str | None, oth
         import datasets
     except ImportError:
         raise FileNotFoundError(f"`pip install datasets` reads {hub} from the hub; {otherwise}") from None
-    with from_hub(hub, hub, revision, otherwise, "dataset"):
+    with from_hub(hub, otherwise):
         folder = snapshot_download(hub, repo_type="dataset", revision=revision)
         rows: Iterable[Row] = datasets.load_dataset(folder, subset, split=split)
     return rows
@@ -69,7 +70,7 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
         FileNotFoundError: they cannot be had.
         ValueError: they are no files of rows.
     """
-    with from_hub(f"{files} of {hub}", hub, revision, otherwise, "dataset"):
+    with from_hub(f"{files} of {hub}", otherwise):
         if "*" in files:
             folder = snapshot_download(hub, repo_type="dataset", revision=revision, allow_patterns=[files])
             found = sorted(Path(folder).glob(files))
@@ -83,7 +84,7 @@ def read_hub_files(hub: str, files: str, revision: str | None, otherwise: str) -
 
 def hub_page(hub: str, revision: str | None) -> str:
     """Where a repository's files are listed."""
-    return f"{PAGES['dataset']}/{hub}/tree/{revision or 'main'}"
+    return f"{PAGES}/{hub}/tree/{revision or 'main'}"
 
 
 def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None, progress: bool = False) -> Path:
@@ -100,7 +101,6 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
     """
     try:
         import pooch
-        import requests
     except ImportError:
         raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
     algorithm, _, digest = checksum.rpartition(":")
@@ -114,20 +114,7 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
     try:
         return Path(pooch.retrieve(url, checksum, fname=kept.name, path=kept.parent, progressbar=progress))
     except (OSError, ValueError) as error:  # those of requests and of the disk; a ValueError where the checksum differs
-        if full := disk_full(error):
-            reason = full if folder else f"{full}, or set NGRAM_TRIE_DATA to a folder on another disk"
-        elif "known hash" in str(error):
-            found = re.findall(r"\b[0-9a-f]{32,}\b", str(error))[-1]
-            reason = f"its checksum is {found}, not {checksum}: a damaged download, or the file has changed; try again"
-        elif (response := getattr(error, "response", None)) is not None:
-            reason = f"the server answered {response.status_code}"
-        elif isinstance(error, requests.exceptions.ChunkedEncodingError):
-            reason = "the download was cut short: run the same command again"
-        elif isinstance(error, requests.ConnectionError | requests.Timeout):
-            reason = f"no network: {url.split('/')[2]} cannot be reached, and it is not in {kept.parent}"
-        else:
-            reason = first_line(error)
-        raise FileNotFoundError(f"{url} cannot be loaded: {reason}; {otherwise}") from error
+        raise FileNotFoundError(f"{url} cannot be loaded: {hub_said(error)}; {otherwise}") from error
 
 
 def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:

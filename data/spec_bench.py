@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from ngram_trie.config import near
 from ngram_trie.data.bundled import choose
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_fields, fetch_url, local_copy, read_local, remedy
+from ngram_trie.methods import near
 
 # Where every category is asked, no question of the set is left to warm up on.
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."

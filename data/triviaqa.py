@@ -49,7 +49,8 @@ class TriviaQA(Published):
             raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
         if not Path(path).exists():
             raise FileNotFoundError(
-                f"{path}: no such file; `make build-index`, then `python -m scripts.retrieve`, make it; or give one "
+                f"{path}: no such file; `python -m scripts.build_index`, then "
+                f"`python -m scripts.retrieve`, make it; or give one "
                 f"by dataset.path=FILE, in an experiment datasets.{name}.path=FILE"
             )
         self._num_passages, self._instruction = num_passages, INSTRUCTIONS[instruction]

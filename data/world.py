@@ -1,7 +1,7 @@
 """The text world: short texts about invented bridges, museums, ships and people, with questions and reference answers.
 
-The embedded model is trained on endless fresh samples of it and tested on subjects that training never sees
-(`is_held_out`). The grammar is data (`data/embedded/grammar.yaml`); this module only draws from it.
+The tiny model is trained on endless fresh samples of it and tested on subjects that training never sees
+(`is_held_out`). The grammar is data (`data/tiny/grammar.yaml`); this module only draws from it.
 
 Four tasks mirror the paper's four data sets: `summarization` and `rag` (Spec-Bench), `open_qa` (TriviaQA over retrieved
 passages), `attributed_qa` (Hagrid). Answers say some things in words of their own and quote the rest, so that a drafter
@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-GRAMMAR = Path(__file__).parent / "embedded" / "grammar.yaml"
+GRAMMAR = Path(__file__).parent / "tiny" / "grammar.yaml"
 TASKS = ("summarization", "rag", "open_qa", "attributed_qa")
 SLOT = re.compile(r"\{(\w+)\}")
 YEARS = tuple(str(year) for year in range(1830, 2010))

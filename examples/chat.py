@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
+from common import TINY_MODEL, Comparison, Drafter, MaxNewTokens, Model, NumDraft
 from transformers import TextStreamer
 
 from ngram_trie.cli.app import run
@@ -15,7 +15,7 @@ MESSAGES = ["What should children know about repairing a bicycle?", "Write the s
 
 def main(
     messages: Annotated[list[str] | None, typer.Argument(help="one per turn", show_default="two")] = None,
-    model: Model = str(EMBEDDED / "general_model"),
+    model: Model = str(TINY_MODEL / "general_model"),
     drafter: Drafter = "blend",
     num_draft: NumDraft = None,
     max_new_tokens: MaxNewTokens = 160,

@@ -10,13 +10,13 @@ from omegaconf import OmegaConf
 
 from ngram_trie import Answer, Speculator
 from ngram_trie.cli.app import name_in
-from ngram_trie.config import choices
-from ngram_trie.files import PROJECT
+from ngram_trie.methods import choices
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_model, load_tokenizer
 
-EMBEDDED = PROJECT / "data" / "embedded"
+TINY_MODEL = PROJECT / "data" / "tiny"
 
-Model = Annotated[str, typer.Option(help="a hub id or a folder", show_default="an embedded one")]
+Model = Annotated[str, typer.Option(help="a hub id or a folder", show_default="a tiny one")]
 Drafter = Annotated[str, typer.Option(help="a name of configs/method", callback=name_in("method"))]
 NumDraft = Annotated[
     int | None, typer.Option(min=1, help="most drafted tokens per step", show_default="8 on a CPU, 32 on a GPU")

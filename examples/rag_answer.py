@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
+from common import TINY_MODEL, Comparison, Drafter, MaxNewTokens, Model, NumDraft
 
 from ngram_trie.cli.app import run
 
@@ -20,7 +20,7 @@ QUESTION = "Among which trees of Webb Gardens do painters sit, and when was the 
 
 def main(
     question: Annotated[str, typer.Option(help="about the two gardens")] = QUESTION,
-    model: Model = str(EMBEDDED / "model"),
+    model: Model = str(TINY_MODEL / "model"),
     drafter: Drafter = "blend",
     num_draft: NumDraft = None,
     max_new_tokens: MaxNewTokens = 160,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from common import EMBEDDED, Comparison, Drafter, MaxNewTokens, Model, NumDraft
+from common import TINY_MODEL, Comparison, Drafter, MaxNewTokens, Model, NumDraft
 
 from ngram_trie.cli.app import run
 
@@ -22,7 +22,7 @@ TASK = "Give the main points of the following article, among them the number of 
 def main(
     article: Annotated[Path | None, typer.Option(help="a text file", show_default="an article on a library")] = None,
     task: Annotated[str, typer.Option(help="what to write")] = TASK,
-    model: Model = str(EMBEDDED / "model"),
+    model: Model = str(TINY_MODEL / "model"),
     drafter: Drafter = "blend",
     num_draft: NumDraft = None,
     max_new_tokens: MaxNewTokens = 160,

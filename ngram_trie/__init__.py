@@ -23,5 +23,8 @@ def __getattr__(name: str) -> Any:
             return "0.1.0+checkout"
     if name in __all__:
         home = "targets.load" if name == "load_pretrained" else "generate"
-        return getattr(import_module(f"ngram_trie.{home}"), name)
+        try:
+            return getattr(import_module(f"ngram_trie.{home}"), name)
+        except ModuleNotFoundError as error:
+            raise ImportError(f"{name}: {error.name} is missing: pip install 'ngram-trie[hf]'") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

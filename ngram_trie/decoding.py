@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
 from ngram_trie.drafter import Drafter
-from ngram_trie.files import first_line
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import first_line
 from ngram_trie.tree import DraftTree, IntArray
 
 

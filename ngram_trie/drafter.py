@@ -1,6 +1,6 @@
 """The interface of a method: a drafter reads a prompt, observes the output and proposes draft trees.
 
-To add a method, write one class with `propose` and one YAML under `configs/method/` (docs/adding_a_drafter.md).
+To add a method, write one class with `propose` and one YAML under `configs/method/` (docs/extending.md).
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from ngram_trie.prompt import Prompt
-from ngram_trie.text import GrowingText
+from ngram_trie.prompt import GrowingText, Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 State = Literal["cold", "warm", "preloaded", "trained"]
 Verify = Literal["tree", "rows"]
-#: What a drafter reads that asks the target for nothing but `likely` and `likely_in_prompt`.
-LIKELY_TOKENS = "likely tokens"
 Shape = Literal["tree", "chain"]
 
 
@@ -102,12 +99,12 @@ def check_context(context: object) -> None:
         raise ValueError(f"context={context!r}: must be the name of a part of the prompt, such as 'prompt'")
 
 
-class Likely(NamedTuple):
-    """The k likeliest next tokens behind some tokens, as the target's last forward holds them (`target.likely`).
+class TopK(NamedTuple):
+    """The k likeliest next tokens behind some tokens, as the target's last forward holds them (`target.top_k`).
 
     Attributes:
         places: (r,) which tokens they stand behind: nodes of the tree that was verified, or positions in the prompt
-            that was read. In a replay some are missing: only what was recorded is known.
+            that was read.
         tokens, probs: (r, k) the likeliest first, and their probabilities.
     """
 
@@ -140,14 +137,9 @@ class Drafter(ABC):
     verify: Verify | None = None
     own_model: str | None = None
     own_revision: str | None = None
-    #: What drafts are made from: "tokens", or what else of the target's forward ("hidden states", "logits"). Replay has
-    #: tokens, and `LIKELY_TOKENS` where they were recorded: those behind accepted nodes alone.
+    #: What drafts are made from: "tokens", which is all that a replay has, or what else of the target's forward
+    #: ("hidden states", "logits", "top-k tokens").
     reads: ClassVar[str] = "tokens"
-    #: Of one that reads `LIKELY_TOKENS`: how many at a place.
-    num_read: int = 0
-    #: Of one that reads `LIKELY_TOKENS`: whether those behind rejected nodes, too, which no recording has. Its replayed
-    #: accept lengths are then lower bounds.
-    learns_from_rejected: ClassVar[bool] = True
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
     #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
@@ -179,11 +171,6 @@ class Drafter(ABC):
         and what to do to get it.
         """
         return {}
-
-    @property
-    def replays_lower_bounds(self) -> bool:
-        """Whether a replay of it knows less than a live run."""
-        return self.reads == LIKELY_TOKENS and self.learns_from_rejected
 
     def identity(self) -> str:
         """What decides its drafts beside its settings and parts, hashed; empty where nothing does."""
@@ -237,9 +224,7 @@ class WrappedDrafter(Drafter):
         self.state, self.context = drafter.state, drafter.context
         self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
         self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
-        self.learns_from_rejected = drafter.learns_from_rejected  # type: ignore[misc]
         self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
-        self.num_read = drafter.num_read
 
     @property
     def remembers(self) -> bool:

@@ -6,10 +6,12 @@ processors, stopping criteria), and through the project's decoding loop.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import itertools
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -28,17 +30,19 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
-from ngram_trie.adaptive import Adaptive, Learned
-from ngram_trie.budget import Budgeted
-from ngram_trie.config import DrafterLike, make_drafter
+from ngram_trie.budget.adaptive import AdaptiveDrafter, Learned
+from ngram_trie.budget.compiling import kinds, warm_up
+from ngram_trie.budget.rule import BudgetedDrafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import SEEDS, Drafter, Shape, WrappedDrafter, check_choice, check_int
+from ngram_trie.drafter import SEEDS, Drafter, Shape, check_choice, check_int
+from ngram_trie.methods import DrafterLike, make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.choose import target_for
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import refusal
 from ngram_trie.targets.sampling import LogitsSampler
+from ngram_trie.targets.state import State, state_of
 
 #: Whether drafts are cut to what pays, or have all the nodes that the drafter proposes.
 Budget = Literal["auto", "fixed"]
@@ -98,11 +102,7 @@ _LEARNED: WeakKeyDictionary[PreTrainedModel, dict[tuple[Any, ...], Learned]] = W
 
 def _learned(model: PreTrainedModel, drafter: Drafter) -> Learned:
     """What earlier answers of this model with such a drafter taught, and later ones will."""
-    kinds = [type(drafter)]
-    while isinstance(drafter, WrappedDrafter):
-        drafter = drafter.drafter
-        kinds.append(type(drafter))
-    key = (model.device, model.dtype, model.config._attn_implementation, torch.get_num_threads(), *kinds)
+    key = (model.device, model.dtype, model.config._attn_implementation, torch.get_num_threads(), *kinds(drafter))
     return _LEARNED.setdefault(model, {}).setdefault(key, Learned())
 
 
@@ -115,9 +115,9 @@ class Speculator:
         drafter: a name of `method=`, the name with fields, or an object.
         tokenizer: for texts, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the named drafter's own.
-        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
+        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
         budget: "auto" drafts the nodes that pay on this machine, none where none does, as it learns from its own steps
-            (`ngram_trie.adaptive`); "fixed" all that the drafter proposes. A drafter that doesn't say how likely its
+            (`budget.adaptive`); "fixed" all that the drafter proposes. A drafter that doesn't say how likely its
             nodes are (`Drafter.scores_nodes`) is fixed.
 
     Raises:
@@ -134,15 +134,26 @@ class Speculator:
         shape: Shape = "tree",
         budget: Budget = "auto",
     ) -> None:
+        if hasattr(model, "get_base_model"):  # a PeftModel: its adapters lie in the modules of the model within
+            if model.active_peft_config.is_prompt_learning:
+                raise ValueError("model: its adapter puts tokens before the prompt; use the model's own generate")
+            model = model.get_base_model()
         if reason := refusal(model):
             raise ValueError(reason)
         self.model, self.tokenizer = model, tokenizer
         self.drafter = make_drafter(drafter, num_draft, shape)
+        self._cold = None if isinstance(drafter, Drafter) else self.drafter  # of the caller's own no copy is made
         check_choice("budget", budget, get_args(Budget))
-        if budget == "auto" and self.drafter.scores_nodes and not isinstance(self.drafter, Adaptive | Budgeted):
-            self.drafter = Adaptive(self.drafter, _learned(model, self.drafter))
+        if (
+            budget == "auto"
+            and self.drafter.scores_nodes
+            and not isinstance(self.drafter, AdaptiveDrafter | BudgetedDrafter)
+        ):
+            self.drafter = AdaptiveDrafter(self.drafter, _learned(model, self.drafter))
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
+        self._state: State | None = None
+        self._answering = threading.Lock()
 
     def __call__(
         self,
@@ -234,15 +245,32 @@ class Speculator:
             raise ValueError("inputs: this tokenizer has no chat template; set one, or give a text or token ids")
         return render(self.tokenizer, inputs, add_generation_prompt=True, return_dict=False)
 
-    def _reserve(self, num_prompt: int, num_tokens: int) -> SpeculativeDecoder:
-        """The loop, over a cache for `num_tokens`, or for as many as the model can take behind such a prompt."""
-        config = self.model.config
-        longest = longest_text(config, config.max_position_embeddings, num_prompt)
-        if self._decoder is None or self._capacity < min(num_tokens, longest):
-            self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
-            self._decoder = SpeculativeDecoder(target_for(self.model, self._capacity), self.drafter)
-        self._decoder.target.context_limit = min(self._capacity, longest)
-        return self._decoder
+    @contextlib.contextmanager
+    def _reserved(self, prompt: Prompt, num_new: int) -> Iterator[SpeculativeDecoder]:
+        """The loop, for one answer alone, over a cache for `num_new` tokens, or for as many as the model can take
+        behind such a prompt; a new one for a model that was changed. All that it needs is compiled.
+
+        Raises:
+            RuntimeError: another answer is under way.
+        """
+        if not self._answering.acquire(blocking=False):
+            raise RuntimeError("this Speculator is at another answer: make one for each thread, and for each streamer")
+        try:
+            config, state = self.model.config, state_of(self.model)
+            longest = longest_text(config, config.max_position_embeddings, len(prompt.ids))
+            num_tokens = len(prompt.ids) + num_new
+            if self._decoder is None or state != self._state or self._capacity < min(num_tokens, longest):
+                self._decoder, self._state = None, state
+                self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
+                target = target_for(self.model, self._capacity, state)
+                if self._cold is not None:
+                    warm_up(self._cold, prompt, target)
+                    self._cold = None
+                self._decoder = SpeculativeDecoder(target, self.drafter)
+            self._decoder.target.context_limit = min(self._capacity, longest)
+            yield self._decoder
+        finally:
+            self._answering.release()
 
     def _decode(
         self,
@@ -283,14 +311,14 @@ class Speculator:
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
             sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
-        decoder = self._reserve(len(prompt.ids), len(prompt.ids) + stop.max_new_tokens)
         model.eval()
-        if streamer is None:
-            result = decoder.generate(prompt, stop, sampler)
-        else:
-            streamer.put(input_ids.cpu())
-            result = decoder.generate(prompt, stop, sampler, functools.partial(_put, streamer))
-            streamer.end()
+        with self._reserved(prompt, stop.max_new_tokens) as decoder:
+            if streamer is None:
+                result = decoder.generate(prompt, stop, sampler)
+            else:
+                streamer.put(input_ids.cpu())
+                result = decoder.generate(prompt, stop, sampler, functools.partial(_put, streamer))
+                streamer.end()
         text = self.tokenizer.decode(result.output_ids, skip_special_tokens=True) if self.tokenizer else ""
         return Answer(**vars(result), text=text)
 
@@ -345,7 +373,7 @@ def speculative_generate(
             `Drafter`. `Speculator` keeps it, and the cache, from prompt to prompt.
         tokenizer: for strings, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the drafter's own.
-        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.Chained`).
+        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
         budget: "auto" drafts the nodes that pay, none where none does; "fixed" all that the drafter proposes.
         streamer: of transformers; is given the prompt, then each token as soon as it is known.
         stop_strings: the answer ends with the token that completes one of them.

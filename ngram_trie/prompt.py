@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,17 @@ def question_number(question_id: str) -> int:
     return int(numbers[-1])
 
 
-def noise_kind(dataset: str) -> str:
-    """What noise the questions of a data set have: "paragraph" of "qa+paragraph"; empty without noise."""
-    return dataset.partition("+")[2]
+def task_and_noise(dataset: str) -> tuple[str, str]:
+    """The task of a data set and the noise in its questions: "qa" and "paragraph" of "qa+paragraph"; "" without.
+    Nothing else reads such a name.
+    """
+    task, _, kind = dataset.partition("+")
+    return task, kind
+
+
+def noisy_name(task: str, kind: str) -> str:
+    """The name of a task's questions with noise of a kind in them, which `task_and_noise` takes apart."""
+    return f"{task}+{kind}" if kind else task
 
 
 @dataclass(frozen=True)
@@ -56,8 +65,8 @@ class Prompt:
 
     @property
     def question(self) -> tuple[str, str]:
-        """Which question this is, whatever noise is in it: its data set without a "+kind" behind it, and its id."""
-        return self.dataset.partition("+")[0], self.question_id
+        """Which question this is, whatever noise is in it: its task and its id."""
+        return task_and_noise(self.dataset)[0], self.question_id
 
     def _span(self, name: str) -> tuple[int, int]:
         spans = {**self.spans, "prompt": (0, len(self.ids))}
@@ -105,3 +114,34 @@ class LaterTurn:
     turn: int
     said: Sequence[str]
     build: Callable[[Sequence[list[int]]], Prompt]
+
+
+class GrowingText:
+    """Token ids in one array, which is made anew, twice as large, when it is full.
+
+    Args:
+        ids: (n,) the first ones.
+        dtype: how they are held.
+    """
+
+    def __init__(self, ids: np.ndarray | Sequence[int], dtype: Any = np.int64) -> None:
+        self._size = len(ids)
+        self._buffer = np.empty(2 * self._size + 256, dtype)
+        self._buffer[: self._size] = ids
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def ids(self) -> np.ndarray:
+        """(n,) a view of all."""
+        return self._buffer[: self._size]
+
+    def extend(self, ids: np.ndarray | Sequence[int]) -> None:
+        end = self._size + len(ids)
+        if end > len(self._buffer):
+            grown = np.empty(2 * end, self._buffer.dtype)
+            grown[: self._size] = self.ids
+            self._buffer = grown
+        self._buffer[self._size : end] = ids
+        self._size = end

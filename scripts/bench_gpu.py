@@ -8,10 +8,10 @@ from typing import Annotated, Literal
 import torch
 from typer import Option
 
+from ngram_trie.bench.gpu_bench import Settings, measure
 from ngram_trie.cli.app import run
-from ngram_trie.engines.gpu_bench import Settings, measure, summary
-from ngram_trie.files import PROJECT
-from ngram_trie.targets.static import ATTENTION, SIZES
+from ngram_trie.store.files import PROJECT
+from ngram_trie.targets.cuda_graph import ATTENTION, SIZES
 
 
 def main(
@@ -39,14 +39,15 @@ def main(
     """Measure a GPU in one run: bandwidth, steps by size and context, and forced runs over recorded answers.
 
     The network has random weights, made on the device. Each part is written when it ends; parts that no longer fit into
-    --budget are left out and listed (docs/gpu.md). Repeat an option to give it several values.
+    --budget are left out and listed (docs/speed.md). Repeat an option to give it several values.
 
       python -m scripts.bench_gpu --traces FILE --output results/local/h100 --contexts 512 --contexts 2048
     """
     settings = Settings(**locals())
     if device == "auto" and not torch.cuda.is_available():
         raise ValueError("--device auto: torch sees no GPU here; --device cpu tries the measurement on the processor")
-    print(summary(measure(settings)))
+    measure(settings)
+    print(f"written: {settings.output / 'bench.json'}")
 
 
 if __name__ == "__main__":

@@ -16,17 +16,16 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ngram_trie import config as configuration
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench import models
+from ngram_trie.bench.provenance import make_manifest
+from ngram_trie.bench.schemas import ServerRun
+from ngram_trie.bench.server import Server
+from ngram_trie.bench.server_load import TRIALS, Asked, Bench, loads_of
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.prompts import Question, build_prompt, model_tokenizer
-from ngram_trie.engines.journal import Journal
-from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.engines.server import Server
-from ngram_trie.engines.server_load import TRIALS, Asked, Bench, loads_of
-from ngram_trie.files import content_hash, placeless, relative
 from ngram_trie.report import servers as report
-from ngram_trie.schemas import ServerRun
-from ngram_trie.targets import choose
+from ngram_trie.store.files import content_hash, placeless, relative
 
 
 def asked_of(questions: list[Question], tokenizer: Any, endpoint: str) -> list[Asked]:
@@ -65,7 +64,7 @@ def bench(config: DictConfig) -> Path:
     kept = {name: value for name, value in resolved.items() if name not in ("output", "force", "servers", "bound")}
     manifest = make_manifest(
         placeless(relative(kept | {"servers": list(urls)})),  # their addresses are nobody's business
-        choose.identity(config.model),
+        models.identity(config.model),
         content_hash([each.prompt for each in asked]),
         environment={"device": "the machine that asks; what the servers run on is not known here"},
     )
@@ -81,10 +80,12 @@ def bench(config: DictConfig) -> Path:
         warmup=settings.warmup,
         server_model=settings.server_model,
     )
-    with Journal(folder / TRIALS, manifest, config.force) as journal:
-        trials = run.measure(journal)
+    if config.force:
+        (folder / TRIALS).unlink(missing_ok=True)
+    trials = run.measure(folder / TRIALS)
+    manifest.write(folder / "manifest.json")
     bound = report.Bound(settings.bound.ttft_ms, settings.bound.tpot_ms)
-    title = f"{choose.name(config.model)}, {len(asked)} questions of {', '.join(datasets)}"
+    title = f"{models.name(config.model)}, {len(asked)} questions of {', '.join(datasets)}"
     print(report.write(folder, trials, bound, title))
     print(f"written: {folder}")
     return folder

@@ -11,10 +11,10 @@ from typer import Option
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.cli.app import run
 from ngram_trie.data import bundled, documents
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 FOLDER = PROJECT / "results" / "local" / "datastore"
-EMBEDDED_TOKENS = 300_000
+TINY_TOKENS = 300_000
 
 
 def main(
@@ -24,13 +24,13 @@ def main(
     split: Annotated[str, Option(help="Of the data set.")] = "train",
     tokenizer: Annotated[str | None, Option(help="The target's: a name in configs/model, a folder, a hub id.")] = None,
     field: Annotated[str | None, Option(help=f"With the text; default: {', '.join(documents.FIELDS)}.")] = None,
-    tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all, embedded 300,000.")] = None,
-    seed: Annotated[int, Option(help="Of the embedded model's text.")] = 0,
+    tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all, tiny 300,000.")] = None,
+    seed: Annotated[int, Option(help="Of the tiny model's text.")] = 0,
 ) -> None:
     """Build the datastore that REST and SAM-Decoding's static automaton draft from.
 
     SOURCE is a file of recorded answers (traces.jsonl), of JSON lines, or of paragraphs between empty lines. Without
-    SOURCE and --dataset the texts are reference answers of the embedded model's training text. Leave out the texts that
+    SOURCE and --dataset the texts are reference answers of the tiny model's training text. Leave out the texts that
     the methods will be tested on.
 
       python -m scripts.build_datastore
@@ -52,8 +52,8 @@ def main(
             documents.dataset_texts(dataset, split, field), documents.load_tokenizer(str(tokenizer))
         )
     else:
-        tokens = tokens or EMBEDDED_TOKENS
-        found = documents.encode(documents.embedded_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))
+        tokens = tokens or TINY_TOKENS
+        found = documents.encode(documents.tiny_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))
     size = build_datastore(documents.limited(found, tokens), output)
     print(f"{size} tokens in {output}")
 

@@ -1,4 +1,4 @@
-"""The passages that the docs_* data sets and their retrieval read (make build-docs)."""
+"""The passages that the docs_* data sets and their retrieval read (python -m scripts.build_docs)."""
 
 from __future__ import annotations
 

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from omegaconf import OmegaConf
 from typer import Argument, Option
 
+from ngram_trie.bench.models import identity
 from ngram_trie.cli.app import name_in, run
 from ngram_trie.data.prompts import model_tokenizer
-from ngram_trie.files import CONFIGS, PROJECT
-from ngram_trie.targets.choose import identity
+from ngram_trie.store.files import CONFIGS, PROJECT
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos
 
@@ -32,9 +32,9 @@ def main(
     """Build the tables of a model's own n-grams that N-Grammys drafts from; the same command resumes a build.
 
     MODEL is a name in configs/model. It reads 1 + k (w - 1) tokens for each token of its vocabulary: a minute or two
-    for the embedded models. --w 1 builds the bigram alone, which extend=bigram applies repeatedly.
+    for the tiny models. --w 1 builds the bigram alone, which extend=bigram applies repeatedly.
 
-      python -m scripts.build_ngram_tables embedded
+      python -m scripts.build_ngram_tables tiny
       python -m scripts.build_ngram_tables smollm2_135m --k 10 --w 1
       python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
     """

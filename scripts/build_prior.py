@@ -9,13 +9,13 @@ from typing import Annotated, Any
 from omegaconf import OmegaConf
 from typer import Argument, Option
 
+from ngram_trie.bench.models import identity
 from ngram_trie.blend.background import read_answers
 from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.cli.app import name_in, one_of, run
 from ngram_trie.data import documents
-from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.prompt import question_number
-from ngram_trie.targets.choose import identity
+from ngram_trie.store.files import CONFIGS, PROJECT
 
 FOLDER = PROJECT / "results" / "local" / "prior"
 

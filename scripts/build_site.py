@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ngram_trie.cli import app
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 #: Where mkdocs.yml looks for the pages.
 SOURCE = PROJECT / "results" / "local" / "docs" / "source"

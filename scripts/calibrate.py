@@ -1,12 +1,12 @@
 """Measure what steps cost on this machine (make calibrate).
 
-  python -m scripts.calibrate model=embedded output=FOLDER
+  python -m scripts.calibrate model=tiny output=FOLDER
   python -m scripts.calibrate model=smollm2_135m engine.max_draft=64 model.context_limit=2048 measure.repeats=1
 
 For a large model measure less, as the second command does.
 
-Writes curve.json and curve.csv (seconds of a verification step by drafted nodes and cached tokens, and of a prefill),
-drafters.csv (each drafter's own time) and a manifest.
+Writes curve.json and curve.csv (seconds of a verification step by drafted nodes and cached tokens, and of a prefill)
+and a manifest.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from pathlib import Path
 
 from omegaconf import DictConfig
 
-from ngram_trie import config as configuration
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench import models
+from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.prepare import load_target, settle
+from ngram_trie.bench.provenance import make_manifest
+from ngram_trie.bench.records import seal
+from ngram_trie.bench.step_costs import measure_steps, room_for
 from ngram_trie.cli.hydra_app import hydra_app
-from ngram_trie.cost import CostCurve
-from ngram_trie.engines.drafting_costs import drafting_costs
-from ngram_trie.engines.prepare import load_target, settle
-from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.engines.step_costs import measure_steps, room_for
-from ngram_trie.files import content_hash
-from ngram_trie.targets import choose
+from ngram_trie.store.files import content_hash
 from ngram_trie.targets.model import TargetModel
 
 NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -48,15 +48,15 @@ def calibrate(config: DictConfig) -> Path:
     resolved = configuration.resolve(config)
     manifest = make_manifest(
         {"model": resolved["model"], "engine": resolved["engine"]},
-        choose.identity(config.model),
+        models.identity(config.model),
         content_hash([NODES, CONTEXTS, config.measure.repeats * ROUNDS, STEPS]),
         config.model.device,
     )
-    name = f"{choose.name(config.model)} in {config.model.dtype} on {manifest.device}"
+    name = f"{models.name(config.model)} in {config.model.dtype} on {manifest.device}"
     curve = measure_curve(load_target(config), name, config.measure.repeats * ROUNDS)
     curve.write(folder)
-    drafting_costs().to_csv(folder / "drafters.csv", float_format="%.4g")
     manifest.write(folder / "manifest.json")
+    seal(folder)
     print(curve.frame().pivot(index="nodes", columns="context", values="relative").round(2).to_string())
     print(f"\nTime of a step that verifies this many nodes, relative to a plain step, by cached tokens.\n{curve.name}")
     return folder

@@ -10,7 +10,6 @@ first passage with an answer in each search; then recall.csv and a manifest, whi
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +17,17 @@ import faiss
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from ngram_trie import config as configuration
+from ngram_trie import methods
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench.provenance import make_manifest
+from ngram_trie.bench.records import RunManifest
 from ngram_trie.cli.hydra_app import hydra_app
-from ngram_trie.data.retrieval import index, vectors
+from ngram_trie.data.retrieval import index
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import rerank_all, search_all
-from ngram_trie.data.retrieval.settings import folder_of, parts_of
-from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.files import content_hash
-from ngram_trie.records import RunManifest
+from ngram_trie.store.files import content_hash
+from scripts.build_index import vectors_of
 
 
 def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> RunManifest:
@@ -50,21 +50,15 @@ def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> Run
 def retrieve(config: DictConfig) -> Path:
     """Everything one config asks for; returns the output folder."""
     if config.match not in ("text", "title"):
-        raise configuration.ConfigError(f"match={config.match}: must be text or title")
-    asked = configuration.build(config.questions, "questions")
-    folder = folder_of(config)
-    searchers: dict[str, Any] = {"ivfpq": index.IvfPq(folder / "ivfpq", config.nprobe)}
-    settings, corpus, encoder = parts_of(config)
-    store = vectors.VectorStore.open(folder / "vectors")
-    header = json.loads((folder / "vectors" / "header.json").read_text(encoding="utf-8"))
-    mine = header | {"corpus": corpus.fingerprint(), "encoder": encoder.identity}
-    vectors.claim(folder / "vectors", mine, "give the corpus and encoder that it was built with")
-    built = json.loads((folder / "ivfpq" / "header.json").read_text(encoding="utf-8"))
-    config.index = {name: built[name] for name in vars(settings)}  # what was built is what is searched
+        raise methods.ConfigError(f"match={config.match}: must be text or title")
+    asked = methods.build(config.questions, "questions")
+    folder, vectors = vectors_of(config)
+    searchers: dict[str, Any] = {"ivfpq": index.Approximate(folder / index.INDEX, config.nprobe)}
+    corpus, encoder = index.parts_of(config)
     if config.flat:
-        searchers["flat"] = index.Flat(store)
-    reranker = configuration.build(config.reranker, "reranker")
-    manifest = manifest_of(config, asked, encoder.identity, reranker.identity, header["corpus"])
+        searchers["flat"] = index.Exact(vectors)
+    reranker = methods.build(config.reranker, "reranker")
+    manifest = manifest_of(config, asked, encoder.identity, reranker.identity, corpus.fingerprint())
 
     output = Path(config.output or configuration.PROJECT / "results" / "local" / "triviaqa")
     output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The passages of every question of the docs_* data sets, from search and reranking (make retrieve-docs)."""
+"""The passages of every question of the docs_* data sets, from search and reranking."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from typing import Annotated, Any
 import pandas as pd
 from typer import Argument
 
+from ngram_trie.bench.records import RunManifest
 from ngram_trie.cli.app import run
 from ngram_trie.cli.overrides import composed
 from ngram_trie.data.docs.corpus import FOLDER, documentation
 from ngram_trie.data.docs.tasks import RETRIEVED, entries
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import read_lines
-from ngram_trie.files import PROJECT, write_atomically
-from ngram_trie.records import RunManifest
+from ngram_trie.store.files import PROJECT, write_atomically
 from scripts import build_index, retrieve
 
 #: 146 passages a list; 48 bytes a vector of 384 dimensions.
 SETTINGS = (
-    "corpus=docs", "encoder=minilm", "reranker=late_interaction", "index.nlist=128", "index.m=48", "chunk=256",
+    "corpus=docs", "encoder=minilm", "reranker=late_interaction", "index='IVF128,PQ48'", "chunk=256",
     "shard_size=1024", "match=title", "flat=false",
 )  # fmt: skip
 
 
 def main(
     output: Annotated[Path, Argument(help="folder for recall.csv and its manifest")] = PROJECT
-    / "results"
-    / "smollm2-135m"
-    / "retrieval",
+    / "results/retrieval/docs",
 ) -> None:
     """Encode all passages, index them, search for every question, rerank, and keep the ids of the best five.
 

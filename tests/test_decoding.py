@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, plain_greedy, tiny_target
 
-from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.decoding import DrafterError, PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
-from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -35,19 +34,6 @@ def test_any_draft_leaves_greedy_output_unchanged(family, attention, prompt, tre
     assert sum(result.accept_lengths) + 1 == length
     assert len(result.accept_lengths) == len(result.tree_sizes)
     assert drafter.observed == truth  # to the last token, for drafters that remember answers
-
-
-@pytest.mark.parametrize(
-    "drafter",
-    [NoDraft(), PromptLookup(), NgramTrieDrafter(num_draft=8), ReleasedNgramTrieDrafter(no_match_id=5)],
-    ids=lambda drafter: type(drafter).__name__,
-)
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-def test_drafters_are_lossless(family: str, drafter: object) -> None:
-    prompt = [3, 4, 5, 6, 7] * 6
-    truth = plain_greedy(family, "sdpa", tuple(prompt), 60)
-    result = SpeculativeDecoder(tiny_target(family), drafter).generate(Prompt(np.array(prompt, np.int64)), Stop(60))
-    assert result.output_ids == truth
 
 
 def test_a_perfect_draft_is_taken_whole() -> None:
@@ -144,13 +130,6 @@ def test_the_context_limit_ends_the_answer() -> None:
     assert result.output_ids == plain_greedy("llama", "sdpa", tuple(prompt), 10)
     with pytest.raises(PromptTooLong, match="160"):
         SpeculativeDecoder(target, NoDraft()).generate(Prompt(np.zeros(160, np.int64)), Stop(5))
-
-
-def test_a_decoder_serves_prompt_after_prompt() -> None:
-    decoder = SpeculativeDecoder(tiny_target("llama"), NgramTrieDrafter(num_draft=8))
-    for prompt in [(5, 6, 7, 5, 6), (9,), (5, 6, 7, 5, 6)]:
-        result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(20))
-        assert result.output_ids == plain_greedy("llama", "sdpa", prompt, 20)
 
 
 @pytest.mark.parametrize(

@@ -25,15 +25,15 @@ from transformers import (
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie import Speculator, custom_generate, speculative_generate
-from ngram_trie.adaptive import Adaptive
 from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.blend.variants import BlendDrafter
-from ngram_trie.budget import Chained
-from ngram_trie.config import make_drafter
+from ngram_trie.budget.adaptive import AdaptiveDrafter
+from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafters import NgramTrieDrafter
-from ngram_trie.files import PROJECT
 from ngram_trie.generate import CriteriaStop
+from ngram_trie.methods import make_drafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import PROJECT
 
 PROMPT = [3, 4, 5, 6, 7] * 5
 DRAFTERS = ["blend", "blend_logits", "ngram_trie", "pld", "suffix"]
@@ -51,15 +51,15 @@ def plain(model: PreTrainedModel, prompt: list[int], **options: Any) -> list[int
 
 
 @pytest.fixture(scope="module")
-def embedded() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    folder = PROJECT / "data/embedded/model"
+def tiny() -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    folder = PROJECT / "data/tiny/model"
     return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
 
 
 @pytest.fixture(scope="module")
-def told(embedded: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> tuple[list[int], list[int]]:
+def told(tiny: tuple[PreTrainedModel, PreTrainedTokenizerBase]) -> tuple[list[int], list[int]]:
     """The chat's token ids and transformers' answer to it."""
-    model, tokenizer = embedded
+    model, tokenizer = tiny
     ids = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=False)
     return ids, plain(model, ids, max_new_tokens=30)
 
@@ -136,8 +136,8 @@ def test_defaults_come_from_the_generation_config() -> None:
 
 
 @pytest.mark.parametrize("drafter", ["sps", "medusa", "hydra", "lookahead", "jacobi", "token_recycling", "sam", "llma"])
-def test_drafters_that_read_more_than_tokens(drafter: str, embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, _ = embedded
+def test_drafters_that_read_more_than_tokens(drafter: str, tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, _ = tiny
     speculator = Speculator(model, drafter, budget="fixed")
     ids, result = speculator(told[0], max_new_tokens=30)
     assert ids == told[1]
@@ -168,7 +168,7 @@ def test_chains_of_any_drafter() -> None:
         assert ids == chained == expected
         assert sum(chains.tree_sizes) < sum(trees.tree_sizes) or drafter == "pld", "prompt lookup copies chains"
     drafter = Speculator(model, "blend", num_draft=3, shape="chain", budget="fixed").drafter
-    assert isinstance(drafter, Chained) and (drafter.num_nodes, drafter.drafter.num_draft) == (3, 64)
+    assert isinstance(drafter, ChainDrafter) and (drafter.num_nodes, drafter.drafter.num_draft) == (3, 64)
     ids, answer = speculative_generate(
         model, PROMPT, "blend", num_draft=3, shape="chain", budget="fixed", max_new_tokens=30
     )
@@ -183,8 +183,8 @@ def test_chains_of_any_drafter() -> None:
         Speculator(model, "lookahead", shape="chain")
 
 
-def test_every_form_of_one_text(embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, tokenizer = embedded
+def test_every_form_of_one_text(tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, tokenizer = tiny
     ids, _ = told
     speculator = Speculator(model, tokenizer=tokenizer)
     encoded = tokenizer.apply_chat_template(CHAT, add_generation_prompt=True, return_dict=True, return_tensors="pt")
@@ -194,8 +194,8 @@ def test_every_form_of_one_text(embedded: Any, told: tuple[list[int], list[int]]
     assert speculator.read(text).ids.tolist() == tokenizer(text)["input_ids"]
 
 
-def test_a_prompt_s_parts_reach_the_drafter(embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, _ = embedded
+def test_a_prompt_s_parts_reach_the_drafter(tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, _ = tiny
     ids, expected = told
     drafter = {"name": "ngram_trie", "context": "context"}
     answer, _ = speculative_generate(model, Prompt(np.array(ids), {"context": (5, 20)}), drafter, max_new_tokens=30)
@@ -204,16 +204,16 @@ def test_a_prompt_s_parts_reach_the_drafter(embedded: Any, told: tuple[list[int]
         speculative_generate(model, ids, drafter, max_new_tokens=30)
 
 
-def test_a_chat_is_answered_as_text(embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, tokenizer = embedded
+def test_a_chat_is_answered_as_text(tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, tokenizer = tiny
     ids, result = speculative_generate(model, CHAT, tokenizer=tokenizer, max_new_tokens=30, budget="fixed")
     assert ids == told[1]
     assert result.text == tokenizer.decode(ids, skip_special_tokens=True)
     assert result.accept_length > 1
 
 
-def test_stop_strings_end_where_generate_ends(embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, tokenizer = embedded
+def test_stop_strings_end_where_generate_ends(tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, tokenizer = tiny
     ids, expected = told
     text = tokenizer.decode(expected)
     stop = text[len(text) // 2 : len(text) // 2 + 6]  # wherever token and draft borders lie
@@ -268,8 +268,8 @@ def test_tokens_are_streamed_as_they_are_emitted() -> None:
     assert streamer.ended == 1
 
 
-def test_transformers_streamers_work(embedded: Any, told: tuple[list[int], list[int]]) -> None:
-    model, tokenizer = embedded
+def test_transformers_streamers_work(tiny: Any, told: tuple[list[int], list[int]]) -> None:
+    model, tokenizer = tiny
     ids, expected = told
     calls = [
         lambda streamer: speculative_generate(model, ids, max_new_tokens=30, streamer=streamer),
@@ -286,10 +286,10 @@ def test_transformers_streamers_work(embedded: Any, told: tuple[list[int], list[
 
 
 def test_stop_strings_of_a_generation_config(
-    embedded: Any, told: tuple[list[int], list[int]], monkeypatch: pytest.MonkeyPatch
+    tiny: Any, told: tuple[list[int], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call's own, else the given config's, else the model's."""
-    model, tokenizer = embedded
+    model, tokenizer = tiny
     ids, expected = told
     text = tokenizer.decode(expected)
     early, late = text[10:16], text[len(text) // 2 : len(text) // 2 + 6]
@@ -458,6 +458,34 @@ def test_a_speculator_serves_its_own_model() -> None:
         tiny_model("qwen2").generate(torch.tensor([PROMPT]), custom_generate=speculator.custom_generate)
 
 
+def test_a_speculator_gives_one_answer_at_a_time() -> None:
+    speculator = Speculator(tiny_model("qwen2"))
+    expected, _ = speculator(PROMPT, max_new_tokens=20)
+    refused = []
+
+    class Asks(BaseStreamer):
+        """Asks the same Speculator, from this thread and from another one."""
+
+        def ask(self) -> None:
+            with pytest.raises(RuntimeError, match=r"^this Speculator is at another answer: "):
+                speculator(PROMPT[1:], max_new_tokens=5)
+            refused.append(threading.get_ident())
+
+        def put(self, value: torch.Tensor) -> None:
+            self.ask()
+            thread = threading.Thread(target=self.ask)
+            thread.start()
+            thread.join()
+
+        def end(self) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        speculator(PROMPT, max_new_tokens=20, streamer=Asks())
+    assert len(refused) == 2 * 21 and len(set(refused)) > 1
+    assert speculator(PROMPT, max_new_tokens=20)[0] == expected
+
+
 def test_an_assistant_model_is_refused_and_not_ignored() -> None:
     model = tiny_model("llama")
     with pytest.raises(ValueError, match=r"^assistant_model: drafts come from drafter="):
@@ -467,7 +495,7 @@ def test_an_assistant_model_is_refused_and_not_ignored() -> None:
 def test_by_default_drafts_are_what_pays_and_what_is_learned_stays_with_the_model() -> None:
     model = tiny_model("llama")
     first, second = Speculator(model), Speculator(model, "blend", num_draft=8)
-    assert isinstance(first.drafter, Adaptive) and isinstance(second.drafter, Adaptive)
+    assert isinstance(first.drafter, AdaptiveDrafter) and isinstance(second.drafter, AdaptiveDrafter)
     assert first.drafter.learned is second.drafter.learned
     assert Speculator(model, "suffix").drafter.learned is not first.drafter.learned
     assert isinstance(Speculator(model, budget="fixed").drafter, BlendDrafter)

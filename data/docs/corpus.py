@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.retrieval.corpus import Passage
-from ngram_trie.files import PROJECT, content_hash, write_atomically
+from ngram_trie.store.files import PROJECT, content_hash, write_atomically
 
 #: Distributions of constraints.txt and the module each installs.
 PACKAGES = {

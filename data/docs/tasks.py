@@ -145,5 +145,5 @@ def check_texts(docs: Documentation, retrieved: dict[str, Any]) -> None:
     why = "; ".join(changed) or "same versions, other texts"
     raise ValueError(
         f"the docs_* data sets: their passages were retrieved from other documentation ({why}): install what "
-        "constraints.txt pins, or `make retrieve-docs` retrieves them anew"
+        "constraints.txt pins, or `python -m scripts.retrieve_docs` retrieves them anew"
     )

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.data.sources import fetch_url
-from ngram_trie.files import content_hash, first_line
-from ngram_trie.targets.hub_errors import disk_full
+from ngram_trie.store.files import content_hash, first_line
 
 FIELDS = ("id", "title", "text")
 KINDS = {".jsonl": "json", ".tsv": "csv"}
@@ -111,9 +110,6 @@ def read_rows(path: Path) -> Any:
     try:
         rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
     except Exception as error:  # whatever pandas, pyarrow and the builders raise
-        if full := disk_full(error):
-            remedy = "or set HF_DATASETS_CACHE to a folder on another disk"
-            raise FileNotFoundError(f"corpus.path={path} cannot be loaded: {full}, {remedy}") from error
         raise ValueError(f"corpus.path={path}: not readable ({first_line(error.__cause__ or error)})") from None
     return rows.select_columns(list(FIELDS))
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
-from ngram_trie.files import fingerprint
+from ngram_trie.store.files import fingerprint
 
 
 class Encoder(ABC):

@@ -1,216 +1,180 @@
-"""FAISS over a `VectorStore`: IVF-PQ on disk, and exact search to compare it with. L2 throughout.
+"""Vectors of a corpus' passages, kept by `datasets`, and a FAISS index over them (L2), with exact search beside it.
 
-An index is trained on a random sample, filled shard by shard into one small file each, and merged at the end into
-`lists.ivfdata`, which is memory-mapped: memory holds the sample, then one block of vectors, then the centroids, however
-many passages there are. Where FAISS sees GPUs, k-means, the assignment to lists and exact search run on all of them;
-the code is the same.
+Vectors are encoded shard by shard, a file of `datasets` each, which is there whole or not at all: an interrupted build
+goes on at the first that is missing. The index is trained on a random sample and filled block by block.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import faiss
 import numpy as np
-from faiss.contrib.exhaustive_search import knn_ground_truth
-from faiss.contrib.ivf_tools import add_preassigned
-from faiss.contrib.ondisk import merge_ondisk
+from omegaconf import DictConfig
 
-from ngram_trie import built
-from ngram_trie.data.retrieval.vectors import VectorStore, claim
-from ngram_trie.files import replacing, write_atomically
+from ngram_trie import methods
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.encoders import Encoder
+from ngram_trie.store.files import PROJECT, replacing, write_atomically
 
-
-@dataclass(frozen=True)
-class IndexSettings:
-    """What decides an IVF-PQ index beside the vectors. The defaults are the paper's, and its released code's, but for
-    the sample.
-
-    Attributes:
-        nlist: inverted lists, i.e. centroids of the coarse quantizer.
-        m: sub-vectors of a vector, each quantised by itself; must divide the dimensions.
-        bits: of a sub-vector's code.
-        train_size: passages that centroids and codes are learnt from, drawn at random: 64 for each of 4,096 lists;
-            FAISS asks for 39 to 256. The released code takes the first 10,000, which are the first articles.
-        seed: of the draw.
-
-    Raises:
-        ValueError: field, value and what is allowed.
-    """
-
-    nlist: int = 4096
-    m: int = 64
-    bits: int = 8
-    train_size: int = 262_144
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("nlist", "m", "bits", "train_size"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(f"index.{name}={value}: must be an integer of at least 1")
-        if not 4 <= self.bits <= 12:
-            raise ValueError(f"index.bits={self.bits}: 4 to 12")
-
-    def check(self, num_rows: int, dim: int) -> None:
-        """Raises:
-        ValueError: no such index over this many vectors of this many dimensions.
-        """
-        sample = min(self.train_size, num_rows)
-        if dim % self.m:
-            raise ValueError(f"index.m={self.m}: must divide the {dim} dimensions of the encoder's vectors")
-        for name, needed in (("nlist", self.nlist), ("bits", 1 << self.bits)):
-            if needed > sample:
-                raise ValueError(
-                    f"index.{name}={getattr(self, name)}: needs at least {needed} passages to learn from; there are "
-                    f"{sample} (index.train_size={self.train_size}, corpus of {num_rows})"
-                )
+#: Vectors read at a time by exact search.
+BLOCK = 4_096
+INDEX = "index.faiss"
 
 
-def read(path: Path, flags: int = 0) -> Any:
-    """The index of a file."""
-    return faiss.read_index(str(path), flags)
+class Texts(Protocol):
+    """What is encoded: `data.retrieval.corpus.Corpus`, or anything like it."""
+
+    def __len__(self) -> int: ...
+    def contents(self, start: int, stop: int) -> list[str]: ...
 
 
-def num_gpus() -> int:
-    """GPUs that FAISS sees; none with faiss-cpu."""
-    return int(getattr(faiss, "get_num_gpus", lambda: 0)())
+class PassageEncoder(Protocol):
+    """What encodes: `data.retrieval.encoders.Encoder`, or anything like it."""
+
+    def encode_passages(self, texts: list[str]) -> np.ndarray: ...
 
 
-def on_gpus(index: Any) -> Any:
-    """The same index over all GPUs; itself where there are none."""
-    return faiss.index_cpu_to_all_gpus(index) if num_gpus() else index
+def folder_of(config: DictConfig) -> Path:
+    """The folder of vectors and index."""
+    corpus = Path(config.corpus.path).name.partition(".")[0] if config.corpus.path else config.corpus.name
+    default = PROJECT / "results" / "local" / "retrieval" / f"{corpus}-{config.encoder.name}"
+    return Path(config.folder or default)
 
 
-def sample_rows(num_rows: int, size: int, seed: int) -> np.ndarray:
-    """Sorted row numbers drawn at random without replacement: all rows, if there are no more than `size`."""
-    if size >= num_rows:
-        return np.arange(num_rows)
-    return np.sort(np.random.default_rng(seed).choice(num_rows, size, replace=False, shuffle=False))
-
-
-def train(store: VectorStore, settings: IndexSettings) -> Any:
-    """An empty index with centroids and codes learnt from the sample."""
-    rows = sample_rows(store.num_rows, settings.train_size, settings.seed)
-    index: Any = faiss.IndexIVFPQ(
-        faiss.IndexFlatL2(store.dim), store.dim, settings.nlist, settings.m, settings.bits, faiss.METRIC_L2
-    )
-    assigner = on_gpus(faiss.IndexFlatL2(store.dim))
-    index.clustering_index = assigner
-    # The sample is what was asked for; FAISS is not to draw again from it, nor to warn that a corpus is small.
-    index.cp.max_points_per_centroid = -(-len(rows) // settings.nlist)
-    index.cp.min_points_per_centroid = index.pq.cp.min_points_per_centroid = 1
-    index.train(store.take(rows))
-    index.clustering_index = None
-    return index
-
-
-def add(index: Any, assigner: Any, store: VectorStore, shard: int, path: Path) -> None:
-    """Write a shard's entries of the inverted lists, under their row numbers, to an index file of their own."""
-    index.reset()
-    start = store.rows(shard).start
-    for block in store.blocks(shard):
-        # FAISS sees plain pointers: both arrays must live until it returns.
-        ids = np.arange(start, start + len(block), dtype=np.int64)
-        lists = np.ascontiguousarray(assigner.search(block, 1)[1].ravel())
-        add_preassigned(index, block, lists, ids)
-        start += len(block)
-    with replacing(path) as unfinished:
-        faiss.write_index(index, str(unfinished))
-    index.reset()
-
-
-def merge(folder: Path, parts: list[Path], num_rows: int) -> None:
-    """Merge the shards' files into lists.ivfdata and write index.faiss, whose presence says that all is done.
+def parts_of(config: DictConfig) -> tuple[Corpus, Encoder]:
+    """Corpus and encoder, the quickest to fail first.
 
     Raises:
-        ValueError: the lists do not hold as many vectors as there are.
+        ConfigError: what is wrong, in one line.
     """
-    index = read(folder / "trained.faiss")
-    lists = folder / "lists.ivfdata"
-    lists.unlink(missing_ok=True)
-    merge_ondisk(index, [str(part) for part in parts], str(lists))
-    if index.ntotal != num_rows:
-        raise ValueError(f"{folder}: {index.ntotal} vectors in the lists, {num_rows} passages; delete it and go on")
-    with replacing(folder / "index.faiss") as unfinished:
-        faiss.write_index(index, str(unfinished))
-        files = {"index.faiss": unfinished, "lists.ivfdata": lists}
-        digests = {name: [built.digest(path), built.sample_digest(path)] for name, path in files.items()}
-        write_atomically(folder / "digests.json", json.dumps(digests, indent=1) + "\n")
+    for field in ("shard_size", "chunk", "nprobe", "top", "keep", "train_size"):
+        if not isinstance(value := config[field], int) or value < 1:
+            raise methods.ConfigError(f"{field}={value}: must be an integer of at least 1")
+    return methods.build(config.corpus, "corpus"), methods.build(config.encoder, "encoder")
 
 
-def build(store: VectorStore, settings: IndexSettings, folder: Path, progress: Callable[[str], object]) -> None:
-    """Train, add and merge what is missing in `folder`; `progress` is told each thing before it is done.
+def claim(folder: Path, header: Mapping[str, Any]) -> None:
+    """Make `folder` the place of what `header` describes, or go on with it.
 
     Raises:
-        FileExistsError: the folder holds an index of other settings or vectors.
-        ValueError: the settings do not fit the vectors.
+        FileExistsError: it was begun with another header; the message names what differs.
     """
-    settings.check(store.num_rows, store.dim)
-    header = asdict(settings) | {"vectors": store.identity()}
-    claim(folder, header, f"delete {folder} to index the vectors anew, or give another folder=FOLDER")
-    if (folder / "index.faiss").exists():
+    path = folder / "header.json"
+    if path.exists():
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if changed := [
+            f"{name} {found.get(name)} there, {header.get(name)} here"
+            for name in sorted(found.keys() | header.keys())
+            if found.get(name) != header.get(name)
+        ]:
+            raise FileExistsError(f"{folder} is of other settings ({'; '.join(changed)}): give another folder=FOLDER")
         return
-    trained = folder / "trained.faiss"
-    if not trained.exists():
-        progress("train")
-        with replacing(trained) as unfinished:
-            faiss.write_index(train(store, settings), str(unfinished))
-    parts = [folder / f"part-{shard:05d}.faiss" for shard in range(store.num_shards)]
-    if missing := [shard for shard, part in enumerate(parts) if not part.exists()]:
-        index = read(trained)
-        assigner = on_gpus(index.quantizer)
-        for shard in missing:
-            progress(f"add {shard + 1}/{store.num_shards}")
-            add(index, assigner, store, shard, parts[shard])
-    progress("merge")
-    merge(folder, parts, store.num_rows)
-    for part in parts:
-        part.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(dict(header), indent=1) + "\n")
 
 
-class IvfPq:
-    """Approximate search in a built index; its lists stay on disk, and the system caches what is read.
+def encoded(corpus: Texts, encoder: PassageEncoder, folder: Path, shard_size: int, chunk: int) -> Any:
+    """The vectors of all passages as a `datasets.Dataset` of one column, "vector"; shards that are in `folder` are
+    taken from there.
+    """
+    import datasets
+
+    dim = encoder.encode_passages(corpus.contents(0, 1)).shape[1]
+    features = datasets.Features({"vector": datasets.Sequence(datasets.Value("float16"), length=dim)})
+
+    def encode(rows: Mapping[str, Sequence[int]]) -> dict[str, np.ndarray]:
+        vectors = encoder.encode_passages(corpus.contents(rows["row"][0], rows["row"][-1] + 1))
+        if len(vectors) != len(rows["row"]):
+            raise ValueError(f"the encoder returned {len(vectors)} vectors for {len(rows['row'])} passages")
+        return {"vector": vectors.astype(np.float16)}
+
+    shards = []
+    for number, start in enumerate(range(0, len(corpus), shard_size)):
+        rows = datasets.Dataset.from_dict({"row": range(start, min(start + shard_size, len(corpus)))})
+        shard = rows.map(
+            encode,
+            batched=True,
+            batch_size=chunk,
+            remove_columns=["row"],
+            features=features,
+            cache_file_name=str(folder / f"{number:05d}.arrow"),
+            new_fingerprint=f"{folder.name}-{number}",
+            desc=f"encode, shard {number + 1}",
+        )
+        shards.append(shard)
+    return datasets.concatenate_datasets(shards)
+
+
+def build(vectors: Any, factory: str, train_size: int, seed: int, path: Path) -> None:
+    """Train an index, fill it and write it to `path`, unless it is there.
+
+    Args:
+        vectors: as `encoded` gives them.
+        factory: what FAISS is to make, such as "IVF4096,PQ64".
+        train_size: vectors that centroids and codes are learnt from, drawn at random with `seed`. FAISS asks for 39 to
+            256 for each centroid; the released code takes the first 10,000, which are the first articles.
+
+    Raises:
+        ValueError: no such index over these vectors.
+    """
+    if path.exists():
+        return
+    with_numbers = vectors.with_format("numpy", dtype=np.float32)
+    sample = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:train_size])
+    try:
+        index = faiss.index_factory(len(vectors[0]["vector"]), factory, faiss.METRIC_L2)
+        index.train(np.ascontiguousarray(with_numbers[sample]["vector"]))
+    except RuntimeError as error:
+        said = " ".join(str(error).split())[-160:]
+        raise ValueError(f"index={factory}: not over {len(sample)} vectors ({said})") from None
+    vectors.add_faiss_index("vector", custom_index=index, batch_size=BLOCK)
+    with replacing(path) as unfinished:
+        vectors.save_faiss_index("vector", str(unfinished))
+    vectors.drop_index("vector")
+
+
+class Approximate:
+    """Search in a built index.
 
     Args:
         nprobe: lists that are read for a question.
 
     Raises:
-        FileNotFoundError: the folder holds no complete index.
-        ValueError: nprobe is out of range, or a file holds something else than it did when it was built.
+        FileNotFoundError: no such file.
+        ValueError: nprobe is out of range.
     """
 
-    def __init__(self, folder: Path, nprobe: int) -> None:
-        path = folder / "index.faiss"
+    def __init__(self, path: Path, nprobe: int) -> None:
         if not path.exists():
             raise FileNotFoundError(f"{path}: no index here; `python -m scripts.build_index` builds it")
-        known = folder / "digests.json"
-        for name, (whole, sample) in json.loads(known.read_text(encoding="utf-8")).items() if known.exists() else ():
-            if not built.is_whole(folder / name, whole, sample):
-                raise ValueError(f"{folder / name}: was changed since it was built; delete {folder} and build it anew")
-        self.index = read(path, faiss.IO_FLAG_READ_ONLY | faiss.IO_FLAG_ONDISK_SAME_DIR)
-        if not isinstance(nprobe, int) or not 1 <= nprobe <= self.index.nlist:
-            raise ValueError(f"nprobe={nprobe}: 1 to {self.index.nlist}, the number of lists")
-        self.index.nprobe = nprobe
+        self.index = faiss.read_index(str(path))
+        lists = faiss.extract_index_ivf(self.index)
+        if not 1 <= nprobe <= lists.nlist:
+            raise ValueError(f"nprobe={nprobe}: 1 to {lists.nlist}, the number of lists")
+        lists.nprobe = nprobe
 
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Squared distances and row numbers of the k nearest, each (q, k); -1 where the lists hold fewer."""
-        return self.index.search(queries, k)
+    def search(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """(q, k) row numbers of the nearest; -1 where the lists hold fewer."""
+        return np.asarray(self.index.search(queries, k)[1])
 
 
-class Flat:
+class Exact:
     """Exact search: reads all vectors, block by block."""
 
-    def __init__(self, store: VectorStore) -> None:
-        self.store = store
+    def __init__(self, vectors: Any) -> None:
+        self.vectors = vectors.with_format("numpy", dtype=np.float32)
 
-    def _blocks(self) -> Iterator[np.ndarray]:
-        for shard in range(self.store.num_shards):
-            yield from self.store.blocks(shard)
-
-    def search(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Squared distances and row numbers of the k nearest, each (q, k)."""
-        return knn_ground_truth(queries, self._blocks(), k, ngpu=num_gpus())
+    def search(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """(q, k) row numbers of the nearest."""
+        best, rows = np.full((len(queries), k), np.inf, np.float32), np.full((len(queries), k), -1)
+        for start in range(0, len(self.vectors), BLOCK):
+            block = np.ascontiguousarray(self.vectors[start : start + BLOCK]["vector"])
+            near, found = faiss.knn(queries, block, min(k, len(block)))
+            best, rows = np.hstack([best, near]), np.hstack([rows, found + start])
+            order = np.argsort(best, axis=1, kind="stable")[:, :k]
+            best, rows = np.take_along_axis(best, order, 1), np.take_along_axis(rows, order, 1)
+        return rows

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from huggingface_hub import constants, snapshot_download
 
-from ngram_trie.files import first_line
-from ngram_trie.targets.hub_errors import from_hub
+from ngram_trie.store.files import first_line
+from ngram_trie.targets.hub import from_hub
 
 #: Copies of the weights in other formats: half of a snapshot, and never read here.
 IGNORED = ("onnx/*", "*.onnx", "*.onnx_data", "flax_model.msgpack", "rust_model.ot", "tf_model.h5", "imgs/*")
@@ -29,7 +29,7 @@ def snapshot(path: str, revision: str | None, field: str) -> Path:
     """
     if Path(path).is_dir():
         return Path(path)
-    with from_hub(f"{field}={path}", path, revision, f"or give a folder with a copy of its snapshot: {field}=FOLDER"):
+    with from_hub(f"{field}={path}", f"or give a folder with a copy of its snapshot: {field}=FOLDER"):
         return Path(snapshot_download(path, revision=revision, ignore_patterns=list(IGNORED)))
 
 

@@ -42,7 +42,7 @@ def read_questions(
     """
     if limit is not None and (not isinstance(limit, int) or limit < 1):
         raise ValueError(f"questions.limit={limit}: at least 1, or null for all")
-    copy = f"or give a copy from {PAGES['dataset']}/{hub}: questions.path=FILE"
+    copy = f"or give a copy from {PAGES}/{hub}: questions.path=FILE"
     rows = (
         read_local(Path(path), split) if path else read_hub_files(hub, f"{subset or 'data'}/{split}-*", revision, copy)
     )

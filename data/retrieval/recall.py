@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 from scipy.stats import binomtest
 
-from ngram_trie.quality import has_answer
+from ngram_trie.data.answers import has_answer
 
 
 def first_hit(texts: Sequence[str], answers: Sequence[str], whole: bool = False) -> int | None:

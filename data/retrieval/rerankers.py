@@ -10,7 +10,7 @@ import torch
 
 from ngram_trie.data.retrieval.encoders import load_sentence_transformer
 from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
-from ngram_trie.files import fingerprint
+from ngram_trie.store.files import fingerprint
 
 
 class Reranker(ABC):

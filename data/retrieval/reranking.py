@@ -14,7 +14,7 @@ from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker, order
-from ngram_trie.files import drop_torn_line, replacing
+from ngram_trie.store.files import drop_torn_line, replacing
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -32,7 +32,7 @@ def search_all(path: Path, searchers: dict[str, Any], queries: np.ndarray, top: 
         found = {}
         for name, searcher in searchers.items():
             print(f"search: {name}, {len(queries)} questions", flush=True)
-            found[name] = searcher.search(queries, top)[1]
+            found[name] = searcher.search(queries, top)
         with replacing(path) as unfinished, unfinished.open("wb") as file:
             np.savez(file, **found)
     with np.load(path, allow_pickle=False) as found:

@@ -23,8 +23,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
-from ngram_trie.files import parsed_json, replacing
-from ngram_trie.prompt import Prompt
+from ngram_trie.prompt import Prompt, task_and_noise
+from ngram_trie.store.files import parsed_json, replacing
 from ngram_trie.tree import IntArray, kernel
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
@@ -370,7 +370,7 @@ class AnswerStore:
 
     @classmethod
     def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:
-        """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.engines.traces`).
+        """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.bench.traces`).
 
         Raises:
             FileNotFoundError: no such file.
@@ -425,7 +425,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                 raise ValueError
             rows.append(
                 {
-                    "dataset": str(row.get("dataset", row.get("category", ""))).partition("+")[0],  # without its noise
+                    "dataset": task_and_noise(str(row.get("dataset", row.get("category", ""))))[0],
                     "question_id": str(row.get("question_id", "")),
                     "turn": int(row.get("turn", 0)),
                     "output_token_ids": ids,

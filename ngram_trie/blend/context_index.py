@@ -38,7 +38,7 @@ class BlendIndex:
         max_order: agreement beyond this many tokens makes no difference.
         num_frequent: how many of the most frequent tokens are drafted where they follow no occurrence.
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
-        num_likely: k, at most this many tokens of a distribution count; 0 for an index that takes none.
+        top_k: k, at most this many tokens of a distribution count; 0 for an index that takes none.
         least: and only those at least so likely.
         max_soft, max_rejected: how many distributions are looked at, the latest ones: of the text, of rejected drafts.
         hard, soft: what a token that followed counts, and what a distribution counts in all.
@@ -53,7 +53,7 @@ class BlendIndex:
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
-        num_likely: int = 0,
+        top_k: int = 0,
         least: float = 0.01,
         max_soft: int = 16,
         max_rejected: int = 16,
@@ -61,7 +61,7 @@ class BlendIndex:
         soft: float = 0.0,
         background: Background = NOTHING,
     ) -> None:
-        self._settings = Settings(escape, max_order, max_occurrences, max_soft, max_rejected, num_likely, hard, soft)
+        self._settings = Settings(escape, max_order, max_occurrences, max_soft, max_rejected, top_k, hard, soft)
         self._least = least
         self._fields: Fields = tuple(background)
         self._more = most_successors(background)
@@ -89,13 +89,13 @@ class BlendIndex:
     def __len__(self) -> int:
         return int(self._index.sizes[LENGTH])
 
-    def _reserve(self, size: int, num_tokens: int, num_likely: int = 0) -> None:
-        """Room for `size` more places, as many more different tokens as said, and `num_likely` more entries."""
+    def _reserve(self, size: int, num_tokens: int, top_k: int = 0) -> None:
+        """Room for `size` more places, as many more different tokens as said, and `top_k` more entries."""
         old, sizes = self._index, self._index.sizes
         if (needed := sizes[SIZE] + size) > (held := len(old.text)):
             new, columns = max(needed, 2 * held), ("text", "back", "before", "follower", "soft")
             self._index = self._index._replace(**{name: np.resize(getattr(old, name), new) for name in columns})
-        if (needed := sizes[NUM_LIKELY] + num_likely) > (held := len(old.likely)):
+        if (needed := sizes[NUM_LIKELY] + top_k) > (held := len(old.likely)):
             new = max(needed, 2 * held)
             self._index = self._index._replace(likely=np.resize(old.likely, new), probs=np.resize(old.probs, new))
         if (needed := sizes[NUM_TOKENS] + num_tokens) > (held := len(old.ids)):

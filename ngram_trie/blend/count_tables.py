@@ -33,7 +33,6 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie import built
 from ngram_trie.blend.background import (
     BOUNDARY,
     NOTHING,
@@ -46,8 +45,9 @@ from ngram_trie.blend.background import (
 )
 from ngram_trie.blend.ppm import FloatArray, Numbers
 from ngram_trie.drafter import check_int, check_positive
-from ngram_trie.files import same_model
-from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.store import arrays as built
+from ngram_trie.store.files import same_model
+from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.tree import Fields, IntArray
 
 FORMAT = "ngram-trie count tables 1"
@@ -164,7 +164,7 @@ class CountTables:
 
     Attributes:
         keys, slots, successors, shares, max_context, counts: as in `Background`.
-        about: what else the header says: `model`, the `ngram_trie.files.fingerprint` of the model whose tokens these
+        about: what else the header says: `model`, the `store.files.fingerprint` of the model whose tokens these
             are, empty if none was named; `questions`, data set and id of those whose answers the tables hold; and how
             they were made.
 

@@ -46,7 +46,7 @@ class Settings(NamedTuple):
     max_occurrences: int
     max_soft: int
     max_rejected: int
-    num_likely: int
+    top_k: int
     hard: float
     soft: float
 
@@ -310,7 +310,7 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
 def _scratch(max_nodes: int, index: Index, settings: Settings, background: Background) -> Scratch:
     """For drafts of this many nodes, the root counted."""
     more = most_successors(background)
-    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.num_likely
+    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.top_k
     most_earlier = most if index.sizes[NUM_EARLIER] else 0
     return Scratch(
         _room_for_nodes(max_nodes),

@@ -27,17 +27,16 @@ from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.occurrences import Part
 from ngram_trie.blend.prediction import SOURCES
 from ngram_trie.drafter import (
-    LIKELY_TOKENS,
     Drafter,
-    Likely,
     State,
+    TopK,
     check_int,
     check_place,
     check_positive,
     check_share,
 )
-from ngram_trie.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.tree import DraftTree, IntArray, Sources
 
 
@@ -45,7 +44,7 @@ class BlendDrafter(Drafter):
     """Drafts the likeliest continuations of prompt and output under the blend of all orders; see `BlendIndex`.
 
     Args:
-        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller. `ngram_trie.budget.Budgeted`
+        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller. `BudgetedDrafter`
             around it drafts only what pays.
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
         prior: folder of tables of other texts (`CountTables`, `scripts.build_prior`), which the text falls back to, or
@@ -275,11 +274,11 @@ class BlendLogitsDrafter(BlendDrafter):
     """The blend over what followed and what the model predicted: n-grams with hard and soft counts.
 
     At each earlier place whose context agrees, the token that followed counts `hard`, and the model's distribution
-    there `soft` in all, by its `num_likely` likeliest tokens. Places are those of the answer, those of the prompt where
+    there `soft` in all, by its `top_k` likeliest tokens. Places are those of the answer, those of the prompt where
     `prompt_step` says so, and drafted nodes that were not accepted: they have a distribution and no successor.
 
     Args:
-        num_likely, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
+        top_k, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
         prompt_step: the model's head is computed at every prompt_step-th token of the prompt; 0: only at the last one.
         options: as in `BlendDrafter`.
 
@@ -287,7 +286,7 @@ class BlendLogitsDrafter(BlendDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = LIKELY_TOKENS
+    reads = "top-k tokens"
     not_sent = (*BlendDrafter.not_sent, "target", "_model")
     target: Any = None
     _model: Any = None
@@ -296,7 +295,7 @@ class BlendLogitsDrafter(BlendDrafter):
         self,
         *,
         escape: float = 0.7,
-        num_likely: int = 16,
+        top_k: int = 16,
         least: float = 0.01,
         max_soft: int = 16,
         max_rejected: int = 16,
@@ -306,7 +305,7 @@ class BlendLogitsDrafter(BlendDrafter):
         **options: Any,
     ) -> None:
         super().__init__(escape=escape, **options)
-        check_int("num_likely", num_likely, 1)
+        check_int("top_k", top_k, 1)
         check_share("least", least)
         if least == 1:
             raise ValueError("least=1: must be below 1")
@@ -315,9 +314,9 @@ class BlendLogitsDrafter(BlendDrafter):
         check_positive("hard", hard)
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
-        self.prompt_step, self.num_read = prompt_step, num_likely
+        self.prompt_step = prompt_step
         self._settings |= {
-            "num_likely": num_likely,
+            "top_k": top_k,
             "least": float(least),
             "max_soft": max_soft,
             "max_rejected": max_rejected,
@@ -351,19 +350,19 @@ class BlendLogitsDrafter(BlendDrafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        last, k = self.target.last, self._settings["num_likely"]
+        last, k = self.target.last, self._settings["top_k"]
         if last.tree is not None:
             places = self._index.reject(last.tree, last.path, self._places[: len(last.path)])
-            self._attach(places, self.target.likely(k))
+            self._attach(places, self.target.top_k(k))
             return
         end = int(self._places[0])
         prompt = np.arange(self._first, end + 1)
         if self.prompt_step and len(prompt) > 1:
             asked = np.arange(0, len(prompt) - 1, self.prompt_step)
-            self._attach(prompt, self.target.likely_in_prompt(asked, k))
-        self._attach(prompt, self.target.likely(k))
+            self._attach(prompt, self.target.top_k_in_prompt(asked, k))
+        self._attach(prompt, self.target.top_k(k))
 
-    def _attach(self, places: IntArray, likely: Likely) -> None:
+    def _attach(self, places: IntArray, likely: TopK) -> None:
         """Put distributions behind the index's `places` of the nodes, or of the prompt's positions."""
         self._index.attach(places[likely.places], likely.tokens, likely.probs)
 

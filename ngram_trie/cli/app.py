@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from ngram_trie.files import NO_ROOM, first_line, relative
+from ngram_trie.store.files import NO_ROOM, first_line, relative
 
 RESUMES = "the same command resumes the work"
 #: Exit statuses: what was asked for cannot be done; something else went wrong; an interrupt.
@@ -140,7 +140,7 @@ def name_in(group: str) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is a name in configs/GROUP."""
 
     def names() -> list[str]:
-        from ngram_trie.config import choices  # a machine that is only measured may lack OmegaConf
+        from ngram_trie.methods import choices  # a machine that is only measured may lack OmegaConf
 
         return list(choices()[group])
 
@@ -151,7 +151,7 @@ def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any]
     """A `callback` for an option or argument: its value, or each of its values, is one of some names."""
 
     def check(value: Any) -> Any:
-        from ngram_trie.config import near
+        from ngram_trie.methods import near
 
         names = known() if callable(known) else known
         for name in value if isinstance(value, list | tuple) else [value]:
@@ -164,17 +164,7 @@ def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any]
 
 def _help(text: str) -> str:
     """The text with its indented blocks, which are commands, kept as they are written."""
-    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", as_called(inspect.cleandoc(text)))
-
-
-def is_console() -> bool:
-    """Whether the process is the console command `ngram-trie`, not a script."""
-    return Path(sys.argv[0]).stem == "ngram-trie"
-
-
-def as_called(text: str) -> str:
-    """Help with its commands as this process was started."""
-    return text.replace("python -m scripts.", "ngram-trie ") if is_console() else text
+    return re.sub(r"\n\n(?=[ \t]+\S)", "\n\n\b\n", inspect.cleandoc(text))
 
 
 def started_as() -> str:
@@ -185,7 +175,7 @@ def started_as() -> str:
 
 def _line(error: Any, command: Any) -> str:
     """A wrong command line in one line: the option, what is wrong with it, and what is allowed."""
-    from ngram_trie.config import near
+    from ngram_trie.methods import near
 
     message = " ".join(error.format_message().split())
     if hasattr(error, "possibilities"):

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngram_trie.cli import app
-from ngram_trie.config import ConfigError, build, check_values, default_folder
-from ngram_trie.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, relative
+from ngram_trie.bench.config import check_values, default_folder
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
     from omegaconf import DictConfig
-
-    from ngram_trie.site.gathered import Results
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
 DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
@@ -27,37 +25,38 @@ DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
 def run() -> None:
     """Measure methods on data sets, with a live model or over recorded answers; write records, tables and figures.
 
-      python -m scripts.run smollm2_135m docs_rag --methods trie,pld,blend --limit 6
-      python -m scripts.run dataset=rag method=ngram_trie method.n=13      one method, beside vanilla
-      python -m scripts.run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
-      python -m scripts.run experiment=table1_small                        Table 1 (make reproduce-table1)
-      python -m scripts.run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
+      ngram-trie run smollm2_135m docs_rag --methods trie,pld,blend --limit 6
+      ngram-trie run dataset=rag method=ngram_trie method.n=13      one method, beside vanilla
+      ngram-trie run -m method.n=8,9,10 method.prefix_len=2,3       a sweep, the model loaded once
+      ngram-trie run experiment=table1_small                        Table 1 (make reproduce-table1)
+      ngram-trie run engine=replay engine.traces=FILE method=pld    accept lengths of recorded answers
 
     The same command resumes an interrupted run.
     """
+    from ngram_trie.bench.records import LosslessError
     from ngram_trie.cli.hydra_app import hydra_app
-    from ngram_trie.records import LosslessError
 
-    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run" if app.is_console() else "")
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run")
 
 
 def measure(config: DictConfig) -> Path:
     """Everything one resolved config asks for; returns the output folder.
 
     Raises:
-        ConfigError: a wrong name or value, a part that is not there, or too little memory.
+        ConfigError: a wrong name or value, a part that is not there, too little memory, or no prompt was answered.
         LosslessError: a method gave other tokens than vanilla.
     """
     import torch
 
-    from ngram_trie.budget import Budgeted
+    from ngram_trie.bench import measure as loop
+    from ngram_trie.bench.live import Live, check_lossless
+    from ngram_trie.bench.prepare import prepare
+    from ngram_trie.bench.records import seal
+    from ngram_trie.bench.replay import Replay
+    from ngram_trie.bench.traces import write_traces
+    from ngram_trie.budget.rule import BudgetedDrafter
     from ngram_trie.cli import sweep
     from ngram_trie.cli.estimate import estimate
-    from ngram_trie.engines import measure as loop
-    from ngram_trie.engines.live import Live, check_lossless
-    from ngram_trie.engines.prepare import prepare
-    from ngram_trie.engines.replay import Replay
-    from ngram_trie.engines.traces import write_traces
     from ngram_trie.report import derive as derived
     from ngram_trie.report import samples, trackers
     from ngram_trie.report.run_folder import RunFolder
@@ -65,8 +64,6 @@ def measure(config: DictConfig) -> Path:
 
     end_with_parent()
     check_values(config)
-    if config.likely:
-        raise ConfigError(f"likely={config.likely}: only scripts.record records likely tokens")
     engine = prepare(config)
     if config.samples and not isinstance(engine, Live):
         raise ConfigError("samples=true: needs engine=live; recorded answers have no text")
@@ -75,9 +72,9 @@ def measure(config: DictConfig) -> Path:
         print(estimate(engine, config, folder))
         return folder
     if config.log:
-        trackers.client(config.log)
-    with loop.open_run(folder, engine, config.force, config.repair) as writer:
-        if isinstance(engine, Replay) or any(isinstance(method, Budgeted) for method in engine.methods.values()):
+        trackers.check(config.log)
+    with loop.open_run(folder, engine, config.force) as writer:
+        if isinstance(engine, Replay) or any(isinstance(method, BudgetedDrafter) for method in engine.methods.values()):
             build(config.cost, "cost").keep(folder)
         has_room = True
         try:
@@ -96,6 +93,7 @@ def measure(config: DictConfig) -> Path:
         run = RunFolder(folder, writer.records.values())
         if (scores := engine.scores(run.records)) is not None:
             run.keep_scores(scores)
+        seal(folder)
         derived.write(run, engine.names, list(engine.datasets))
     name = sweep.label()
     if isinstance(engine, Live) and config.samples:
@@ -111,44 +109,62 @@ def measure(config: DictConfig) -> Path:
         print(line)
     print(f"written: {relative(str(folder.absolute()))}{'' if name else ' (table.md has all tables)'}")
     check_lossless(run.records)
+    failures = [record.failure for record in run.records if record.failure]
+    if failures and len(failures) == len(run.records):
+        raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
     return folder
 
 
 def derive(
     folder: Annotated[Path | None, typer.Argument(help="of a run or of a sweep's runs")] = None,
+    without_loops: Annotated[
+        bool, typer.Option("--without-loops", help="of a run: also table_without_loops, without answers that loop")
+    ] = False,
 ) -> None:
-    """Derive the tables and figures of FOLDER again from its records, then fill the tables of README.md and docs/ from
-    results/.
+    """Derive the tables and figures of FOLDER again from its records; without FOLDER those of all committed runs, and
+    the tables of README.md and docs/.
 
     FOLDER holds one run (records.jsonl and manifest.json), or the runs of a sweep, each in its own folder, such as the
     jobs of `python -m scripts.run -m ... hydra/launcher=joblib`. The runs of a sweep are gathered into one table.
 
-      python -m scripts.derive results/local/table1
+      ngram-trie derive results/local/table1
     """
+    from ngram_trie.bench.records import RECORDS, records_file
     from ngram_trie.report import derive as derived
     from ngram_trie.report import embed
 
     if folder:
-        print(derived.write(folder) if (folder / "records.jsonl").exists() else derived.gather(folder))
+        is_run = records_file(folder).exists()
+        print(derived.write(folder, without_loops=without_loops) if is_run else derived.gather(folder))
+        return
+    for records in sorted((PROJECT / "results").rglob(f"{RECORDS}.gz")):
+        run = records.parent
+        derived.write(run, without_loops=(run / "table_without_loops.json").exists())
+        print(f"derived: {relative(str(run))}", flush=True)
     for filled in embed.fill_pages() if IS_CHECKOUT else ():
         print(f"tables filled: {filled.name}")
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="folder of a run")],
-    b: Annotated[Path, typer.Argument(help="folder of another run")],
-    output: Annotated[Path | None, typer.Option(help="folder to write the table to, in all formats")] = None,
+    folder: Annotated[Path, typer.Argument(help="folder of a run")],
+    a: Annotated[str, typer.Argument(help="folder of another run; or a method")],
+    b: Annotated[str | None, typer.Argument(help="the method that it is compared with")] = None,
+    output: Annotated[Path | None, typer.Option(help="of two runs: folder to write the table to")] = None,
 ) -> None:
     """Compare two runs: the differences in settings, code and machine, and for each method the ratio of its speeds and
-    of its accept lengths, B over A, with intervals paired by question.
+    of its accept lengths, the second run over the first, with intervals paired by question. Or two methods of one run.
 
-      python -m scripts.compare results/local/before results/local/after
+      ngram-trie compare results/local/before results/local/after
+      ngram-trie compare results/table1/tiny-xeon blend suffix
     """
     from ngram_trie.report import compare as compared
     from ngram_trie.report import markup
     from ngram_trie.report.run_folder import RunFolder
 
-    one, other = RunFolder(a), RunFolder(b)
+    if b is not None:
+        print(compared.methods(RunFolder(folder), a, b))
+        return
+    one, other = RunFolder(folder), RunFolder(Path(a))
     for run in (one, other):
         if not (run.path / "manifest.json").exists():
             raise ConfigError(f"{run.path}: not a run: it has no manifest.json")
@@ -165,39 +181,37 @@ def report(
 ) -> None:
     """Write results/report.html: every table and figure under results/ on one page, which needs no other file.
 
-    With --local the page is results/local/report.html. `python -m scripts.derive` derives the tables of one run.
+    With --local the page is results/local/report.html. `ngram-trie derive` derives the tables of one run.
 
-      python -m scripts.report --local
+      ngram-trie report --local
     """
-    from ngram_trie.site.gathered import LOCAL, Results
+    from ngram_trie.report.page import LOCAL
 
-    print(write_report(Results(results, local), output or results / (LOCAL if local else "") / "report.html"))
+    print(write_report(results, output or results / (LOCAL if local else "") / "report.html", local))
 
 
-def write_report(results: Results, output: Path) -> str:
+def write_report(results: Path, output: Path, local: bool = False) -> str:
     """Write the page; returns a line on what it holds."""
-    from ngram_trie.site.render import report_page
-    from ngram_trie.site.sections import page
+    from ngram_trie.report.page import page
+    from ngram_trie.report.render import report_page
 
-    away = os.path.relpath(results.root, output.absolute().parent)
-    context = page(results, _explorer_data(results), "" if away == "." else f"{Path(away).as_posix()}/")
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in context["counts"].items())
-    return f"{_write(report_page(context), output)}: {len(results.folders)} folders; claims: {counts}"
+    away = os.path.relpath(results, output.absolute().parent)
+    context = page(results, local, _explorer_data(results), "" if away == "." else f"{Path(away).as_posix()}/")
+    count = sum(len(part) for _, part in context["sections"])
+    return f"{_write(report_page(context), output)}: {count} folders"
 
 
-def _explorer_data(results: Results) -> Mapping[str, Any] | None:
-    """The explorer of one answer of the embedded model, the median one; None where there is no recorded answer."""
-    from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, replayable
-    from ngram_trie.engines.traces import read_traces
-    from ngram_trie.site import explorer
+def _explorer_data(results: Path) -> Mapping[str, Any] | None:
+    """The explorer of one answer of the tiny model, the median one; None where there is no recorded answer."""
+    from ngram_trie.bench.traces import read_traces
+    from ngram_trie.cli.recordings import TINY_MODEL, choose, decoder, replayable
+    from ngram_trie.report import explorer
 
-    for folder in results.of("table1", "traces.jsonl"):
-        path = folder.path / "traces.jsonl"
-        traces = [t for t in read_traces(path) if t.model == "embedded" and t.output_ids]
-        if traces:
+    for path in sorted(results.glob("*/tiny*/traces.jsonl")):
+        if traces := [trace for trace in read_traces(path) if trace.model == "tiny" and trace.output_ids]:
             chosen = {name: replayable(name, path) for name in DRAFTERS}
             trace = choose(traces, chosen[DRAFTERS[0]], None, None)
-            return explorer.explore(trace, chosen, decoder(str(EMBEDDED)))
+            return explorer.explore(trace, chosen, decoder(str(TINY_MODEL)))
     return None
 
 
@@ -216,15 +230,15 @@ def explore(
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 
-    The drafters must read only tokens, or likely tokens that were recorded. Without --question the page shows the
+    The drafters must read only tokens. Without --question the page shows the
     answer of median accept length in its data set, under the first drafter.
 
-      python -m scripts.explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
+      ngram-trie explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
     """
-    from ngram_trie.cli.recordings import EMBEDDED, choose, decoder, recall, replayable
-    from ngram_trie.engines.traces import read_traces
-    from ngram_trie.site import explorer
-    from ngram_trie.site.render import explorer_page
+    from ngram_trie.bench.traces import read_traces
+    from ngram_trie.cli.recordings import TINY_MODEL, choose, decoder, recall, replayable
+    from ngram_trie.report import explorer
+    from ngram_trie.report.render import explorer_page
 
     if len(method) > MOST:
         raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can be shown side by side")
@@ -232,22 +246,8 @@ def explore(
     drafters = {name: replayable(name, traces) for name in method}
     trace = choose(recorded, drafters[method[0]], dataset, question)
     drafters = {name: recall(drafter, recorded, trace) for name, drafter in drafters.items()}
-    own = str(EMBEDDED) if trace.model == "embedded" else None
+    own = str(TINY_MODEL) if trace.model == "tiny" else None
     print(_write(explorer_page(explorer.explore(trace, drafters, decoder(tokenizer or own))), output))
-
-
-def leaderboard(
-    folders: Annotated[list[Path], typer.Argument(help="of runs, or of folders of runs")],
-    output: Annotated[Path, typer.Option(help="the page")] = Path("leaderboard.html"),
-) -> None:
-    """Write one page with a sortable table of all runs below FOLDERS; each number links to its manifest.
-
-    python -m scripts.leaderboard results --output leaderboard.html
-    """
-    from ngram_trie.site import leaderboard as board
-    from ngram_trie.site.render import leaderboard_page
-
-    print(_write(leaderboard_page(board.leaderboard(folders)), output))
 
 
 def _write(text: str, path: Path) -> str:

@@ -10,13 +10,13 @@ import psutil
 import torch
 from omegaconf import DictConfig
 
-from ngram_trie import cost
-from ngram_trie.cli.plan import cached, duration
-from ngram_trie.engines.live import Live
-from ngram_trie.engines.measure import Engine
-from ngram_trie.files import place, relative
+from ngram_trie.bench import cost, models
+from ngram_trie.bench.live import Live
+from ngram_trie.bench.measure import Engine
+from ngram_trie.cli.doctor import cached
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.run_folder import CALIBRATIONS
+from ngram_trie.store.files import relative
 from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import conversion, gguf_file
 from ngram_trie.targets.load import load_config
@@ -54,12 +54,12 @@ def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
 def weight_gb(config: DictConfig) -> float:
     """Of the run's weights, in its dtype."""
     size: int = getattr(torch, config.model.dtype).itemsize
-    return choose.weight_bytes(load_config(*choose.source(config.model))) / 4 * size / 1e9
+    return choose.weight_bytes(load_config(*models.source(config.model))) / 4 * size / 1e9
 
 
 def _time(engine: Live, config: DictConfig) -> str:
     """At most so long, where every answer has all its tokens and nothing drafted is accepted."""
-    folders = (*CALIBRATIONS, place("results/smollm2-135m/calibration"))
+    folders = CALIBRATIONS
     found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
     if found is None:
         return (
@@ -78,14 +78,14 @@ def _time(engine: Live, config: DictConfig) -> str:
 
 
 def _memory(engine: Live, config: DictConfig, weights: float) -> str:
-    network = load_config(*choose.source(config.model)).get_text_config()
+    network = load_config(*models.source(config.model)).get_text_config()
     heads = getattr(network, "num_key_value_heads", None) or network.num_attention_heads
     width = getattr(network, "head_dim", None) or network.hidden_size // network.num_attention_heads
     size: int = getattr(torch, config.model.dtype).itemsize
     longest = max((len(p.ids) for p in engine.items.values() if isinstance(p, Prompt)), default=0)
     length = min(engine.context_limit, longest + config.measure.max_new_tokens)
     cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
-    needed = weights * (2 if config.engine.backend == "packed" else 1) + cache
+    needed = weights * (2 if config.engine.backend == "cpu" else 1) + cache
     device = torch.device(config.model.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     short = "; NOT ENOUGH" if needed > free / 1e9 else ""
@@ -95,13 +95,18 @@ def _memory(engine: Live, config: DictConfig, weights: float) -> str:
 
 def _converted(config: DictConfig, weights: float) -> float:
     """Gigabytes of a GGUF file's conversion, where it is not made yet."""
-    file = gguf_file(choose.source(config.model)[0])
+    file = gguf_file(models.source(config.model)[0])
     return weights if file and not conversion(file).exists() else 0.0
 
 
 def _fetched(config: DictConfig, weights: float) -> str:
     """What the hub would be asked for; "" where the model is a file or a folder, or in the hub's cache."""
-    path, revision = choose.source(config.model)
+    path, revision = models.source(config.model)
     if gguf_file(path) or Path(path).exists() or cached(path, revision):
         return ""
     return f"download: {path}, about {config.model.download_gb or weights:.1f} GB"
+
+
+def duration(hours: float) -> str:
+    """Hours in words."""
+    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

@@ -8,24 +8,22 @@ import functools
 import inspect
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, NoReturn
 
 import hydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ngram_trie.cli import shorthand
-from ngram_trie.cli.app import RESUMES, as_called, end, one_line_errors, started_as
-from ngram_trie.cli.overrides import comment, composed, describe
+from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
+from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.sweep import sweeping
-from ngram_trie.config import choices, imported, near
-from ngram_trie.files import CONFIGS
+from ngram_trie.methods import choices, near
+from ngram_trie.store.files import CONFIGS
 
 #: Hydra's own ways out, which ask for no run.
 HYDRAS = ("--hydra-help", "--shell-completion", "-sc", "--info", "-i", "--version")
@@ -39,7 +37,7 @@ def hydra_app(
     also: tuple[type[BaseException], ...] = (),
     prog: str = "",
 ) -> None:
-    """Check the command line, print help, or hand over to Hydra.
+    """Check the command line, and print help, run the one configuration, or hand a sweep over to Hydra.
 
     Args:
         task: what one configuration asks for; it must be a function of its module, since launchers pickle it.
@@ -60,7 +58,11 @@ def hydra_app(
             if options.help:
                 print(help_text(name, about or "", primary, options.overrides, options.config_dir))
                 return
-            composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
+            config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
+        if not options.multirun and not options.cfg:  # nothing is left for Hydra to do
+            with one_line_errors(interrupted, also):
+                task(config)
+            return
         sys.argv[1:] = [*flags_of(options), *options.overrides]
 
     @functools.wraps(task)
@@ -112,35 +114,26 @@ def flags_of(options: argparse.Namespace) -> list[str]:
 
 
 def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = (), folder: Path | None = None) -> str:
-    """Help for a Hydra script: without overrides all groups and names, with some the settings of what they choose.
+    """Help for a Hydra script: the names of all groups; of those that are given, what their files say.
 
     Raises:
         ConfigError: a wrong override.
     """
-    width = max(80, min(shutil.get_terminal_size().columns, 120))
-    config = composed(overrides, primary, folder, resolved=False)
+    composed(overrides, primary, folder, resolved=False)
     groups = choices([CONFIGS, *([folder] if folder else [])])
-    parts = [] if overrides else [as_called(inspect.cleandoc(about))]
-    if not overrides:
-        usages = [f"usage: {name} MODEL DATASET [--methods NAMES] ..."] if primary == "config" else []
-        usages.append(f"{'       ' if usages else 'usage: '}{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]")
-        parts += ["\n".join(usages), *([option_text()] if primary == "config" else []), FLAGS.strip()]
-        for group, (default, what) in group_defaults(primary).items():
-            lines = [f"{group}=NAME: {what} (default: {default})"]
-            column = max(map(len, groups[group])) + 4
-            for member, file in groups[group].items():
-                brief = re.sub(r" \([^()]*\)", "", describe(file))
-                lines.append(f"  {member}".ljust(column) + textwrap.shorten(brief, width - column, placeholder=" ..."))
-            parts.append("\n".join(lines))
-        example = "method=blend" if primary == "config" else "encoder=bge_m3"
-        parts.append(f"Settings of one choice: {name} {example} --help")
-    for override in overrides:
-        group, _, member = override.lstrip("+").partition("=")
-        if member in groups.get(group, {}):
-            parts.append(choice_text(group, groups[group][member]))
-    settings = OmegaConf.to_yaml(config)
-    parts.append("All settings of this command:\n" + textwrap.indent(settings, "  ").rstrip())
-    return "\n\n".join(filter(None, parts))
+    given = (override.lstrip("+").partition("=") for override in overrides)
+    files = [groups[group][member] for group, _, member in given if member in groups.get(group, {})]
+    if overrides:
+        return "\n".join(file.read_text(encoding="utf-8") for file in files) or "no choice among these; see --help"
+    is_run = primary == "config"
+    usages = [f"usage: {name} MODEL DATASET [--methods NAMES] ..."] * is_run
+    usages.append(f"{'       ' if is_run else 'usage: '}{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]")
+    parts = [inspect.cleandoc(about), "\n".join(usages), *([option_text()] * is_run), FLAGS.strip()]
+    for group, (default, what) in group_defaults(primary).items():
+        names = textwrap.fill(", ".join(groups[group]), 98, initial_indent="  ", subsequent_indent="  ")
+        parts.append(f"{group}=NAME: {what} (default: {default})\n{names}")
+    example = "method=blend" if is_run else "encoder=bge_m3"
+    return "\n\n".join([*parts, f"Settings of one choice: {name} {example} --help. Of all: {name} --cfg job"])
 
 
 FLAGS = """
@@ -148,7 +141,7 @@ flags:
   -m, --multirun       sweep: every combination of comma-separated values
   -c, --cfg job        print the whole configuration and run nothing
   -cd, --config-dir F  a folder of groups of your own beside configs/, such as
-                       F/method/NAME.yaml (docs/adding_a_drafter.md)
+                       F/method/NAME.yaml (docs/extending.md)
   -h, --help           this text; with choices on the command line, their settings
 """
 
@@ -156,8 +149,8 @@ flags:
 def option_text() -> str:
     """The words and options of a measurement."""
     lines = [
-        "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME",
-        "DATASET: names below with commas, or a JSONL file of prompts (docs/data.md)",
+        "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME; smollm2_135m and tiny need no network",
+        "DATASET: names below with commas, or a JSONL file of prompts; docs_rag, rag and the like need no network",
     ]
     for name, option in (shorthand.OPTIONS | shorthand.FLAGS).items():
         lines.append(f"  {name}".ljust(20) + option.help)
@@ -169,13 +162,3 @@ def group_defaults(primary: str) -> dict[str, tuple[str, str]]:
     text = (CONFIGS / f"{primary}.yaml").read_text(encoding="utf-8")
     lines = re.findall(r"^  - (?:optional )?(\w+): (\w+) # (.*)$", text, re.MULTILINE)
     return {group: ("none" if name == "null" else name, what) for group, name, what in lines}
-
-
-def choice_text(group: str, file: Path) -> str:
-    """What one member of a group is, its settings with their defaults, and what its class says of them."""
-    text = file.read_text(encoding="utf-8")
-    parts = ["\n".join(line for line in text.splitlines() if not line.startswith(("#", "_target_", "name:"))).strip()]
-    if target := re.search(r"^_target_: (\S+)", text, re.MULTILINE):
-        parts += [target[1], inspect.getdoc(resolve_name(imported(target[1]))) or ""]
-    about = textwrap.fill(f"{group}={file.stem}: {comment(file)}", 80)
-    return "\n\n".join([about, *(textwrap.indent(part, "  ") for part in parts if part)])

@@ -25,7 +25,7 @@ class Entry:
 
 
 NOTHING = "nothing was written"
-#: The commands; scripts/ has each of them as `python -m scripts.NAME`, too.
+#: The commands; `python -m scripts.run` is the first one, too.
 COMMANDS = {
     "run": Entry("measure methods: ngram-trie run MODEL DATASET --methods trie,pld,blend", ""),
     "record": Entry("record a model's answers, to be replayed", "", "ngram_trie.cli.record"),
@@ -33,7 +33,6 @@ COMMANDS = {
     "derive": Entry("derive tables and figures again from records", "the records are as they were"),
     "report": Entry("write all results on one page", "the page is as it was"),
     "explore": Entry("step through a recorded answer's draft trees", NOTHING),
-    "leaderboard": Entry("write one sortable page over any folders of results", NOTHING),
     "doctor": Entry("show what this machine can run, and how to get the rest", NOTHING, "ngram_trie.cli.doctor"),
 }
 
@@ -50,10 +49,16 @@ def main() -> None:
 
         print(f"ngram-trie {__version__}")
     elif name in COMMANDS:
-        start(function(name))
+        try:
+            from ngram_trie.cli import app, hydra_app  # noqa: F401  (what every command needs)
+
+            found = function(name)
+        except ModuleNotFoundError as error:
+            sys.exit(f"error: {error.name} is missing: pip install 'ngram-trie[bench]'")
+        start(found)
     else:
         from ngram_trie.cli import app
-        from ngram_trie.config import near
+        from ngram_trie.methods import near
 
         app.end(f"{name}: {near(name, list(COMMANDS))}")
 
@@ -72,4 +77,4 @@ def start(command: Callable[..., Any]) -> None:
     if name in ("run", "record"):  # Hydra reads their arguments
         command()
     else:
-        app.run(command, COMMANDS[name].interrupted, prog=f"ngram-trie {name}" if app.is_console() else "")
+        app.run(command, COMMANDS[name].interrupted, prog=f"ngram-trie {name}")

@@ -20,8 +20,9 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from ngram_trie.config import ConfigError, check_values, choices, near
-from ngram_trie.files import CONFIGS, first_line
+from ngram_trie.bench.config import check_values
+from ngram_trie.methods import ConfigError, choices, near
+from ngram_trie.store.files import CONFIGS, first_line
 
 
 def composed(
@@ -172,15 +173,3 @@ def values_of(override: Override) -> list[str]:
 def with_value(override: Override, value: str) -> str:
     """The override as text, with one value."""
     return str(override.input_line) if override.is_delete() else f"{override.get_key_element()}={value}"
-
-
-def comment(path: Path) -> str:
-    """What a YAML says of itself: its first comment, without what Hydra reads in it and without examples."""
-    head = itertools.takewhile(lambda line: line.startswith("#"), path.read_text(encoding="utf-8").split("\n"))
-    lines = [line[1:].removeprefix(" ") for line in head if not line.startswith("# @package")]
-    return " ".join(itertools.takewhile(lambda line: not line.startswith("  "), lines)).removesuffix(":")
-
-
-def describe(path: Path) -> str:
-    """The first sentence of what a YAML says of itself."""
-    return re.split(r"(?<=[^.][a-z0-9)\]])\.\s+(?=[A-Z`])", comment(path))[0].removesuffix(".")

@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
+from ngram_trie.bench.config import apply_budget
+from ngram_trie.bench.live import split_missing
+from ngram_trie.bench.replay import check_replayable, replay
+from ngram_trie.bench.traces import Trace
 from ngram_trie.cli.overrides import composed
-from ngram_trie.config import ConfigError, apply_budget, build
 from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.drafter import Drafter
-from ngram_trie.engines.live import split_missing
-from ngram_trie.engines.replay import check_replayable, replay
-from ngram_trie.engines.traces import Trace
-from ngram_trie.files import place
-from ngram_trie.prompt import noise_kind
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.prompt import task_and_noise
+from ngram_trie.store.files import place
 
-EMBEDDED = place("data/embedded/model")
+TINY_MODEL = place("data/tiny/model")
 
 
 def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:
@@ -45,9 +46,9 @@ def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
     """
     if not drafter.remembers:
         return drafter
-    drafter, kind = copy.deepcopy(drafter), noise_kind(trace.prompt.dataset)
+    drafter, kind = copy.deepcopy(drafter), task_and_noise(trace.prompt.dataset)[1]
     for earlier in takewhile(lambda other: other.key != trace.key, traces):
-        if earlier.output_ids and noise_kind(earlier.prompt.dataset) == kind:
+        if earlier.output_ids and task_and_noise(earlier.prompt.dataset)[1] == kind:
             replay(drafter, earlier)
     return drafter
 
@@ -69,7 +70,7 @@ def replayable(method: str, traces: Path) -> Drafter:
     config.engine.traces = str(traces)  # as it is: an override would have to be quoted
     apply_budget(config)
     drafter: Drafter = build(config.method, f"method {name}")
-    check_replayable({name: drafter}, traces)
+    check_replayable({name: drafter})
     for what in split_missing({name: drafter})[1].values():
         raise ConfigError(f"method {name}: {what}")
     return drafter

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from ngram_trie.config import ConfigError, choices, near
-from ngram_trie.files import PACKAGED
+from ngram_trie.methods import ConfigError, choices, near
+from ngram_trie.store.files import PACKAGED
 
 #: Other names of methods, beside those of configs/method.
 ALIASES = {"trie": "ngram_trie", "prompt_lookup": "pld", "generate": "hf_generate", "suffix_decoding": "suffix"}
@@ -121,7 +121,7 @@ def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) ->
     if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
         return []
     if rule not in (None, "equal"):
-        return [f"budget={'learned' if rule == 'auto' else rule}"]  # a model of one's own has no constants
+        return [f"budget={'adaptive' if rule == 'auto' else rule}"]  # a model of one's own has no constants
     return ["budget=equal", f"budget.num_nodes={nodes or _nodes(str(given.get('--device', 'auto')))}"]
 
 

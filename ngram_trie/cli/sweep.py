@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from ngram_trie.cli import overrides as lines
-from ngram_trie.files import PROJECT, relative
+from ngram_trie.report.blocks import JSON
+from ngram_trie.store.files import PROJECT, one_writer, relative
 
 VARIABLE = "NGRAM_TRIE_SWEEP"
 
@@ -30,8 +32,13 @@ def sweeping(overrides: Sequence[str]) -> Iterator[None]:
         overrides: of the sweep, whose settings with several values name its cells.
     """
     swept = [o.get_key_element().lstrip("+") for o in lines.parse(overrides) if o.is_sweep_override()]
-    folder = PROJECT / "results" / "local" / "sweeps" / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
-    folder.mkdir(parents=True)
+    sweeps = PROJECT / "results" / "local" / "sweeps"
+    for left in sweeps.glob("*/cells.jsonl"):  # of a sweep that was killed: its lock is free, and there is no table
+        if not (left.parent / JSON).exists():
+            with contextlib.suppress(Timeout), FileLock(left.with_name(".lock"), timeout=0):
+                shutil.rmtree(left.parent)
+    folder = sweeps / f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{os.getpid()}"
+    lock = one_writer(folder)
     path = folder / "cells.jsonl"
     path.write_text(json.dumps(swept) + "\n", encoding="utf-8")
     os.environ[VARIABLE] = str(path)
@@ -41,7 +48,8 @@ def sweeping(overrides: Sequence[str]) -> Iterator[None]:
         del os.environ[VARIABLE]
         if found := cells(path):
             print(f"\n{summary(folder, found)}\nwritten: {relative(str(folder))}")
-        else:  # nothing was measured
+        lock.release()
+        if not found:  # nothing was measured
             shutil.rmtree(folder)
 
 
@@ -97,7 +105,7 @@ def summary(folder: Path, found: dict[str, Path]) -> str:
             for name in columns
         ]
         folders.append(str(place))
-    is_measured = kinds <= {"live", "forced"}
+    is_measured = kinds <= {"live", "teacher_forced"}
     what = "speedup over vanilla [95% interval]" if is_measured else "speedup, or predicted speedup of replays"
     note = f"Cell: {what} (accept length). {len(found)} runs: {', '.join(sorted(kinds))}."
     title = f"{', '.join(models)}: {len(found)} cells"

@@ -18,9 +18,9 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
-from ngram_trie.config import DrafterLike
 from ngram_trie.drafter import Shape
 from ngram_trie.generate import Budget, SpeculativeOutput, Speculator
+from ngram_trie.methods import DrafterLike
 
 _FOLDER = Path(__file__).parent / "hub"
 #: Options of the call that say where the folder is loaded from. transformers (5.23) hands them to the folder as well.

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ngram_trie.budget import Chained
-from ngram_trie.config import DrafterLike, make_drafter
+from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import check_int
 from ngram_trie.integrations.tokens import check_reads_tokens
+from ngram_trie.methods import DrafterLike, make_drafter
 from ngram_trie.prompt import Prompt
 
 try:
@@ -50,8 +50,8 @@ class DraftModel(LlamaDraftModel):
         check_int("num_draft", num_draft, 1)
         made = make_drafter(drafter, shape="chain")
         check_reads_tokens(made, drafter, "llama.cpp")
-        if isinstance(made, Chained):
-            made = Chained(made.drafter, num_nodes=num_draft, min_prob=min_prob)
+        if isinstance(made, ChainDrafter):
+            made = ChainDrafter(made.drafter, num_nodes=num_draft, min_prob=min_prob)
         elif min_prob:
             raise ValueError(f"min_prob={min_prob}: drafter={drafter} does not say how likely its tokens are; give 0")
         made.bind(SimpleNamespace(model=None))  # as in a replay: stores are opened, and no network is looked at

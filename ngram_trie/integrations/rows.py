@@ -9,8 +9,7 @@ import numpy as np
 
 from ngram_trie.blend.ppm import Numbers
 from ngram_trie.drafter import Drafter
-from ngram_trie.prompt import Prompt
-from ngram_trie.text import GrowingText
+from ngram_trie.prompt import GrowingText, Prompt
 
 
 class Request:

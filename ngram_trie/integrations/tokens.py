@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ngram_trie.config import ConfigError
 from ngram_trie.drafter import Drafter
+from ngram_trie.methods import ConfigError
 
 
 def check_reads_tokens(drafter: Drafter, name: object, engine: str) -> None:

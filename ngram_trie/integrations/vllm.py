@@ -23,15 +23,15 @@ import numpy as np
 from ngram_trie.blend.background import Background
 from ngram_trie.blend.ppm import Numbers
 from ngram_trie.blend.variants import BlendDrafter
-from ngram_trie.budget import Chained
-from ngram_trie.config import CHAIN_TREE, ConfigError, choices, make_method, near
+from ngram_trie.budget.batch import BatchDraftLength
+from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import Drafter, check_bool, check_int
-from ngram_trie.files import relative
 from ngram_trie.integrations.answers import RecentAnswers
-from ngram_trie.integrations.paying import Paying
 from ngram_trie.integrations.rows import Request, Requests
 from ngram_trie.integrations.tokens import check_reads_tokens
+from ngram_trie.methods import CHAIN_TREE, ConfigError, choices, make_method, near
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import relative
 from ngram_trie.tree import IntArray
 
 ENVIRONMENT = "NGRAM_TRIE_VLLM"
@@ -77,7 +77,7 @@ class Proposer:
 
     Settings:
         method: fields of the method, in place of what configs/method says.
-        adapt: whether drafts are cut to what pays (`ngram_trie.integrations.paying`); else all that was drafted is
+        adapt: whether drafts are cut to what pays (`ngram_trie.budget.batch`); else all that was drafted is
             verified.
         token_price: a drafted token's, in plain steps, until it is learned.
         max_finished: requests that are remembered beyond those that can be answered at once, for the next turn of a
@@ -118,7 +118,7 @@ class Proposer:
             self.num_draft + 1,
             self._keep if self.answers is not None else None,
         )
-        self.paying = Paying(settings["token_price"])
+        self.paying = BatchDraftLength(settings["token_price"])
         self.adapt = settings["adapt"]
         self._numbers = itertools.count()
         self._clock = clock
@@ -238,7 +238,7 @@ def chain_drafter(
         ValueError, FileNotFoundError: as `Proposer`.
     """
     if answers is not None:
-        return Chained(BlendOverAnswers(answers, **{**fields, "num_draft": CHAIN_TREE}), num_nodes=num_draft)
+        return ChainDrafter(BlendOverAnswers(answers, **{**fields, "num_draft": CHAIN_TREE}), num_nodes=num_draft)
     drafter = make_method(name, fields, "chain", num_draft)
     if not isinstance(drafter, Drafter):
         raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from ngram_trie.metrics import Agreement
+from ngram_trie.bench.metrics import Agreement
 
 PAPER_WARNING = (
     "Published in 'Faster In-Context Learning for LLMs via N-Gram Trie Speculative Decoding', not measured here: other "
@@ -33,7 +33,7 @@ WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding
 @dataclass(frozen=True)
 class Cell:
     """A value (mostly a speedup), its 95% interval and the accept length; nan is not printed. A rank is 1 (best), 2
-    (second) or 0 (`versus.standings`). An int, such as a count, is printed without decimals.
+    (second) or 0 (`pairwise.standings`). An int, such as a count, is printed without decimals.
     """
 
     value: float = math.nan

@@ -1,4 +1,4 @@
-"""One answer with its drafted tokens highlighted (the paper's Figure 3), as a web page and as a picture."""
+"""One answer with its drafted tokens highlighted (the paper's Figure 3), as a picture (SVG)."""
 
 from __future__ import annotations
 
@@ -8,20 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby, takewhile
-from pathlib import Path
-from string import Template
-
-import matplotlib
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties, findfont, get_font
-from matplotlib.lines import Line2D
-from matplotlib.patches import Rectangle
-
-from ngram_trie.report.figures import STYLE, TEXT_WIDTH
 
 DRAFTED = "#f1e2ae"  # prints as a light grey that black text stands on
-NEWLINE = "↵"
+#: Pixels: of a character, all of which are equally wide, of a line, and of the picture's border.
+WIDTH, LEADING, MARGIN, COLUMNS = 8, 22, 16, 96
+LEGEND = "underlined: drafted and accepted; the rest: the model's own tokens; a line: a step begins"
 
 
 @dataclass(frozen=True)
@@ -35,7 +26,6 @@ class CaseStudy:
         title: what is shown, such as the method, the model and the question.
         pieces: the text of each output token; joined they give the answer (see `text_pieces`).
         accept_lengths: tokens emitted by each verification step.
-        prompt: its text, which the page shows folded; none if it is not known.
 
     Raises:
         ValueError: no tokens, or accept lengths that do not add up to the tokens after the first.
@@ -44,7 +34,6 @@ class CaseStudy:
     title: str
     pieces: Sequence[str]
     accept_lengths: Sequence[int]
-    prompt: str = ""
 
     def __post_init__(self) -> None:
         if not self.pieces:
@@ -100,50 +89,6 @@ def text_pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> l
     return pieces
 
 
-def case_html(case: CaseStudy) -> str:
-    """A web page that stands alone: no script and nothing to fetch; made for a screen, a phone and print, grey or not.
-
-    Drafted tokens have a background and an underline, a thin line opens each step, and pointing at a step names it.
-    """
-    steps = []
-    for number, (drafted, own) in enumerate(case.steps()):
-        if number:
-            length = case.accept_lengths[number - 1]
-            label = f"step {number}: {_count(length, 'token')}, {length - 1} drafted"
-        else:
-            label = "prefill: the first token"
-        kind = "step" if number else "prefill"
-        mark = f"<mark>{_markup(drafted)}</mark>" if drafted else ""
-        steps.append(f'<span class="{kind}" title="{label}">{mark}{_markup(own)}</span>')
-    folded = "<details><summary>The prompt</summary>", f'<div class="prompt" dir="auto">{_markup(case.prompt)}</div>'
-    page = Template((Path(__file__).parent / "case_study.html").read_text(encoding="utf-8"))
-    return page.substitute(
-        title=escape(case.title),
-        summary=case.summary(),
-        prompt="".join([*folded, "</details>"]) if case.prompt else "",
-        steps="".join(steps),
-        drafted=DRAFTED,
-        newline=NEWLINE,
-    )
-
-
-def _markup(text: str) -> str:
-    """Escaped; a line break is kept and shown, as it may be all that a token is."""
-    return escape(text).replace("\n", '<span class="newline">\n</span>')
-
-
-#: Points. All characters of the font are equally wide: 0.602 of its size, here whole pixels at 100 and 200 dpi.
-WIDTH, LEADING, MARGIN = 4.32, 12.0, 10.0
-SIZE = WIDTH / 0.602
-COLUMNS = int((72 * TEXT_WIDTH - 2 * MARGIN) / WIDTH)
-FONT = FontProperties(family="DejaVu Sans Mono", size=SIZE)
-LEGEND = (
-    ("drafted and accepted", True, False),
-    ("the model's own token", False, False),
-    ("a step begins", False, True),
-)
-
-
 def _places(text: str) -> list[tuple[int, int]]:
     """Line and column of each character, wrapped at words; a word longer than a line is broken."""
     places: list[tuple[int, int]] = []
@@ -159,55 +104,54 @@ def _places(text: str) -> list[tuple[int, int]]:
     return places
 
 
-def _drawable(text: str) -> str:
-    """`text`, one for one: a box where the font lacks a character, "↵" for a line break, and no blank but the space."""
-    font = get_font(findfont(FONT))
-    shown = (NEWLINE if c == "\n" else " " if c.isspace() else c for c in text)
-    return "".join(c if font.get_char_index(ord(c)) else "□" for c in shown)
-
-
-def _write(axes: Axes, text: str, column: int, baseline: float, drafted: bool = False, begins: bool = False) -> None:
-    """A run of characters on one line: underlined on a background if drafted, with a tick where a step begins."""
-    left, right = (MARGIN + WIDTH * at for at in (column, column + len(text)))
-    if drafted:
-        axes.add_patch(Rectangle((left, baseline - 7.2), right - left, 9.6, fc=DRAFTED, lw=0, zorder=1))
-        axes.add_line(Line2D([left, right], [baseline + 1.9] * 2, color="0.2", lw=0.6))
-    if begins:
-        axes.add_line(Line2D([left, left], [baseline + 1.6, baseline + 4.4], color="0.2", lw=0.6))
-    axes.text(left, baseline, text, fontproperties=FONT, va="baseline", parse_math=False)
-
-
-def case_figure(case: CaseStudy) -> Figure:
-    """The same as a picture at the width of a paper's text, as high as the answer needs.
-
-    Lines wrap at words and the answer's own line breaks are kept. A character that the font lacks becomes a box.
+def case_svg(case: CaseStudy) -> str:
+    """The answer as text on coloured boxes, as SVG: drafted tokens have a background, a thin line opens each step, and
+    pointing at a step names it. Lines wrap at words; a line break is shown, as it may be all that a token is.
     """
-    answer = "".join(case.pieces)
-    places = _places(answer)
-    header = [*textwrap.wrap(_drawable(case.title), COLUMNS), *textwrap.wrap(case.summary(), COLUMNS)]
-    top = MARGIN + SIZE + LEADING * (len(header) + 1) + 8
-    height = top + LEADING * max((line for line, _ in places), default=0) + MARGIN
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(TEXT_WIDTH, height / 72))
-        axes = figure.add_axes((0, 0, 1, 1), xlim=(0, 72 * TEXT_WIDTH), ylim=(height, 0))
-        axes.axis("off")
-        for number, line in enumerate(header):
-            _write(axes, line, 0, MARGIN + SIZE + LEADING * number)
-        column = 0
-        for text, *marks in LEGEND:
-            _write(axes, text, column, top - LEADING - 8, *marks)
-            column += len(text) + 3
-        axes.add_line(Line2D([MARGIN, 72 * TEXT_WIDTH - MARGIN], [top - LEADING] * 2, color="0.6", lw=0.5))
-        owners = [
-            (number, is_draft)
-            for number, parts in enumerate(case.steps())
-            for is_draft, part in zip((True, False), parts, strict=True)
-            for _ in part
-        ]
-        drawn, begun = _drawable(answer), 0
-        for (line, (step, is_draft)), run in groupby(range(len(answer)), lambda at: (places[at][0], owners[at])):
-            first, *rest = run
-            text = drawn[first : first + 1 + len(rest)]
-            _write(axes, text, places[first][1], top + LEADING * line, is_draft, step > begun)
-            begun = step
-    return figure
+    header = [*textwrap.wrap(case.title, COLUMNS), *textwrap.wrap(case.summary(), COLUMNS), LEGEND, ""]
+    places = _places("".join(case.pieces))
+    height = 2 * MARGIN + LEADING * (len(header) + 1 + max((line for line, _ in places), default=0))
+    width = 2 * MARGIN + WIDTH * (COLUMNS + 1)
+    drawn = [_text(line, 0, number) for number, line in enumerate(header)]
+    place = 0
+    for number, parts in enumerate(case.steps()):
+        label = f"step {number}: {case.accept_lengths[number - 1] - 1} drafted" if number else "prefill"
+        drawn.append(f"<g><title>{label}</title>")
+        for is_draft, part in zip((True, False), parts, strict=True):
+            owned = range(place, place + len(part))
+            for line, run in groupby(owned, lambda at: places[at][0]):
+                at = list(run)
+                text = part[at[0] - place : at[-1] + 1 - place]
+                drawn.append(_text(text, places[at[0]][1], line + len(header), is_draft))
+            place += len(part)
+        drawn.append("</g>")
+        if place < len(places):
+            line, column = places[place]
+            x, y = MARGIN + WIDTH * column, MARGIN + LEADING * (line + len(header))
+            drawn.append(f'<path d="M{x} {y + LEADING - 5}v5" stroke="#222"/>')
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'font-family="monospace" font-size="13" role="img">',
+        f"<title>{escape(_shown(case.title))}</title>",
+        '<rect width="100%" height="100%" fill="#fff"/>',
+        *drawn,
+        "</svg>\n",
+    ])  # fmt: skip
+
+
+def _text(text: str, column: int, line: int, drafted: bool = False) -> str:
+    """A run of characters on one line, each WIDTH wide in any font."""
+    x, y = MARGIN + WIDTH * column, MARGIN + LEADING * line
+    shown = _shown(text)
+    size = WIDTH * len(text)
+    box = ""
+    if drafted:
+        box = f'<path d="M{x} {y + 2}h{size}v{LEADING - 4}h-{size}z" fill="{DRAFTED}"/>'
+        box += f'<path d="M{x} {y + LEADING - 2}h{size}" stroke="#222"/>'
+    attributes = f'x="{x}" y="{y + 15}" textLength="{size}" lengthAdjust="spacingAndGlyphs" xml:space="preserve"'
+    return f"{box}<text {attributes}>{escape(shown)}</text>" if shown.strip() else box
+
+
+def _shown(text: str) -> str:
+    """A box for what XML or a font cannot show, "↵" for a line break, and no blank but the space."""
+    return "".join("↵" if c == "\n" else c if c.isprintable() else " " if c.isspace() else "□" for c in text)

@@ -1,4 +1,6 @@
-"""Two runs side by side: what differs in settings, code and machine, and in numbers, question by question."""
+"""Two runs side by side: what differs in settings, code and machine, and in numbers, question by question; or two
+methods of one run.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 
-from ngram_trie import metrics, versus
-from ngram_trie.files import content_hash
+from ngram_trie.bench import metrics, pairwise
 from ngram_trie.report.blocks import Block, Cell, Tables
 from ngram_trie.report.derive import flatten
 from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.store.files import content_hash
 
-#: Columns of the numbers: a measure of `versus`, and its title. Ratios are of the second run over the first.
-MEASURES = {versus.SPEEDUP: "tokens per second", versus.ACCEPT_LENGTH: "accept length"}
+#: Columns of the numbers: a measure of `pairwise`, and its title. Ratios are of the second run over the first.
+MEASURES = {pairwise.SPEEDUP: "tokens per second", pairwise.ACCEPT_LENGTH: "accept length"}
 
 
 def settings(a: RunFolder, b: RunFolder) -> list[tuple[str, str, str]]:
@@ -43,7 +45,7 @@ def _about(run: RunFolder) -> dict[str, str]:
 
 
 def numbers(a: RunFolder, b: RunFolder) -> pd.DataFrame:
-    """One row for each method that both have, and measure: rows of `versus.versus`, the method in a column `method`,
+    """One row for each method that both have, and measure: rows of `pairwise`, the method in a column `method`,
     ratios of `b` over `a` with their paired intervals over the questions that both have answered.
 
     Raises:
@@ -52,15 +54,15 @@ def numbers(a: RunFolder, b: RunFolder) -> pd.DataFrame:
     rows = []
     for method in [name for name in a.methods() if name in b.methods()]:
         parts = [_renamed(a, method, "a"), _renamed(b, method, "b")]
-        measures = list(MEASURES) if a.is_measured and b.is_measured else [versus.ACCEPT_LENGTH]
-        found = versus.versus(pd.concat(parts, ignore_index=True), measures, ["b", "a"])
+        measures = list(MEASURES) if a.is_measured and b.is_measured else [pairwise.ACCEPT_LENGTH]
+        found = pairwise.pairwise(pd.concat(parts, ignore_index=True), measures, ["b", "a"])
         rows.append(found[found.dataset == metrics.ALL].assign(method=method))
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["method"])
     if table.empty:
         raise ValueError(f"{a.path} and {b.path}: no method has answered the same questions in both")
     for _, family in table.groupby("measure", sort=False):  # one family is all methods that are compared
-        table.loc[family.index, "p_holm"] = versus.holm(family.p.to_numpy(float))
-    return table.assign(significant=(table.p_holm < versus.LEVEL) & ((table.low > 1) | (table.high < 1)))
+        table.loc[family.index, "p_holm"] = pairwise.holm(family.p.to_numpy(float))
+    return table.assign(significant=(table.p_holm < pairwise.LEVEL) & ((table.low > 1) | (table.high < 1)))
 
 
 def _renamed(run: RunFolder, method: str, name: str) -> pd.DataFrame:
@@ -108,3 +110,16 @@ def settings_text(a: RunFolder, b: RunFolder) -> str:
     """What differs, a line each."""
     lines = [f"  {name}: {one} -> {other}" for name, one, other in settings(a, b)]
     return "\n".join([f"{a.path} -> {b.path}", *(lines or ["  no setting, version or machine differs"])])
+
+
+def methods(run: RunFolder, a: str, b: str) -> str:
+    """The ratio of method `a` to method `b` for each measure and data set, with interval and corrected p, as text.
+
+    Raises:
+        ValueError: a method that the run does not have.
+    """
+    measures = list(MEASURES) if run.is_measured else [pairwise.ACCEPT_LENGTH]
+    rows = pairwise.between(pairwise.pairwise(run.frame, measures, run.methods()), a, b)
+    columns = ["measure", "dataset", "ratio", "low", "high", "p", "p_holm", "significant", "session_min", "session_max"]
+    rows = rows[[*columns, "num_questions", "num_sessions"]].sort_values("measure", kind="stable")
+    return rows.to_string(index=False, float_format=lambda value: f"{value:.4g}")

@@ -1,20 +1,18 @@
-"""From a run's records to what is shown: tables (CSV, Markdown, LaTeX, text), phases, predictions and figures."""
+"""From a run's records to what is shown: tables (CSV, JSON, Markdown), phases, predictions and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
-from ngram_trie import cost, metrics
-from ngram_trie import versus as versus_
-from ngram_trie.config import grid_cells
-from ngram_trie.records import MIXED, PromptRecord, Selected
+from ngram_trie.bench import cost, metrics, pairwise
+from ngram_trie.bench.config import grid_cells
+from ngram_trie.bench.records import SUMS, is_sealed, records_file
 from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, markup, sweeps, table1
 from ngram_trie.report.bar_charts import accept_length_figure, context_quality_figure
@@ -25,17 +23,23 @@ from ngram_trie.report.heatmaps import heatmap_figure
 from ngram_trie.report.line_charts import line_figure
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
-VERSUS, VERSUS_WITHOUT_LOOPS, LOOPS = "versus.csv", "versus_without_loops.csv", "loops.csv"
-#: `versus.standings`.
+PAIRWISE, PAIRWISE_WITHOUT_LOOPS, LOOPS = "pairwise.csv", "pairwise_without_loops.csv", "loops.csv"
+#: `pairwise.standings`.
 Marks = Mapping[tuple[str, str, str], int]
 
 
-def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: list[str] | None = None) -> str:
+def write(
+    run: RunFolder | Path,
+    methods: list[str] | None = None,
+    datasets: list[str] | None = None,
+    without_loops: bool = False,
+) -> str:
     """Derive everything from the records and the manifest of a run, into its folder; returns the tables as text.
 
     Args:
         run: a run, or its folder.
         methods, datasets: order of rows and columns; that of the configuration, then of the records, unless given.
+        without_loops: also the run's own table without the prompts whose answer loops, in files of that name.
 
     Raises:
         FileNotFoundError: the folder holds no records.
@@ -43,10 +47,10 @@ def write(run: RunFolder | Path, methods: list[str] | None = None, datasets: lis
     """
     run = run if isinstance(run, RunFolder) else RunFolder(run)
     methods, datasets = methods or run.methods(), datasets or run.datasets()
-    pairs = _write_versus(run, methods)
-    marks = versus_.standings(pairs)
+    pairs = _write_pairwise(run, methods)
+    marks = pairwise.standings(pairs)
     save_csv(metrics.loop_shares(run.frame), run.path / LOOPS)
-    if rest := run.without_loops:
+    if without_loops and (rest := run.without_loops):
         _write_without_loops(run, rest, methods, datasets)
     if run.records:
         distribution = metrics.accept_length_distribution(run.records)
@@ -71,7 +75,7 @@ def main_tables(folder: Path) -> str:
 
 def _write_without_loops(run: RunFolder, rest: RunFolder, methods: list[str], datasets: list[str]) -> None:
     """The run's own table again, from the `rest` of its records, without the prompts whose answer loops."""
-    marks = versus_.standings(_write_versus(rest, methods, VERSUS_WITHOUT_LOOPS))
+    marks = pairwise.standings(_write_pairwise(rest, methods, PAIRWISE_WITHOUT_LOOPS))
     note = _loops_note(run, "loops_out")
     if run.config["grid"]:
         frame, fields = _cells(rest, datasets), list(run.config["grid"])
@@ -102,14 +106,14 @@ def _loops_note(run: RunFolder, where: str = "loops_in") -> list[str]:
     return [f"{note} {WORDS['notes'][where]}" if run.without_loops else note]
 
 
-def _write_versus(run: RunFolder, methods: list[str], name: str = VERSUS) -> pd.DataFrame:
-    """Every two methods compared, versus.csv; returns its rows."""
-    measures, frame = [versus_.ACCEPT_LENGTH], run.frame
+def _write_pairwise(run: RunFolder, methods: list[str], name: str = PAIRWISE) -> pd.DataFrame:
+    """Every two methods compared, pairwise.csv; returns its rows."""
+    measures, frame = [pairwise.ACCEPT_LENGTH], run.frame
     if run.is_measured:
-        measures = [versus_.SPEEDUP, *measures]
+        measures = [pairwise.SPEEDUP, *measures]
     elif run.curve:
-        measures, frame = [*measures, versus_.PREDICTED], cost.with_predicted(frame, run.records, run.curve)
-    rows = versus_.versus(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
+        measures, frame = [*measures, pairwise.PREDICTED], cost.with_predicted(frame, run.records, run.curve)
+    rows = pairwise.pairwise(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
     if len(rows):
         save_csv(rows, run.path / name)
     return rows
@@ -163,7 +167,7 @@ def _live_table(
         for name, why in run.manifest.environment.items()
         if name.startswith(("not run", "cut"))
     ]
-    below = [*notes, *missing, *_bounds_note(run), *_mixed_note(run)]
+    below = [*notes, *missing, *_interim_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
@@ -181,17 +185,13 @@ def _replay_table(
     """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
     for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
-        own = Selected(run.records, partial(_has_context, context))
+        own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
     return frame, [sweeps.methods_block(frame, "predicted_speedup", [*_notes(run), *notes], marks)]
-
-
-def _has_context(context: str, record: PromptRecord) -> bool:
-    return metrics.task_and_context(record.dataset)[1] == context
 
 
 def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
@@ -256,12 +256,13 @@ def gather(folder: Path) -> str:
 
     Raises:
         FileNotFoundError: there are no runs.
-        ValueError: the runs do not differ in anything that a table could be spanned by.
+        ValueError: the runs do not differ in anything that a table could be spanned by, or a file is a link.
     """
+    is_sealed(folder)
     if budgets.found(folder):
         return budgets.write(folder)
     found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
-    runs = [run for run in found if (run.path / "records.jsonl").exists()]
+    runs = [run for run in found if records_file(run.path).exists()]
     if not runs:
         raise FileNotFoundError(f"{folder}: no runs in it or below it")
     kinds: dict[str, list[RunFolder]] = {}
@@ -333,9 +334,9 @@ def _write_sweep(
     """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value.
 
     Args:
-        pairs: rows of `versus.versus` between the cells, where they were measured in one run.
+        pairs: rows of `pairwise.pairwise` between the cells, where they were measured in one run.
     """
-    marks = {} if pairs is None else versus_.standings(pairs)
+    marks = {} if pairs is None else pairwise.standings(pairs)
     values = ["accept_length", _speed_of(frame)]
     parts = frame[frame.dataset != table1.ALL]
     if not run.is_synthetic:
@@ -352,7 +353,7 @@ def _write_sweep(
     shown = _named(run, parts)
     for value in values + [value for value in ("trie_ms",) if value in frame]:
         if pairs is not None and value in set(pairs.measure):
-            shown = shown.assign(**{f"{value}_tied": versus_.tied_with_best(pairs, parts, value)})
+            shown = shown.assign(**{f"{value}_tied": pairwise.tied_with_best(pairs, parts, value)})
         _sweep_figure(folder, shown, fields, value, marked=not run.is_synthetic)
     return "\n".join(texts[1:] or texts)
 
@@ -400,16 +401,13 @@ def _notes(run: RunFolder, runs: Sequence[RunFolder] = ()) -> list[str]:
             f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
             "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
-    return [kind, prompts + failed, *_bounds_note(*(runs or [run])), *_mixed_note(run)]
+    return [kind, prompts + failed, *_interim_note(run)]
 
 
-def _mixed_note(run: RunFolder) -> list[str]:
-    """In words, whether a run went on behind a change of its code."""
-    note = run.manifest.environment.get(MIXED)
-    return [f"Mixed code: {note}."] if note else []
-
-
-def _bounds_note(*runs: RunFolder) -> list[str]:
-    """In words, of which methods the accept lengths are lower bounds, if of any."""
-    methods = dict.fromkeys(record.method for run in runs for record in run.records if record.lower_bound)
-    return [WORDS["notes"]["lower_bounds"].format(methods=", ".join(methods))] if methods else []
+def _interim_note(run: RunFolder) -> list[str]:
+    """In words, what is there of a run that was not finished, so that nothing vouches for its files."""
+    if run.is_sealed:
+        return []
+    count = run.manifest.num_records
+    of = f" of {count}" if count else ""
+    return [f"Interim: {len(run.records)}{of} answers are there, and the run has not ended (no {SUMS})."]

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ngram_trie.metrics import group_order
+from ngram_trie.bench.metrics import group_order
 from ngram_trie.report.figures import BLUE, OCHRE, STYLE, TEXT_WIDTH, dataset_name
 
 #: Rows of the headline figure, and panels of single tasks that fit beside the pooled one.

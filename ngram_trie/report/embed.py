@@ -1,8 +1,9 @@
-"""Tables of results inside README and docs, filled in from table.json, versus.csv and other CSV files.
+"""Tables of results inside README and docs, filled in from table.json, pairwise.csv and other CSV files.
 
-A page names the table between two comments; what stands between them is written by `fill`:
+A page names the table between two comments, the first of one or more lines; what stands between them is written by
+`fill`:
 
-    <!-- table: results/embedded/table1/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: value -->
+    <!-- table: results/table1/tiny-xeon/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: value -->
     <!-- end -->
 
 After the path, each optional, separated by ";":
@@ -16,21 +17,16 @@ After the path, each optional, separated by ";":
 
 Two methods compared:
 
-    <!-- versus: results/embedded/table1/versus.csv; pairs: blend/suffix | blend/pld; datasets: all -->
+    <!-- pairwise: results/table1/tiny-xeon/pairwise.csv; pairs: blend/suffix | blend/pld; datasets: all -->
     <!-- end -->
 
     pairs: "a/b", one line each.
     datasets: separated by "|"; "all" unless given.
     measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
 
-How often retrieval found what answers a question, from the recall.csv of scripts.retrieve_docs; no options:
-
-    <!-- recall: results/smollm2-135m/retrieval/recall.csv -->
-    <!-- end -->
-
 Rows of any CSV file:
 
-    <!-- csv: results/smollm2-135m/bench_cpu/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
+    <!-- csv: results/speed/cpu-xeon/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
     <!-- end -->
 
     columns: which and in which order, separated by "|"; all unless given. "name = text" shows it as the text.
@@ -47,17 +43,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from ngram_trie import versus
-from ngram_trie.config import near
-from ngram_trie.files import PROJECT
-from ngram_trie.metrics import ALL
+from ngram_trie.bench import pairwise
+from ngram_trie.bench.metrics import ALL
+from ngram_trie.methods import near
 from ngram_trie.report.blocks import read
 from ngram_trie.report.markup import CELLS, markdown_table
+from ngram_trie.store.files import PROJECT
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
-VERSUS_OPTIONS = ("pairs", "datasets", "measure")
+PAIRWISE_OPTIONS = ("pairs", "datasets", "measure")
 CSV_OPTIONS = ("columns", "where", "digits")
-_MARKED = re.compile(r"(<!-- (table|versus|recall|csv): ([^\n]*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+_MARKED = re.compile(r"(<!-- (table|pairwise|csv): (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, root: Path = PROJECT) -> str:
@@ -70,7 +66,7 @@ def fill(text: str, root: Path = PROJECT) -> str:
         FileNotFoundError: a file that is named is not there.
         ValueError: an unknown option, block, row, column, part of a cell, pair or measure, or no rows.
     """
-    writers = {"table": markdown_of, "versus": versus_of, "recall": recall_of, "csv": csv_of}
+    writers = {"table": markdown_of, "pairwise": pairwise_of, "csv": csv_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
 
 
@@ -116,45 +112,28 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     return markdown_table(shown, cells)
 
 
-def versus_of(marker: str, root: Path = PROJECT) -> str:
+def pairwise_of(marker: str, root: Path = PROJECT) -> str:
     """The comparisons that a marker asks for; see the head of this module."""
-    name, options = _options("versus", marker, VERSUS_OPTIONS)
+    name, options = _options("pairwise", marker, PAIRWISE_OPTIONS)
     rows = pd.read_csv(root / name)
-    measure = options.get("measure", versus.SPEEDUP)
+    measure = options.get("measure", pairwise.SPEEDUP)
     if measure not in set(rows.measure):
-        raise ValueError(f"versus {name}: no measure {measure!r}; {near(measure, list(rows.measure.unique()))}")
+        raise ValueError(f"pairwise {name}: no measure {measure!r}; {near(measure, list(rows.measure.unique()))}")
     datasets = [each.strip() for each in options.get("datasets", ALL).split("|")]
     if unknown := [each for each in datasets if each not in set(rows.dataset)]:
-        raise ValueError(f"versus {name}: no data set {unknown[0]!r}; {near(unknown[0], list(rows.dataset.unique()))}")
+        raise ValueError(
+            f"pairwise {name}: no data set {unknown[0]!r}; {near(unknown[0], list(rows.dataset.unique()))}"
+        )
     lines = [f"| {measure.replace('_', ' ')} | data set | ratio [95% interval] | p, Holm | |", "|---" * 5 + "|"]
     for pair in options.get("pairs", "").split("|"):
         a, _, b = (each.strip() for each in pair.partition("/"))
-        found = versus.between(rows[rows.measure == measure], a, b).set_index("dataset")
+        found = pairwise.between(rows[rows.measure == measure], a, b).set_index("dataset")
         for dataset in datasets:
             row = found.loc[dataset]
             p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
             verdict = "significant" if row.significant else "not separated"
             cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def recall_of(marker: str, root: Path = PROJECT) -> str:
-    """The recall of each task, with its 95% interval; see the head of this module."""
-    rows = pd.read_csv(root / marker)
-    kept, top = rows.k.min(), rows.k.max()
-    columns = {
-        f"in the first {kept}": (False, kept),
-        f"in {kept} after reranking": (True, kept),
-        f"in {top}": (False, top),
-    }
-    lines = [f"| data set | questions | {' | '.join(columns)} |", "|---" * (2 + len(columns)) + "|"]
-    for task, found in rows[rows.search == "ivfpq"].groupby("task", sort=False):
-        cells = [f"`{task}`", str(found.questions.iloc[0])]
-        for reranked, k in columns.values():
-            row = found[(found.reranked == reranked) & (found.k == k)].iloc[0]
-            cells.append(f"{row.recall:.1%} [{100 * row.low:.1f}, {100 * row.high:.1f}]")
-        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

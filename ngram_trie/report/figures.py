@@ -2,8 +2,7 @@
 
 `dot_plots`, `heatmaps`, `line_charts` and `bar_charts` draw: their functions take a frame of rows and return a Figure;
 only `save_figure` writes a file. Figures are built without pyplot, so they leave no global state behind and draw the
-same in a notebook, a test or a script. No metric is computed in them. Nothing is told by colour alone. `case_study`
-draws one answer with its drafts.
+same in a notebook, a test or a script. No metric is computed in them. Nothing is told by colour alone.
 """
 
 from __future__ import annotations
@@ -80,12 +79,9 @@ def plain_axes(axes: Axes, grid: Literal["both", "y"]) -> None:
 
 
 def save_figure(figure: Figure, path: Path) -> Path:
-    """Write `figure` as the suffix of `path` says (png at 200 dpi, pdf, svg), a PNG with its PDF and SVG beside it; the
-    same bytes for the same figure.
-    """
+    """Write `figure` as the suffix of `path` says: png at 200 dpi, pdf or svg; the same bytes for the same figure."""
     path.parent.mkdir(parents=True, exist_ok=True)
     dated: dict[str, Any] = {".png": {"Software": None}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     with matplotlib.rc_context(STYLE):
-        for suffix in dated if path.suffix == ".png" else [path.suffix]:
-            figure.savefig(path.with_suffix(suffix), dpi=200, metadata=dated.get(suffix))
+        figure.savefig(path, dpi=200, metadata=dated.get(path.suffix))
     return path

@@ -1,26 +1,30 @@
-"""How tables are printed: as Markdown, as LaTeX (booktabs) and as text for a terminal.
+"""How tables are printed: as Markdown and as text for a terminal.
 
 Measured numbers come first, then readings side by side, then the paper's own, each group under its own heading.
 """
 
 from __future__ import annotations
 
+import io
 import math
-import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
 
 from ngram_trie.report import blocks
 from ngram_trie.report.blocks import MEASURED, PUBLISHED, WORDS, Block, Cell, Tables
 
 
-def _value(cell: Cell, marks: Sequence[str], block: Block, unit: str | None = None) -> str:
+def _value(cell: Cell, marks: Sequence[str], block: Block) -> str:
     if not math.isfinite(cell.value):
         return "-"
     number = str(cell.value) if isinstance(cell.value, int) else f"{cell.value:.{block.decimals}f}"
-    return marks[cell.value_rank].format(f"{number}{block.unit if unit is None else unit}")
+    return marks[cell.value_rank].format(f"{number}{block.unit}")
 
 
 def _interval(cell: Cell) -> str:
@@ -93,109 +97,40 @@ def notes(block: Block, best: str = "**bold**", second: str = "*italic*") -> lis
     return [*block.notes, WORDS["notes"]["marks"].format(best=best, second=second, other=block.best_of)]
 
 
-_LATEX = str.maketrans({
-    "\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "†": r"$^\dagger$",
-})  # fmt: skip
-
-
-def latex(tables: Tables) -> str:
-    """The same in LaTeX, to be \\input; needs booktabs and graphicx. Best bold, second best underlined."""
-    marks = ("{}", r"\textbf{{{}}}", r"\underline{{{}}}")
-
-    def render(block: Block, heading: str) -> str:
-        lines = []
-        unit = block.unit.translate(_LATEX).replace("x", r"$\times$")
-        for (label, cells), lead in zip(block.rows.items(), leads(block), strict=True):
-            shown = [
-                _join(_value(cell, marks, block, unit), rf"{{\scriptsize {_interval(cell)}}}", _accept(cell, marks))
-                for cell in cells
-            ]
-            line = " & ".join([*(text.translate(_LATEX) for text in (label, *lead)), *shown]).replace(
-                r" {\scriptsize }", ""
-            )
-            lines.append(rf"    {line} \\")
-        header = (
-            " & ".join([block.corner.capitalize(), *block.lead, *block.columns]).replace("&", "\0").translate(_LATEX)
-        )
-        caption = f"{heading} {block.title}. {' '.join(notes(block, 'bold', 'underlined'))}".translate(_LATEX)
-        return "\n".join([
-            r"\begin{table*}[t]",
-            r"  \centering",
-            r"  \resizebox{\textwidth}{!}{%",
-            rf"  \begin{{tabular}}{{l{'c' * len([*block.lead, *block.columns])}}}",
-            r"    \toprule",
-            rf"    {header.replace(chr(0), '&')} \\",
-            r"    \midrule",
-            *lines,
-            r"    \bottomrule",
-            r"  \end{tabular}}",
-            rf"  \caption{{{caption}}}",
-            r"\end{table*}",
-            "",
-        ])  # fmt: skip
-
-    text = []
-    for heading, group in tables.groups():
-        published = heading == PUBLISHED
-        caption = f"{heading}. {tables.warning}" if published else f"{heading}:"
-        text += [f"% {heading}{': not measured here' if published else ''}"]
-        text += [render(block, caption) for block in group]
-    return "\n".join(text)
-
-
 def plain_text(tables: Tables, width: int = 120) -> str:
     """The same as plain text for a terminal `width` characters wide; columns that do not fit go below."""
     marks = ("{}", "{}*", "{}+")
-
-    def render(block: Block) -> str:
-        columns = [[block.corner, *block.rows]]  # printed column by column; a cell may hold several lines
-        columns += [[name, *texts] for name, texts in block.lead.items()]
-        for index, name in enumerate(block.columns):
-            cells = [row[index] for row in block.rows.values()]
-            shown = [
-                f"{_join(_value(cell, marks, block), _accept(cell, marks))}\n{_interval(cell)}".rstrip()
-                for cell in cells
-            ]
-            columns.append(["\n".join(textwrap.wrap(name.replace("_", " "), 14)), *shown])
-        lines = notes(block, "*", "+")
-        wrapped = [textwrap.fill(line, width, initial_indent="  ", subsequent_indent="    ") for line in lines]
-        return "\n".join([block.title, *_grid(columns, width), *wrapped, ""])
-
-    def headed(*lines: str) -> list[str]:
-        return ["=" * width, *lines, "=" * width, ""]
-
-    text = []
+    console = Console(file=io.StringIO(), width=width, markup=False, highlight=False, emoji=False)
     for heading, group in tables.groups():
-        warning = textwrap.wrap(tables.warning, width) if heading == PUBLISHED else []
-        text += [*(headed(heading, *warning) if heading != MEASURED else []), *map(render, group)]
-    return "\n".join(text)
+        if heading != MEASURED:
+            console.rule(heading)
+        if heading == PUBLISHED:
+            console.print(tables.warning)
+        for block in group:
+            fitting = max(1, (width - 40) // 14)
+            for start in range(0, len(block.columns), fitting):
+                shown = slice(start, start + fitting)
+                table = Table(box=SIMPLE_HEAD, title=block.title, title_justify="left", padding=(0, 1, 0, 0))
+                table.add_column(block.corner, overflow="fold")
+                for name in [*([] if start else block.lead), *block.columns[shown]]:
+                    table.add_column(name.replace("_", " "), overflow="fold")
+                for (label, row), lead in zip(block.rows.items(), leads(block), strict=True):
+                    texts = [_value(c, marks, block) + _below(_accept(c, marks), _interval(c)) for c in row[shown]]
+                    table.add_row(label, *([] if start else lead), *texts)
+                console.print(table)
+            for line in notes(block, "*", "+"):
+                console.print(Padding(line, (0, 0, 0, 2)))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def _grid(columns: list[list[str]], width: int) -> Iterator[str]:
-    """Lines of a table given by columns of equally many cells; the first column is repeated when the rest must fold."""
-    first, *rest = columns
-    widths = [max(len(line) for cell in column for line in cell.split("\n")) + 2 for column in columns]
-    fitting = 1
-    while fitting < len(rest) and sum(widths[: fitting + 2]) <= width:
-        fitting += 1
-    rule = "-" * sum(widths[: fitting + 1])
-    yield rule
-    for number, row in enumerate(zip(first, *rest[:fitting], strict=True)):
-        cells = [cell.split("\n") for cell in row]
-        for line in range(max(len(cell) for cell in cells)):
-            texts = [cell[line] if line < len(cell) else "" for cell in cells]
-            yield "".join(text.ljust(size) for text, size in zip(texts, widths, strict=False)).rstrip()
-        if number == 0:
-            yield rule
-    yield rule
-    if rest[fitting:]:
-        yield from _grid([first, *rest[fitting:]], width)
+def _below(accept: str, interval: str) -> str:
+    """What stands behind a value, the interval on a line of its own."""
+    return f"{f' {accept}' * bool(accept)}{f'{chr(10)}{interval}' * bool(interval)}"
 
 
 def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False, name: str = blocks.TABLE) -> str:
-    """Write table.csv (`frame`, measured rows only), table.json (the blocks), and the blocks as table.md, table.tex and
-    table.txt; returns the last one's text.
+    """Write table.csv (`frame`, measured rows only), table.json (the blocks) and table.md; returns the blocks as text.
 
     Args:
         synthetic: of a model for which `config.is_synthetic`.
@@ -206,8 +141,5 @@ def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = F
     folder.mkdir(parents=True, exist_ok=True)
     frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     blocks.save(tables, folder, name)
-    writers: dict[str, Callable[[Tables], str]] = {"md": markdown, "tex": latex, "txt": plain_text}
-    texts = {suffix: writer(tables) for suffix, writer in writers.items()}
-    for suffix, text in texts.items():
-        (folder / f"{name}.{suffix}").write_text(text, encoding="utf-8")
-    return texts["txt"]
+    (folder / f"{name}.md").write_text(markdown(tables), encoding="utf-8")
+    return plain_text(tables)

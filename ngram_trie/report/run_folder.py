@@ -5,23 +5,55 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
+from pydantic import BaseModel, ValidationError
 
-from ngram_trie import cost, metrics
-from ngram_trie.config import grid_cells, is_synthetic
-from ngram_trie.cost import CostCurve
-from ngram_trie.files import place
-from ngram_trie.records import PromptRecord, RunManifest, Selected, StoredRecords
+from ngram_trie.bench import cost, metrics, quality
+from ngram_trie.bench.config import grid_cells
+from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.records import PromptRecord, RunManifest, is_sealed, read_records, records_file
+from ngram_trie.methods import is_synthetic
+from ngram_trie.store.files import place
 
-#: Folders with curves: what was measured on this machine, then what the project ships. Before both come the folders
-#: calibration* beside the run's, one for each machine, so that committed runs are derived with committed curves.
-CALIBRATIONS = (place("results/local/calibration"), place("results/embedded/calibration"))
+MANIFEST = "manifest.json"
+#: Folders with curves: what was measured on this machine, then what the project ships.
+LOCAL = (place("results/local/calibration"), place("results/local/smollm2-135m/calibration"))
+KEPT = tuple(sorted(curve.parent for curve in place("results/speed").rglob("curve.json")))
+CALIBRATIONS = (*LOCAL, *KEPT)
+
+
+class _Engine(BaseModel):
+    """How a run's answers came about."""
+
+    name: Literal["live", "replay", "teacher_forced"]
+    traces: str | None = None
+    categories: str | list[str] | None = None
+
+
+class _Measure(BaseModel):
+    repeats: int = 1
+    sessions: int = 1
+
+
+class _Config(BaseModel):
+    """What tables need of a run's configuration; it holds more."""
+
+    engine: _Engine
+    paper_tables: list[int] = []
+    grid: dict[str, list[Any]] | None = None
+    methods: dict[str, Any] | None = None
+    method: dict[str, Any] | None = None
+    datasets: dict[str, Any] | None = None
+    measure: _Measure | None = None
+    cost: dict[str, Any] | None = None
+    model: dict[str, Any] | None = None
+    budget: dict[str, Any] | None = None
 
 
 class RunFolder:
-    """A folder with records.jsonl and manifest.json.
+    """A folder with records.jsonl and manifest.json. What is read of it is checked once against its SHA256SUMS.
 
     Args:
         records: those in records.jsonl, where they are at hand.
@@ -33,28 +65,55 @@ class RunFolder:
             self.records = records
 
     @cached_property
-    def manifest(self) -> RunManifest:
-        return RunManifest.read(self.path / "manifest.json")
+    def is_sealed(self) -> bool:
+        """Whether the run was finished; errors as `records.is_sealed`."""
+        return is_sealed(self.path)
 
-    @property
+    @cached_property
+    def manifest(self) -> RunManifest:
+        """What was run.
+
+        Raises:
+            FileNotFoundError: there is none.
+            ValueError: it has another shape, or a file of the finished run was changed; the message names the file.
+        """
+        _ = self.is_sealed
+        return RunManifest.read(self.path / MANIFEST)
+
+    @cached_property
     def config(self) -> Mapping[str, Any]:
-        return self.manifest.config
+        """The configuration that the manifest holds.
+
+        Raises:
+            ValueError: it is none of a run; the message names the file and the first field that is wrong.
+        """
+        try:
+            _Config.model_validate(self.manifest.config)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(map(str, ("config", *first["loc"])))
+            what = first["msg"].replace("Input should be", "must be")
+            raise ValueError(f"{self.path / MANIFEST}: {place}: {what}") from None
+        return {"paper_tables": [], "grid": None, **self.manifest.config}
 
     @cached_property
     def records(self) -> Collection[PromptRecord]:
-        """All of them, in order; each is read from the file whenever it is asked for.
+        """All of them, in order.
 
         Raises:
             FileNotFoundError: the folder holds no records.
-            ValueError: they are none of this version's, or a live run has none yet.
+            ValueError: they are none of this version's or of another run, or a live run has none yet.
         """
-        path = self.path / "records.jsonl"
+        path, _ = records_file(self.path), self.is_sealed
         if not path.exists():
             raise FileNotFoundError(f"{path}: no records; `make reproduce-table1` writes them")
-        records = StoredRecords.open(path, self._not_of_the_run)
-        if not records and self.is_measured:
+        records = read_records(path)
+        for number, record in enumerate(records, 1):
+            if error := self._not_of_the_run(record):
+                raise ValueError(f"{path}:{number}: {error}")
+        if not records and (self.is_measured or self.manifest.num_records):
             raise ValueError(f"{path} is empty: nothing has been measured yet")
-        return records.values()
+        return records
 
     def _not_of_the_run(self, record: PromptRecord) -> str:
         """What the manifest does not know of a record."""
@@ -95,7 +154,7 @@ class RunFolder:
         """
         looping = metrics.looping(self.frame)
         left_out = set(looping.index[looping])
-        kept = Selected(self.records, lambda record: record.key.item not in left_out)
+        kept = [record for record in self.records if record.key.item not in left_out]
         return RunFolder(self.path, kept) if left_out and len(left_out) < len(looping) else None
 
     @property
@@ -120,15 +179,19 @@ class RunFolder:
         if "cost" in self.config:
             # By what it holds, never by the `_target_` it names: a manifest may be somebody else's.
             given = {name: value for name, value in self.config["cost"].items() if name != "_target_"}
-            return CostCurve.read(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
-        folders = (*sorted(self.path.absolute().parent.glob("calibration*")), *CALIBRATIONS)
-        return next((CostCurve.read(folder) for folder in folders if cost.holds_for(folder, self.manifest)), None)
+            return _curve(place(given["folder"])) if "folder" in given else cost.assumed_curve(**given)
+        return next((_curve(folder) for folder in CALIBRATIONS if cost.holds_for(folder, self.manifest)), None)
 
     @cached_property
     def scores(self) -> pd.DataFrame | None:
         """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
-        path = self.path / "quality.csv"
-        return pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip") if path.exists() else None
+        path, _ = self.path / "quality.csv", self.is_sealed
+        if not path.exists():
+            return None
+        scores = pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip")
+        if missing := [name for name in (*quality.KEYS, *quality.MEASURES) if name not in scores]:
+            raise ValueError(f"{path}: no column {missing[0]}")
+        return scores
 
     def keep_scores(self, scores: pd.DataFrame) -> None:
         """Take the scores of this run's answers, and write them to quality.csv with all their digits: tables derived
@@ -148,6 +211,11 @@ class RunFolder:
         """The data sets of the records; of a replay the categories asked for, with or without answers."""
         asked = self.config["engine"].get("categories")
         return ([asked] if isinstance(asked, str) else list(asked)) if asked else list(self.frame.dataset.unique())
+
+
+def _curve(folder: Path) -> CostCurve:
+    is_sealed(folder)
+    return CostCurve.read(folder)
 
 
 def save_csv(frame: pd.DataFrame, path: Path) -> None:

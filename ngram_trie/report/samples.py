@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ngram_trie.files import write_atomically
+from ngram_trie.bench.records import PromptRecord
 from ngram_trie.prompt import Prompt
-from ngram_trie.records import PromptRecord
+from ngram_trie.store.files import write_atomically
 
 #: Characters of a prompt's end that are shown: what is asked stands there.
 SHOWN = 600

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ngram_trie import metrics
-from ngram_trie.engines.server_load import ServerAnswer, Trial
+from ngram_trie.bench import metrics
+from ngram_trie.bench.server_load import ServerAnswer, Trial
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import Block, Cell, Tables
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from ngram_trie import cost, metrics
-from ngram_trie.cost import CostCurve
-from ngram_trie.files import PAPER
-from ngram_trie.metrics import ALL
-from ngram_trie.records import PromptRecord
+from ngram_trie.bench import cost, metrics
+from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.metrics import ALL
+from ngram_trie.bench.pairwise import ACCEPT_LENGTH as _ACCEPT
+from ngram_trie.bench.records import PromptRecord
 from ngram_trie.report.blocks import WORDS, Block, Cell
-from ngram_trie.versus import ACCEPT_LENGTH as _ACCEPT
+from ngram_trie.store.files import PAPER
 
 REPLAY_COLUMNS = [
     "method", "group", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
@@ -149,7 +149,7 @@ def grid_blocks(
 
     Args:
         frame: rows with `dataset`, the fields and `value`, and `method` where there are marks.
-        marks: `versus.standings`: what is named best.
+        marks: `pairwise.standings`: what is named best.
     """
     two = len(fields) > 1
     down, across = (list(fields[:-1]), fields[-1]) if two else (list(fields), "dataset")

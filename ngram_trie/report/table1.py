@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from ngram_trie import metrics, quality
-from ngram_trie.files import PAPER
-from ngram_trie.metrics import ALL
+from ngram_trie.bench import metrics, quality
+from ngram_trie.bench.metrics import ALL
+from ngram_trie.bench.pairwise import ACCEPT_LENGTH, SPEEDUP
 from ngram_trie.report.blocks import WORDS, Block, Cell
-from ngram_trie.versus import ACCEPT_LENGTH, SPEEDUP
+from ngram_trie.store.files import PAPER
 
 NUMBERS = [
     "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "accept_length", "accept_length_macro",
@@ -36,7 +36,7 @@ def contexts(datasets: Iterable[str]) -> dict[str, list[str]]:
 
 def is_pooled(datasets: pd.Series) -> pd.Series:
     """Which rows are of all datasets of a context."""
-    return datasets.str.partition("+")[0] == ALL
+    return datasets.map(metrics.is_pooled).astype(bool)
 
 
 def table1(
@@ -81,7 +81,7 @@ def table1(
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
-            if protocol == "released" and dataset.partition("+")[0] == ALL:
+            if protocol == "released" and metrics.is_pooled(dataset):
                 row |= dict.fromkeys(NUMBERS, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -99,7 +99,7 @@ def block(
 
     Args:
         labels: method -> how its row is named, in the order of rows.
-        marks: `versus.standings`: what is named best.
+        marks: `pairwise.standings`: what is named best.
         lead: as in `Block`.
     """
     frame = frame.reindex(columns=["method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length"])

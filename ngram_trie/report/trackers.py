@@ -1,40 +1,30 @@
-"""Runs in experiment trackers, each through its own client where that is installed."""
+"""Runs in experiment trackers, through accelerate's wrappers of their clients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
-from ngram_trie.config import ConfigError
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
+
+from ngram_trie.methods import ConfigError
 from ngram_trie.report import sweeps
 from ngram_trie.report.derive import flatten
 from ngram_trie.report.run_folder import RunFolder
 
 PROJECT_NAME = "ngram-trie"
-#: What is uploaded of a run's folder, where a client takes files.
-FILES = ("table.md", "table.csv", "table.json", "versus.csv", "manifest.json", "samples.md")
-#: The client that each tracker is installed as.
-CLIENTS = {
-    "mlflow": "mlflow",
-    "wandb": "wandb",
-    "tensorboard": "torch.utils.tensorboard",
-    "trackio": "trackio",
-}
+#: Trackers whose wrapper takes a name for the run beside the project's.
+_NAMED = {"wandb": "name", "trackio": "name", "mlflow": "run_name"}
 
 
-def client(name: str) -> Any:
-    """The tracker's own module.
-
-    Raises:
-        ConfigError: it is not installed.
+def check(name: str) -> None:
     """
-    try:
-        return import_module(CLIENTS[name])
-    except ImportError:
-        raise ConfigError(f"log={name}: its client is not installed: pip install {name}") from None
+    Raises:
+        ConfigError: no such tracker, or its client is not installed.
+    """
+    if name not in LOGGER_TYPE_TO_CLASS:
+        raise ConfigError(f"log={name}: must be one of {', '.join(LOGGER_TYPE_TO_CLASS)}")
+    if name not in map(str, get_available_trackers()):
+        raise ConfigError(f"log={name}: its client is not installed: pip install {name}")
 
 
 def numbers(run: RunFolder) -> dict[str, float]:
@@ -50,60 +40,19 @@ def numbers(run: RunFolder) -> dict[str, float]:
 
 
 def log(run: RunFolder, name: str) -> None:
-    """Log settings, numbers and tables of a run under the name of its folder.
+    """Log settings and numbers of a run under the name of its folder.
 
     Raises:
-        ConfigError: the client is not installed.
+        ConfigError: as in `check`.
     """
-    settings = {key: str(value) for key, value in flatten(run.config).items()}
-    about = {"commit": str(run.manifest.commit), "device": run.manifest.device, "run": run.manifest.run}
-    files = [run.path / file for file in FILES if (run.path / file).exists()]
-    _LOGGERS[name](client(name), run.path.name, settings | about, numbers(run), files)
-
-
-def _mlflow(
-    mlflow: Any, title: str, settings: Mapping[str, str], values: Mapping[str, float], files: list[Path]
-) -> None:
-    mlflow.set_experiment(PROJECT_NAME)
-    with mlflow.start_run(run_name=title):
-        mlflow.log_params(settings)
-        mlflow.log_metrics(values)
-        for file in files:
-            mlflow.log_artifact(str(file))
-
-
-def _wandb(wandb: Any, title: str, settings: Mapping[str, str], values: Mapping[str, float], files: list[Path]) -> None:
-    run = wandb.init(project=PROJECT_NAME, name=title, config=dict(settings))
-    run.log(dict(values))
-    for file in files:
-        run.save(str(file), base_path=str(file.parent), policy="now")
-    run.finish()
-
-
-def _trackio(
-    trackio: Any, title: str, settings: Mapping[str, str], values: Mapping[str, float], files: list[Path]
-) -> None:
-    trackio.init(project=PROJECT_NAME, name=title, config=dict(settings))
-    trackio.log(dict(values))
-    trackio.finish()
-
-
-def _tensorboard(
-    tensorboard: Any, title: str, settings: Mapping[str, str], values: Mapping[str, float], files: list[Path]
-) -> None:
-    writer = tensorboard.SummaryWriter(str(files[0].parent / "tensorboard") if files else title)
-    writer.add_text("settings", "\n".join(f"    {key}: {value}" for key, value in settings.items()))
-    for file in files:
-        if file.suffix == ".md":
-            writer.add_text(file.stem, file.read_text(encoding="utf-8"))
-    for key, value in values.items():
-        writer.add_scalar(key, value)
-    writer.close()
-
-
-_LOGGERS: dict[str, Callable[..., None]] = {
-    "mlflow": _mlflow,
-    "wandb": _wandb,
-    "tensorboard": _tensorboard,
-    "trackio": _trackio,
-}
+    check(name)
+    manifest = run.manifest
+    about = {"commit": str(manifest.commit), "device": manifest.device, "run": manifest.run}
+    settings = {key: str(value) for key, value in flatten(run.config).items()} | about
+    kind = LOGGER_TYPE_TO_CLASS[name]
+    options = {_NAMED[name]: run.path.name} if name in _NAMED else {}
+    tracker = kind(PROJECT_NAME, **options, **({"logging_dir": run.path} if kind.requires_logging_directory else {}))
+    tracker.start()
+    tracker.store_init_configuration(settings)
+    tracker.log(numbers(run))
+    tracker.finish()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
-from ngram_trie import metrics, versus
+from ngram_trie.bench import metrics, pairwise
 from ngram_trie.report.run_folder import RunFolder
 
 #: Relative spread of vanilla's step times, beyond what the prompts' lengths explain, from which on it is called noise.
 NOISY = 0.15
+#: From this spread on, no verdict is given.
+TOO_NOISY = 0.5
+#: A step over a draft is no faster than a plain one, so no speedup is larger than this times the tokens of a pass.
+MARGIN = 1.05
 #: This many answers at least, or the spread says nothing.
 ENOUGH = 4
-#: With fewer questions no pair of methods can be told apart (`versus`, p).
+#: With fewer questions no pair of methods can be told apart (`pairwise`, p).
 FEWEST = 6
 
 
@@ -31,6 +37,8 @@ def verdict(run: RunFolder) -> str:
         return ""
     best = max(speeds, key=lambda method: speeds[method].ratio)
     speed, rows = speeds[best], answers[answers.method == best]
+    if doubt := _doubt(run, answers, speeds):
+        return f"No verdict: {doubt}. Repeat on a quiet machine, or with --repeats 3."
     plain = metrics.tokens_per_second(answers[answers.method == baselines[best]])
     num_prompts = metrics.num_prompts(rows)
     where = f"{_count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
@@ -44,11 +52,21 @@ def verdict(run: RunFolder) -> str:
         return f"{best}: {times} ({rates}) on {where}: too few prompts to name a winner, give {FEWEST} or more."
     if speed.low <= 1:
         return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
-    pairs = versus.versus(answers, [versus.SPEEDUP], drafters)
+    pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], drafters)
     others = _not_separated(pairs, best)
     lead = f"{best} has the largest speedup" if others else f"{best} is fastest"
     also = f"; not separated from {', '.join(others)}" if others else ""
     return f"{lead}: {times} ({rates}) on {where}{also}."
+
+
+def _doubt(run: RunFolder, answers: pd.DataFrame, speeds: Mapping[str, metrics.Speedup]) -> str:
+    """Why the clock cannot be believed; "" where nothing speaks against it."""
+    for method, speed in speeds.items():
+        length = metrics.accept_length(answers[(answers.method == method) & (answers.kind == "drafter")])
+        if speed.ratio > MARGIN * length:
+            return f"{method} is at {speed.ratio:.2f}x with {length:.2f} tokens a pass, which cannot be"
+    spread = _spread(run)
+    return f"plain decoding's steps scatter by {spread:.0%} from answer to answer" if spread >= TOO_NOISY else ""
 
 
 def _not_separated(pairs: pd.DataFrame, best: str) -> list[str]:
@@ -74,21 +92,25 @@ def _count(number: int, what: str) -> str:
 
 
 def noise(run: RunFolder) -> str:
-    """A warning where plain decoding's own steps scatter from answer to answer more than the lengths of the texts
-    explain: something else was running. "" where they do not, or too few answers tell.
-    """
-    rows = metrics.answered(run.frame)
-    rows = rows[(rows.method == rows.baseline) & (rows.num_steps > 0) & rows.decode_seconds.notna()]
-    if not run.is_measured or len(rows) < ENOUGH:
-        return ""
-    milliseconds = 1e3 * (rows.decode_seconds / rows.num_steps).to_numpy(float)
-    lengths = np.array([record.num_prompt_tokens for record in run.records])[rows.index.to_numpy()]
-    if np.ptp(lengths):
-        milliseconds = milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
-    spread = float(milliseconds.std(ddof=min(2, len(rows) - 2)) / milliseconds.mean())
-    if spread < NOISY:
+    """A warning where plain decoding's own steps scatter: something else was running. "" where they do not."""
+    if (spread := _spread(run)) < NOISY:
         return ""
     return (
         f"warning: plain decoding's steps scatter by {spread:.0%} from answer to answer: other work was running, or "
         "the clock changed; repeat on a quiet machine, or with --repeats 3"
     )
+
+
+def _spread(run: RunFolder) -> float:
+    """How plain decoding's steps scatter from answer to answer, relative to their mean, more than the lengths of the
+    texts explain; 0 where too few answers tell.
+    """
+    rows = metrics.answered(run.frame)
+    rows = rows[(rows.method == rows.baseline) & (rows.num_steps > 0) & rows.decode_seconds.notna()]
+    if not run.is_measured or len(rows) < ENOUGH:
+        return 0.0
+    milliseconds = 1e3 * (rows.decode_seconds / rows.num_steps).to_numpy(float)
+    lengths = np.array([record.num_prompt_tokens for record in run.records])[rows.index.to_numpy()]
+    if np.ptp(lengths):
+        milliseconds = milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
+    return float(milliseconds.std(ddof=min(2, len(rows) - 2)) / milliseconds.mean())

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ngram_trie.files import first_line
+from ngram_trie.store.files import first_line
 
 #: What a template may take; real ones take a millisecond.
 LIMIT_SECONDS = 10.0

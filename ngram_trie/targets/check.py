@@ -19,37 +19,42 @@ def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> Dr
 
 
 def differences(ours: TargetModel, theirs: TargetModel, length: int, nodes: int) -> dict[str, float]:
-    """How far two targets are from each other on one random prompt and tree: the relative error of a prefill's and a
-    tree's logits (a norm over a norm), and the share of equal choices.
+    """How far two targets are from each other on one random prompt, a tree, and a step behind a path with gaps: the
+    relative error of their logits (a norm over a norm), and the share of equal choices in the tree.
     """
     rng, vocab_size = np.random.default_rng(1), theirs.model.config.vocab_size
-    prompt, tree = rng.integers(5, vocab_size, length), binary_tree(nodes - 1, rng, vocab_size)
+    prompt, tree = rng.integers(min(5, vocab_size - 1), vocab_size, length), binary_tree(nodes - 1, rng, vocab_size)
     found: dict[str, float] = {}
     logits, choices = [], []
     for target in (ours, theirs):
         target.prefill(prompt)
         first = target.last.logits.double().cpu()
         choices.append(target.verify(tree))
-        logits.append((first, target.last.logits.double().cpu()))
-    for name, mine, reference in zip(("prefill", "tree"), *logits, strict=True):
+        second = target.last.logits.double().cpu()
+        target.commit(length, tree.path_to(nodes - 1))
+        target.verify(DraftTree.root_only(int(tree.tokens[0])))
+        logits.append((first, second, target.last.logits.double().cpu()))
+    for name, mine, reference in zip(("prefill", "tree", "step"), *logits, strict=True):
         found[f"{name}_logits"] = float((mine - reference).norm() / reference.norm())
     return found | {"equal_choices": float((choices[0] == choices[1]).mean())}
 
 
-def check(target: TargetModel, backend: str) -> None:
-    """Compare a prompt and a tree with the stock modules: a fast answer must not be a wrong one.
-
-    Args:
-        backend: what `engine.backend` calls the target.
-
-    Raises:
-        ValueError: the logits are further apart than rounding takes them.
+def apart(target: TargetModel) -> str | None:
+    """Compare a prompt, a tree and a step with the stock modules; says so where logits are further apart than rounding
+    takes them. All that is compiled for a target is compiled by this.
     """
-    length, nodes = min(64, target.context_limit // 2), min(8, target.max_draft + 1)
+    half = max(1, target.context_limit // 2)
+    length, nodes = min(64, half), min(8, half, target.max_draft + 1)
     found = differences(target, TargetModel(target.model, nodes, 2 * length), length, nodes)
-    apart = float(np.max([found["prefill_logits"], found["tree_logits"]]))
-    if not apart <= MOST_APART[target.model.dtype]:  # neither is NaN
-        raise ValueError(
-            f"engine.backend={backend}: its logits are {apart:.2g} from the stock modules' on {target.device}, "
-            "relative; use engine.backend=stock"
-        )
+    most = float(np.max([found["prefill_logits"], found["tree_logits"], found["step_logits"]]))
+    if most <= MOST_APART[target.model.dtype]:  # none is NaN
+        return None
+    return f"its logits are {most:.2g} from the stock modules' on {target.device}, relative"
+
+
+def check(target: TargetModel, backend: str) -> None:
+    """Raises:
+    ValueError: `target`, which `engine.backend` calls so, is `apart` from the stock modules.
+    """
+    if said := apart(target):
+        raise ValueError(f"engine.backend={backend}: {said}; use engine.backend=stock")

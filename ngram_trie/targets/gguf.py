@@ -23,8 +23,7 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
-from ngram_trie.files import NotInstalled, first_line, package_file
-from ngram_trie.targets.hub_errors import disk_full
+from ngram_trie.store.files import NotInstalled, first_line, package_file
 
 #: Beside a conversion's weights: which file they are of. A folder without it is no conversion.
 SOURCE = "source.json"
@@ -50,8 +49,8 @@ def gguf_file(path: str) -> Path | None:
     try:
         place = package_file(path)
     except NotInstalled as error:
-        embedded = "or run the embedded model: PROFILE=embedded (model=embedded)"
-        raise NotInstalled(f"model {path}: {error}, {embedded}") from None
+        tiny = "or run the tiny model: PROFILE=tiny (model=tiny)"
+        raise NotInstalled(f"model {path}: {error}, {tiny}") from None
     if place.suffix == ".gguf" and not place.is_dir():
         if not place.is_file():
             raise FileNotFoundError(f"model {path}: no such file")
@@ -82,9 +81,7 @@ def local_folder(path: str) -> str:
                 if not folder.exists():
                     _convert(file, folder)
         except Exception as error:  # of gguf, transformers, safetensors, the disk
-            full = disk_full(error)
-            reason = f"{full}, or set NGRAM_TRIE_CACHE to a folder on another disk" if full else first_line(error)
-            raise FileNotFoundError(f"model {path} cannot be converted: {reason}") from error
+            raise FileNotFoundError(f"model {path} cannot be converted: {first_line(error)}") from error
     return str(folder)
 
 

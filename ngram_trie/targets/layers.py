@@ -1,4 +1,4 @@
-"""The layers of a language model for a few tokens, in one compiled function over the products of `few_rows`."""
+"""The layers of a language model for a few tokens, in one compiled function over the products of `small_gemm`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from ngram_trie.targets.few_rows import (
+from ngram_trie.targets.small_gemm import (
     AHEAD,
     FLOAT,
     INT32,
@@ -112,7 +112,7 @@ def turn_and_store(
     """Turn queries of `qkv` (q, a + 2 h, d) in place, and write turned keys and values to `slots` of a layer's cache.
 
     Args:
-        cos, sin: (q, 1, d); the sine's first half is negative, as in `CompactModel`.
+        cos, sin: (q, 1, d); the sine's first half is negative, as in `FusedLlama`.
         keys, values: as in `attention`.
     """
     rows, _, size = qkv.shape

@@ -23,16 +23,16 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from ngram_trie.files import first_line
+from ngram_trie.store.files import first_line
 from ngram_trie.targets.gguf import SOURCE, gguf_file, local_folder
-from ngram_trie.targets.hub_errors import explain
+from ngram_trie.targets.hub import hub_said
 from ngram_trie.targets.sentencepiece import restore_merges
 
 
 def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
     that is less. Without a limit it is no more than a sliding window that all layers have: the backends for speed know
-    none (`ngram_trie.targets.compact`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
+    none (`targets.fused_llama`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
     prompt of `num_prompt` tokens that does not, it may not.
     """
     own = [config.max_position_embeddings, limit]
@@ -193,5 +193,5 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
         has_config = (Path(path) / "config.json").exists()
         reason = first_line(error) if has_config else "there is no config.json in the folder"
     else:
-        reason = f"{explain(error, path, revision)}; or give a folder with its files: model.path=FOLDER"
+        reason = f"{hub_said(error)}; or give a folder with its files: model.path=FOLDER"
     return f"{part}model {path!r} cannot be loaded: {reason}"

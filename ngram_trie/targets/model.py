@@ -18,9 +18,9 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
-from ngram_trie.drafter import Likely
-from ngram_trie.targets.likely import likely_rows
+from ngram_trie.drafter import TopK
 from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
 #: Places of a prompt whose logits are made at once.
@@ -295,17 +295,17 @@ class TargetModel:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+    def top_k(self, k: int, nodes: IntArray | None = None) -> TopK:
         """Behind each node of the last tree, or `nodes` of it alone; behind the prompt's last token after `prefill`."""
         last = self.last
         if last.tree is None:
-            return likely_rows(np.array([len(last.hidden) - 1]), last.logits, k)
+            return top_k_rows(np.array([len(last.hidden) - 1]), last.logits, k)
         if nodes is None:
-            return likely_rows(np.arange(len(last.tree)), last.logits, k)
-        return likely_rows(nodes, last.logits[torch.from_numpy(nodes)], k)
+            return top_k_rows(np.arange(len(last.tree)), last.logits, k)
+        return top_k_rows(nodes, last.logits[torch.from_numpy(nodes)], k)
 
     @torch.inference_mode()
-    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
+    def top_k_in_prompt(self, places: IntArray, k: int) -> TopK:
         """Behind the prompt's tokens at `places`, at least one, after `prefill`: one more product with the model's
         head, some rows at a time, since a row of logits is as long as the vocabulary.
 
@@ -321,8 +321,8 @@ class TargetModel:
                 )
             self._knows_head = True
         blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
-        parts = [likely_rows(block, self._head(self.last.hidden[block]), k) for block in blocks]
-        return Likely(*map(np.concatenate, zip(*parts, strict=True)))
+        parts = [top_k_rows(block, self._head(self.last.hidden[block]), k) for block in blocks]
+        return TopK(*map(np.concatenate, zip(*parts, strict=True)))
 
     def _head(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does."""

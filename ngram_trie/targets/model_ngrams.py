@@ -21,8 +21,8 @@ import torch
 from tqdm import tqdm
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
-from ngram_trie.files import content_hash, replacing
-from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.store.files import content_hash, replacing
+from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.targets.chat import render
 
 

@@ -16,8 +16,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from ngram_trie import Speculator
-from ngram_trie.config import choices, make_method
 from ngram_trie.drafter import Drafter
+from ngram_trie.methods import choices, make_method
 
 #: Characters, one a token, so that a text's end never lies within one.
 TEXT = (string.ascii_letters + string.digits)[:VOCABULARY]

@@ -1,4 +1,4 @@
-"""What was tried to break the project, and how often it broke: `make adversarial` (docs/reliability.md)."""
+"""What was tried to break the project, and how often it broke (CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import pandas as pd
 import typer
 from adversarial import fuzz
 
+from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.cli.app import run
-from ngram_trie.engines.provenance import make_manifest
-from ngram_trie.files import PROJECT, place
+from ngram_trie.store.files import PROJECT, place
 
 #: Area -> the tests that try it, a case each.
 AREAS = {
     "bad input ends in one line": ["tests/adversarial/test_bad_inputs.py"],
     "drafters of one's own that are wrong": ["tests/adversarial/test_own_drafters.py"],
-    "damaged records": ["tests/test_records.py"],
-    "damaged datastores and tables": ["tests/test_built.py", "tests/baselines/test_datastore.py"],
-    "two writers, foreign folders, changed code": ["tests/engines/test_run_folders.py"],
+    "damaged records": ["tests/bench/test_records.py", "tests/test_damage.py"],
+    "damaged datastores and tables": ["tests/store/test_arrays.py", "tests/baselines/test_datastore.py"],
+    "two writers, foreign folders, changed code": ["tests/bench/test_run_folders.py"],
     "full disks, folders that cannot be made": ["tests/adversarial/test_disks.py"],
     "no code from files": ["tests/adversarial/test_no_code_from_files.py"],
     "sampling, chi-square": ["tests/targets/test_sampling.py"],
-    "pages that hold markup": ["tests/site/test_markup.py"],
+    "pages that hold markup": ["tests/report/test_markup.py"],
 }
 KILLS = "kills of replays, live runs and sweeps, resumed"
 FUZZ = "answers beside `model.generate`"

@@ -1,4 +1,4 @@
-"""More cases of `fuzz`: `make fuzz N=10000 SEED=0`."""
+"""More cases of `fuzz`: PYTHONPATH=.:tests python -m adversarial.run_fuzz --number N --seed SEED."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main(
     """Compare drafted answers with `model.generate`, a random case a seed, and print those that differ."""
     found = fuzz.failures(number, seed)
     for each, wrong in found:
-        print(f"{wrong}\n  again: make fuzz N=1 SEED={each}")
+        print(f"{wrong}\n  again: PYTHONPATH=.:tests python -m adversarial.run_fuzz --number 1 --seed {each}")
     print(f"seed {seed}: {number} cases, {len(found)} failed")
     if found:
         raise SystemExit(1)

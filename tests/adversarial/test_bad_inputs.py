@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from adversarial import files, rows
 
+from ngram_trie.bench import prepare
 from ngram_trie.cli import app, commands
 from ngram_trie.cli.hydra_app import hydra_options
 from ngram_trie.cli.overrides import composed
-from ngram_trie.engines import prepare
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets import chat
 
-ROWS = [*rows.COMMANDS, *rows.sizes()]
+#: Some in the quick suite, all in the whole one.
+ROWS = [pytest.param(row, id=row.line, marks=[pytest.mark.slow] * bool(i % 4)) for i, row in enumerate(rows.COMMANDS)]
 #: What a row is run with unless it says otherwise: little to do.
 BRIEF = {
     "model.device": "cpu", "engine.backend": "stock", "dataset.limit": "1", "measure.max_new_tokens": "4",
@@ -39,11 +40,7 @@ def command(row: rows.Row, damaged: dict[str, str], output: Path) -> list[str]:
     return [f"{k}={v}" for k, v in settings.items() if not keys & {k, k.partition(".")[0]}] + words
 
 
-def test_the_table_is_long_enough() -> None:
-    assert len(ROWS) >= 300 and len(set(ROWS)) == len(ROWS)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.line)
+@pytest.mark.parametrize("row", ROWS)
 def test_a_bad_input_is_one_line(
     row: rows.Row, damaged: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

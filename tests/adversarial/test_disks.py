@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.files import PROJECT
-from ngram_trie.records import read_records
+from ngram_trie.bench.records import read_records
+from ngram_trie.store.files import PROJECT
 
-TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def replay(folder: Path, room: int | None = None) -> subprocess.CompletedProcess[str]:
@@ -57,6 +57,7 @@ def test_a_full_disk_loses_at_most_the_record_being_written(tmp_path: Path) -> N
     assert answers(folder) == whole
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["/proc/ngram-trie", "/sys/ngram-trie", "{file}/run"])
 def test_a_folder_that_cannot_be_made_is_one_line(folder: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")

@@ -1,4 +1,4 @@
-"""200 random cases answer as `model.generate`; `make fuzz N=10000` has more."""
+"""200 random cases answer as `model.generate`; `adversarial.run_fuzz` has more."""
 
 from __future__ import annotations
 

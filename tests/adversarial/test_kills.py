@@ -1,4 +1,4 @@
-"""Runs that are killed at random moments, again and again, lose and repeat nothing: make kill N=200."""
+"""Runs that are killed at random moments, again and again, lose and repeat nothing; $KILLS says how often."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.files import PROJECT
-from ngram_trie.records import RecordKey, read_records
+from ngram_trie.bench.records import RecordKey, read_records
+from ngram_trie.store.files import PROJECT
 
-TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 KILLS = int(os.environ.get("KILLS", "2"))
 REPLAY = ["engine=replay", f"engine.traces={TRACES}", "method=pld"]
-LIVE = ["model=embedded", "dataset=rag", "dataset.limit=6", "method=blend_warm"]
+LIVE = ["model=tiny", "dataset=rag", "dataset.limit=6", "method=blend_warm"]
 #: A replay in two processes, a live run of a method that remembers answers, and a sweep in two processes.
 KINDS: Mapping[str, list[str]] = {
     "replay": [*REPLAY, "engine.num_jobs=2", "output={folder}"],
@@ -59,7 +59,7 @@ def written(folder: Path) -> int:
 
 @pytest.fixture
 def no_sweeps_left() -> Iterator[None]:
-    """Killed sweeps cannot remove the folder in which their cells are gathered."""
+    """The folders of finished sweeps, and of the last one that was killed."""
     sweeps = PROJECT / "results" / "local" / "sweeps"
     before = set(sweeps.glob("*"))
     yield

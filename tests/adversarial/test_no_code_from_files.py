@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 FORBIDDEN = {"eval", "exec", "pickle.load", "pickle.loads", "joblib.load", "marshal.loads", "os.system"}
 FOLDERS = ("ngram_trie", "baselines", "data", "scripts")

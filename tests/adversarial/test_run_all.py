@@ -1,4 +1,4 @@
-"""The counts of `make adversarial`."""
+"""The counts of `adversarial.run_all`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from adversarial import run_all
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 
 def test_its_tests_are_there() -> None:

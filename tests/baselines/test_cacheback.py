@@ -9,13 +9,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_target import FakeTarget, answer, fibonacci, jumbled
-from support.tiny import plain_greedy
 
 from ngram_trie.baselines.cacheback import Cacheback
-from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
@@ -193,37 +189,6 @@ def test_drafts_are_what_plain_dicts_give(
 
 
 # ---- in the loop -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("settings", [{}, {"leader_len": 2}, {"merge": True}, {"keep_between_prompts": True}])
-@pytest.mark.parametrize("rule", [fibonacci, jumbled(12)])
-def test_long_answers_are_the_greedy_ones(rule: Any, settings: dict[str, Any]) -> None:
-    drafter = Cacheback(**settings)
-    for prompt in ([1, 2], [5, 3, 8]):
-        result = answer(FakeTarget(rule), drafter, prompt, 700)
-        assert len(result.accept_lengths) < 650  # both repeat themselves, one seldom
-
-
-@pytest.mark.parametrize("budget", [0, 1, 3, 8, 64])
-def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int) -> None:
-    monkeypatch.setattr(target, "max_draft", budget)
-    decoder = SpeculativeDecoder(target, Cacheback(keep_between_prompts=True))
-    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3), (9,)]:
-        result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(40))
-        assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, 40)
-        assert max(result.tree_sizes, default=0) <= budget
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("num_draft", 0), ("reserve", -1), ("reserve", 96), ("leader_len", 0), ("follower_len", 0), ("followers", 0),
-        ("followers", 1.0), ("merge", 1), ("keep_between_prompts", "no"),
-    ],
-)  # fmt: skip
-def test_bad_values_are_named(field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
-        Cacheback(**{field: value})
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

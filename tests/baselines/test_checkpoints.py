@@ -12,11 +12,6 @@ from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_tensors, weight_parts
 
-NOT_CACHED = (
-    "weights '{}' cannot be loaded: it is not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that; "
-    "or give a folder with them"
-)
-
 
 @pytest.mark.parametrize("name", ["a.safetensors", "a.pt", "pytorch_model.bin"])
 def test_every_weight_format_is_read(tmp_path: Path, name: str) -> None:
@@ -67,7 +62,9 @@ def test_weights_are_a_folder_or_what_the_hub_gives_and_else_a_missing_part(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (where, why), *rest = weight_parts("someone/weights", None, "how").items()
-    assert where == Path("someone/weights") and why == NOT_CACHED.format("someone/weights") and not rest
+    assert (
+        where == Path("someone/weights") and why.startswith("weights 'someone/weights' cannot be loaded: ") and not rest
+    )
 
 
 def test_an_unreachable_hub_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +72,7 @@ def test_an_unreachable_hub_is_said_in_one_line(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(FileNotFoundError) as error:
         locate("someone/nothing-of-this-name")
-    assert str(error.value) == NOT_CACHED.format("someone/nothing-of-this-name")
+    assert str(error.value).endswith("; or give a folder with them") and "\n" not in str(error.value)
     monkeypatch.setattr("ngram_trie.baselines.checkpoints.snapshot_download", mock.Mock(side_effect=RuntimeError()))
     with pytest.raises(FileNotFoundError, match=r"^weights 'a/b' cannot be loaded: RuntimeError; or give"):
         locate("a/b")

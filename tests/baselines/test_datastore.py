@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny import tiny_target
 
-from ngram_trie import built
 from ngram_trie.baselines.datastore import BORDER, Datastore, build_datastore, suffix_array
 from ngram_trie.baselines.rest import _retrieve
+from ngram_trie.bench.traces import Trace
 from ngram_trie.cli.app import invoke
 from ngram_trie.data import bundled, world
-from ngram_trie.engines.traces import Trace
 from ngram_trie.prompt import Prompt
+from ngram_trie.store import arrays as built
 from scripts import build_datastore as script
 
-EMBEDDED = ["--tokenizer", str(bundled.MODEL)]
+TINY_MODEL = ["--tokenizer", str(bundled.MODEL)]
 
 
 def texts(folder: Path) -> list[str]:
-    """The documents of a datastore that the embedded tokenizer was used for."""
+    """The documents of a datastore that the tiny tokenizer was used for."""
     from transformers import AutoTokenizer
 
     tokens = Datastore(folder).tokens
@@ -60,14 +60,11 @@ def test_a_build_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
 
 def test_a_missing_or_damaged_datastore_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
     build_datastore([[1, 2]], tmp_path)
-    (tmp_path / "tokens.bin").write_bytes(b"1234")
+    (tmp_path / "header.json").write_text("{}")
     with pytest.raises(ValueError, match=r"damaged .* python -m scripts.build_datastore SOURCE --output "):
         Datastore(tmp_path)
-    (tmp_path / "header.json").write_text("{}")
-    with pytest.raises(ValueError, match="damaged"):
-        Datastore(tmp_path)
     (tmp_path / "header.json").unlink()  # what a build that was cut short leaves
-    with pytest.raises(FileNotFoundError, match="no datastore there; `make build-datastore`"):
+    with pytest.raises(FileNotFoundError, match=r"no datastore there; `python -m scripts.build_datastore`"):
         Datastore(tmp_path)
 
 
@@ -111,7 +108,7 @@ def test_the_script_builds_from_recorded_answers(tmp_path: Path, capsys: pytest.
     assert Datastore(folder).tokens.tolist() == [5, BORDER]
 
 
-def test_the_embedded_models_text_is_the_same_every_time_and_holds_no_held_out_subject(tmp_path: Path) -> None:
+def test_the_tiny_models_text_is_the_same_every_time_and_holds_no_held_out_subject(tmp_path: Path) -> None:
     for name, seed in (("a", "0"), ("b", "0"), ("c", "1")):
         invoke(script.main, ["--output", str(tmp_path / name), "--tokens", "6000", "--seed", seed])
     stores = [Datastore(tmp_path / name) for name in "abc"]
@@ -139,8 +136,10 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", ["file.json", "file.jsonl", "folder", "source"])
+@pytest.mark.parametrize(
+    ("layout", "kind"),
+    [("sharegpt", "file.json"), ("ultrachat", "file.jsonl"), ("ultrachat_200k", "folder"), ("texts", "source")],
+)
 def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str) -> None:
     if kind != "source":
         pytest.importorskip("datasets")
@@ -155,13 +154,13 @@ def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str
         (tmp_path / "in" / "file.jsonl").write_text(lines)
     name = str(tmp_path / "in" if kind == "folder" else tmp_path / "in" / kind.replace("source", "file.jsonl"))
     what = [name] if kind == "source" else ["--dataset", name]
-    invoke(script.main, [*what, *EMBEDDED, "--output", str(tmp_path / "out")])
+    invoke(script.main, [*what, *TINY_MODEL, "--output", str(tmp_path / "out")])
     assert texts(tmp_path / "out") == (["A bridge?\nA bridge."] if layout == "texts" else TURNS) * 2
 
 
 def test_paragraphs_of_a_text_are_documents(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("A bridge.\nIt is long.\n\n\nA ship.\n")
-    invoke(script.main, [str(tmp_path / "a.txt"), *EMBEDDED, "--output", str(tmp_path / "out")])
+    invoke(script.main, [str(tmp_path / "a.txt"), *TINY_MODEL, "--output", str(tmp_path / "out")])
     assert texts(tmp_path / "out") == ["A bridge.\nIt is long.", "A ship."]
 
 
@@ -174,20 +173,14 @@ NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data
     [
         ("a.jsonl", "{}\n", ["SOURCE"], NO_FIELD),
         ("a.jsonl", JSON_TEXT, ["SOURCE"], "a.jsonl:1: a text needs --tokenizer"),
-        ("a.jsonl", json.dumps({"text": 5}), ["SOURCE"], "a.jsonl:1: the field 'text' holds neither"),
-        ("a.jsonl", JSON_TEXT, ["SOURCE", "--field", "body"], "a.jsonl:1: no field 'body'"),
         ("a.jsonl", json.dumps({"output_token_ids": ["1"]}), ["SOURCE"], "a.jsonl:1: output_token_ids must be a list"),
         ("a.jsonl", "{", ["SOURCE"], "a.jsonl:1: "),
-        ("a.txt", TEXT, ["SOURCE"], "a text needs --tokenizer"),
         ("a.txt", None, ["SOURCE"], "a.txt: no such file"),
         ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
         ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
-        ("a.txt", TEXT, ["SOURCE", "--tokenizer", "./nowhere"], "nowhere"),
-        ("a.txt", TEXT, ["SOURCE", "--tokens", "0"], "--tokens: "),
-        ("a.json", json.dumps([{"id": 1}]), ["--dataset", "SOURCE", *EMBEDDED], "row 0: no field"),
         ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE"], "needs --tokenizer"),
-        ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE", *EMBEDDED, "--split", "test"], "a.json: "),
-        ("a.json", None, ["--dataset", "SOURCE", *EMBEDDED], "a.json (no such file or folder here; is the hub reach"),
+        ("a.json", json.dumps([{"id": 1}]), ["--dataset", "SOURCE", *TINY_MODEL], "row 0: no field"),
+        ("a.json", None, ["--dataset", "SOURCE", *TINY_MODEL], "a.json (no such file or folder here; is the hub reach"),
     ],
 )
 def test_the_script_names_what_is_wrong_in_one_line(

@@ -18,12 +18,12 @@ from support.tiny import VOCABULARY, tiny_model, tiny_target
 from torch.nn.functional import silu
 
 from ngram_trie import Speculator
-from ngram_trie.baselines.hydra import Hydra
+from ngram_trie.baselines.hydra_heads import Hydra
 from ngram_trie.baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, TreeLayout, likely_tree
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
-from scripts.embedded.train_heads import scored
+from scripts.studies.tiny.train_heads import scored
 
 SIZE = 32
 KEPT = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -2,18 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_target import FakeTarget, answer, fibonacci, jumbled
-from support.tiny import plain_greedy
 
 from ngram_trie.baselines.jacobi import Jacobi
-from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.engines.replay import check_replayable
-from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import TargetModel
 
 
 def test_guesses_are_the_choices_of_one_step_ago() -> None:
@@ -68,29 +62,3 @@ def test_equals_jacobi_by_positions(prompt: list[int], num_draft: int, budget: i
         assert forward.tree.tokens[1:].tolist() == [guess.get(root + 1 + i, fill) for i in range(width)]
         guess.update({root + 1 + i: int(choice) for i, choice in enumerate(forward.choices)})
         root += len(forward.path)
-
-
-@pytest.mark.parametrize("budget", [0, 1, 3, 64])
-@pytest.mark.parametrize("fill", ["prompt", "repeat", 7])
-def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int, fill: Any) -> None:
-    monkeypatch.setattr(target, "max_draft", budget)
-    decoder = SpeculativeDecoder(target, Jacobi(num_draft=8, fill=fill))
-    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3)]:
-        for length in (1, 2, 30):
-            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
-            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
-            assert max(result.tree_sizes, default=0) <= min(budget, 8)
-
-
-def test_cannot_be_replayed() -> None:
-    with pytest.raises(ValueError, match="choices at other tokens"):
-        check_replayable({"jacobi": Jacobi()})
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("num_draft", 0), ("num_draft", 1.5), ("fill", "random"), ("fill", -1), ("fill", True), ("seed", -1)],
-)
-def test_bad_values_are_named(field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
-        Jacobi(**{field: value})

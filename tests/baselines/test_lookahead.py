@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from support.tiny import plain_greedy
 
 from ngram_trie.baselines.lookahead import Lookahead, NgramPool, window_parents
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.engines.replay import check_replayable
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
@@ -183,49 +181,9 @@ def test_a_window_that_was_cut_is_kept_as_it_was(max_draft: int, max_depth: int,
     assert nodes == 5 or second.tokens[1:].tolist() == first.tokens[1:].tolist()
 
 
-@pytest.mark.parametrize("budget", [0, 1, 3, 9, 27, 40, 64])
-@pytest.mark.parametrize("seeded", [False, True])
-def test_is_lossless(target: TargetModel, monkeypatch: pytest.MonkeyPatch, budget: int, seeded: bool) -> None:
-    monkeypatch.setattr(target, "max_draft", budget)
-    decoder = SpeculativeDecoder(target, Lookahead(seed_with_prompt=seeded))
-    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3)]:
-        for length in (1, 2, 5, 40):
-            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
-            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
-            assert max(result.tree_sizes, default=0) <= min(budget, 55)
-
-
 @pytest.mark.parametrize(("window", "level", "guesses"), [(1, 2, 1), (5, 2, 4), (2, 3, 2), (1, 4, 2), (1, 6, 3)])
 def test_small_windows_are_lossless(target: TargetModel, window: int, level: int, guesses: int) -> None:
     decoder = SpeculativeDecoder(target, Lookahead(window=window, level=level, guesses=guesses))
     prompt = (3, 4, 5, 6, 7) * 4
     result = decoder.generate(Prompt(np.array(prompt)), Stop(40))
     assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, 40)
-
-
-def test_every_prompt_starts_afresh() -> None:
-    target, drafter = FakeTarget(jumbled(4)), Lookahead()
-    runs = [answer(target, drafter, [1, 2, 3, 2], 40).accept_lengths for _ in range(2)]
-    assert runs[0] == runs[1]
-
-
-def test_cannot_be_replayed() -> None:
-    with pytest.raises(ValueError, match="choices at other tokens"):
-        check_replayable({"lookahead": Lookahead()})
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("window", 0),
-        ("level", 1),
-        ("level", 2.0),
-        ("guesses", 0),
-        ("guesses", True),
-        ("seed_with_prompt", 1),
-        ("seed", -1),
-    ],
-)
-def test_bad_values_are_named(field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
-        Lookahead(**{field: value})

@@ -6,18 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from support.fake_target import FakeTarget, jumbled
-from support.tiny import plain_greedy
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.sam_token_recycling import SAMTokenRecycling
 from ngram_trie.baselines.token_recycling import TokenRecycling
-from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.engines.replay import check_replayable
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
@@ -88,31 +83,3 @@ def test_the_matrix_learns_from_copies_too() -> None:
     drafter.observe([3])  # no match of five tokens ends in it, and the copy's fifth node was a 3
     after = target.rule([*prompt.ids.tolist(), 6, 7, 1, 2, 3])
     assert drafter.propose(99).tokens[1:3].tolist() == [after, (after + 1) % 50]
-
-
-def test_answers_are_greedy_and_the_matrix_outlives_them() -> None:
-    target = fake(97, lambda text: 5 * text[-1] % 97)  # 96 tokens before one comes again, so nothing to copy
-    decoder, prompt = SpeculativeDecoder(target, SAMTokenRecycling()), Prompt(np.array([1, 2, 3, 4]))
-    first, second = decoder.generate(prompt, Stop(60)), decoder.generate(prompt, Stop(60))
-    assert first.output_ids == second.output_ids == target.greedy([1, 2, 3, 4], 60)
-    assert len(second.accept_lengths) < len(first.accept_lengths)
-
-
-@pytest.mark.parametrize("keep", [False, True])
-def test_is_lossless(target: TargetModel, keep: bool) -> None:
-    decoder = SpeculativeDecoder(target, SAMTokenRecycling(keep_between_prompts=keep, min_match=2, tree_nodes=30))
-    for prompt in [(3, 4, 5, 6, 7) * 4, (9,), (1, 2, 3), (9,)]:
-        for length in (1, 5, 40):
-            result = decoder.generate(Prompt(np.array(prompt, np.int64)), Stop(length))
-            assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, length)
-
-
-def test_cannot_be_replayed_without_likely_tokens() -> None:
-    with pytest.raises(ValueError, match="likely tokens"):
-        check_replayable({"sam_token_recycling": SAMTokenRecycling()})
-
-
-@pytest.mark.parametrize(("field", "value"), [("num_draft", 0), ("min_match", 0), ("static_bias", -1), ("k", 9)])
-def test_bad_values_are_named(field: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=f"{field}={value!r}: must be"):
-        SAMTokenRecycling(**{field: value})

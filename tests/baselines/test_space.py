@@ -12,7 +12,7 @@ from support.tiny import VOCABULARY, tiny_target
 
 from ngram_trie.baselines.space import Space
 from ngram_trie.prompt import Prompt
-from scripts.embedded.train_space import with_masks
+from scripts.studies.tiny.train_space import with_masks
 
 MASK = VOCABULARY - 1
 

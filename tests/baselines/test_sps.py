@@ -15,8 +15,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from ngram_trie import Speculator
 from ngram_trie.baselines.sps import SpS
-from ngram_trie.engines import replay
-from ngram_trie.engines.traces import Trace
+from ngram_trie.bench import replay
+from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 

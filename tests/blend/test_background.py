@@ -6,28 +6,24 @@ import pickle
 from collections import Counter
 from fractions import Fraction
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.plain import PROMPTS, decode, greedy
 from support.text import TEXTS, by_path, next_token
-from support.tiny import tiny_target
 
 from ngram_trie.baselines.cacheback import Cacheback
+from ngram_trie.bench.live import part_hashes, split_missing
+from ngram_trie.bench.replay import replay
+from ngram_trie.bench.traces import Trace
 from ngram_trie.blend.background import FOLDS, AnswerStore, Background, read_answers
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
-from ngram_trie.drafter import Drafter
-from ngram_trie.engines.live import part_hashes, split_missing
-from ngram_trie.engines.replay import replay
-from ngram_trie.engines.traces import Trace
-from ngram_trie.ngram_tables import NgramTables
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.ngram_tables import NgramTables
 
 ANSWERS = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), max_size=6)
 
@@ -273,31 +269,6 @@ def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> N
     assert replay(BlendWarmDrafter(answers=alone), first).accept_lengths == replay(BlendDrafter(), first).accept_lengths
 
 
-@given(PROMPTS, st.sampled_from(["bigram", "warm"]), st.integers(0, 29))
-def test_they_are_lossless(prompt: list[int], kind: str, known: int) -> None:
-    """With part of the answer in store, in another question's name, so that much of it is drafted."""
-    target = tiny_target("llama")
-    plain = greedy(target.model, prompt, 30)
-    with TemporaryDirectory() as folder:
-        answers = record(Path(folder) / "answers.jsonl", [trace("other", plain[known:])])
-        drafter: Drafter
-        if kind == "bigram":
-            drafter = BlendBigramDrafter(answers=answers, num_draft=9)
-        else:
-            drafter = BlendWarmDrafter(answers=answers, num_draft=9)
-        assert decode(target, drafter, prompt, 30).output_ids == plain
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: BlendBigramDrafter(), "needs tables, a folder, or answers"),
-        (lambda: BlendBigramDrafter(answers="a", k=0), "k=0: must be an integer of at least 1"),
-        (lambda: BlendWarmDrafter(max_tokens=2), "max_tokens=2"),
-        (lambda: BlendWarmDrafter(max_earlier=0), "max_earlier=0"),
-        (lambda: BlendWarmDrafter(escape=0), "escape=0: must be a number above 0"),
-    ],
-)
-def test_values_that_are_not_allowed(make: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        make()  # type: ignore[operator]
+def test_a_table_has_to_come_from_somewhere() -> None:
+    with pytest.raises(ValueError, match="needs tables, a folder, or answers"):
+        BlendBigramDrafter()

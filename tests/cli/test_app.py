@@ -9,12 +9,12 @@ import pytest
 import typer
 
 from ngram_trie.cli.app import invoke, name_in, one_line_errors, one_of, parse
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 
 def command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="to read")],
-    model: Annotated[str, typer.Option(callback=name_in("model"), help="of configs/model")] = "embedded",
+    model: Annotated[str, typer.Option(callback=name_in("model"), help="of configs/model")] = "tiny",
     kind: Annotated[Literal["short", "long"], typer.Option(help="which")] = "short",
     names: Annotated[list[str] | None, typer.Option(callback=one_of(["first", "last"]), help="several")] = None,
     count: Annotated[int, typer.Option(min=1, help="how many")] = 3,
@@ -38,8 +38,8 @@ def command(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("x --modle embedded", "--modle: no such option; did you mean --model or --names? There are: --model, --kind"),
-        ("x --model embeded", "--model: embeded: did you mean embedded or"),
+        ("x --modle tiny", "--modle: no such option; did you mean --model or --names? There are: --model, --kind"),
+        ("x --model smolm2_135m", "--model: smolm2_135m: did you mean smollm2_135m"),
         ("x --kind lnog", "--kind: lnog: did you mean long? There are: short, long"),
         ("x --names first --names lats", "--names: lats: did you mean last"),
         ("x --count 0", "--count: must be greater than or equal to 1"),
@@ -60,7 +60,7 @@ def test_a_right_one_is_called_and_can_be_parsed_alone() -> None:
     assert invoke(command, ["x", "--count", "5"]) == 5
     given = parse(command, ["x", "--names", "last", "--local"])
     assert given == {
-        "folder": Path("x"), "model": "embedded", "kind": "short", "names": ["last"], "count": 3, "local": True,
+        "folder": Path("x"), "model": "tiny", "kind": "short", "names": ["last"], "count": 3, "local": True,
         "output": PROJECT / "results" / "page.html",
     }  # fmt: skip
 
@@ -71,7 +71,7 @@ def test_help_shows_defaults_and_commands_as_they_are_written(capsys: pytest.Cap
     text = capsys.readouterr().out
     assert ended.value.code == 0 and "Usage: python -m scripts.thing" in text
     assert "  python -m scripts.thing FILE\n" in text and "More about it." in text
-    assert "of configs/model  [default: embedded]" in text and "(results/page.html)" in text
+    assert "of configs/model  [default: tiny]" in text and "(results/page.html)" in text
     assert str(PROJECT) not in text
 
 

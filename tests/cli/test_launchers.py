@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ngram_trie.engines.traces import Trace
-from ngram_trie.files import PROJECT
+from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.report import derive
+from ngram_trie.store.files import PROJECT
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from ngram_trie import __version__
 from ngram_trie.cli import main
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 HEAVY = ("torch", "transformers", "pandas", "matplotlib", "hydra", "numba", "scipy")
 
@@ -23,10 +23,9 @@ def test_help_and_version_import_nothing_heavy(argument: str) -> None:
     assert __version__ in done.stdout if argument == "--version" else "compare" in done.stdout
 
 
-def test_every_command_has_its_function_and_its_script() -> None:
+def test_every_command_has_its_function() -> None:
     for name in main.COMMANDS:
         assert main.function(name).__name__ == name
-        assert (PROJECT / "scripts" / f"{name}.py").is_file()
 
 
 def test_an_unknown_command_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

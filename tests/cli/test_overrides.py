@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from ngram_trie.cli import hydra_app, overrides
-from ngram_trie.config import ConfigError, choices
-from ngram_trie.files import CONFIGS
+from ngram_trie.methods import ConfigError, choices
+from ngram_trie.store.files import CONFIGS
 from scripts import run
 
 
@@ -19,19 +19,16 @@ from scripts import run
     [
         ("method.numdraft=8", "method.numdraft=8: method ngram_trie has no such setting; did you mean num_draft?"),
         ("datset=rag", "datset=rag: no such setting; did you mean dataset"),
-        ("experiment=tabel1", "experiment=tabel1: did you mean table1"),
         ("measure.repeat=2", "measure.repeat=2: measure has no such setting; did you mean repeats?"),
         ("hydra/launcher=jobllib", "hydra/launcher=jobllib: did you mean joblib?"),
+        ("engine=replay", "engine.traces: give a file of recorded answers"),
         ("hydra.luncher=3", "hydra.luncher=3: no such setting; "),
         ("method=pld method.n=8", "method pld has no such setting; there is one in method=llma"),
-        ("engine.traces=FILE", "engine live has no such setting; there is one in engine=forced, engine=replay"),
         ("experiment=table1 methods.sp.max_gamma=4", "methods has no such setting; did you mean sps"),
         ("experiment=table1 method.n=9", "experiment table1 has its own methods"),
         ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
         ("model.tokenizer.legacy=true", "+model.tokenizer.legacy=true adds one"),
         ("grid.n=3", "grid.n=3: grid is None and has no settings; give grid=VALUE"),
-        ("method.num_draft", "method.num_draft: no value: write FIELD=VALUE or GROUP=NAME"),
-        ("dataset.limit=[1", "dataset.limit=[1: not readable as FIELD=VALUE"),
         ("dataset=", "dataset=: no such name. There are: attributed_qa"),
         ("cost=null", "cost=null: no such name. There are: gpu_like"),
         ("method@other=pld", "Could not override 'method@other'."),
@@ -39,29 +36,20 @@ from scripts import run
         ("dataset.limit=${nothing}", "Interpolation key 'nothing' not found"),
         # the schemas
         ("+foo=1", "foo: no such setting; did you mean force?"),
-        ("+model.foo=1", "model.foo: no such setting; there are: name, path"),
         ("~model.path", "model.path: must be given"),
         ("model.stop_ids=5", "model.stop_ids=5: must be a valid list"),
-        ("model.stop_strings=abc", "model.stop_strings=abc: must be a valid list"),
-        ("model.dtype=int8", "model.dtype=int8: must be 'float32', 'bfloat16' or 'float16'"),
         ("measure=5", "measure=5: no such name. There are: default"),
         ("measure.repeats=two", "measure.repeats=two: must be a valid integer"),
         ("measure.repeats=0", "measure.repeats=0: must be greater than 0"),
         ("measure.repeats=true", "measure.repeats=True: must be a valid integer"),
         ("measure.truncation=[a]", "measure.truncation=['a']: must be 'fail', 'end' or 'middle'"),
         ("engine.name=lvie", "engine: Input tag 'lvie' found using 'name' does not match"),
-        ("engine.verify=rows engine.backend=static", "engine: backend=static verifies trees"),
-        ("engine=replay", "engine.traces: give a file of recorded answers"),
-        ("engine=replay engine.traces=x engine.categories=5", "engine.categories=5: must be a valid list"),
-        ("engine=replay engine.traces=x engine.draft_in_prefill=maybe", "must be a valid boolean"),
+        ("engine.verify=rows engine.backend=cuda_graph", "engine: backend=cuda_graph verifies trees"),
         ("engine=replay engine.traces=x +engine.foo=1", "engine.foo: no such setting; there are: name, traces"),
-        ("force=maybe", "force=maybe: must be a valid boolean"),
         ("output=5", "output=5: must be text"),
-        ("noise=3", "noise=3: must be a dictionary"),
         ("noise={kinds:[paragraf]}", "noise.kinds.0=paragraf: must be 'paragraph' or 'passages'"),
         ("noise={kinds:[paragraph],shar:1}", "noise.shar: no such setting; did you mean share?"),
         ("grid=3", "grid=3: must be a valid dictionary"),
-        ("grid={n:3}", "grid.n=3: must be a valid list"),
         ("grid={n:[3]} experiment=table1", "grid: it varies the one method"),
         ("methods=3", "methods=3: must be a valid dictionary"),
     ],
@@ -104,29 +92,23 @@ def test_groups_of_ones_own_stand_beside_the_projects(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "primary"), [("run", "config"), ("retrieve", "retrieval")])
-def test_help_has_a_line_for_every_choice(name: str, primary: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
+def test_help_names_every_choice(name: str, primary: str) -> None:
     text = hydra_app.help_text(f"python -m scripts.{name}", "Does things.\n\n  python -m scripts.x", primary)
-    lines = text.splitlines()
     defaults = hydra_app.group_defaults(primary)
     for group, (default, _) in defaults.items():
-        assert any(line.startswith(f"{group}=NAME: ") and line.endswith(f"(default: {default})") for line in lines)
-        for member, file in choices()[group].items():
-            listed = [line for line in lines if line.startswith(f"  {member} ")]
-            assert listed and listed[0].removeprefix(f"  {member}").strip(), f"{file} does not say what it is"
+        (line,) = [line for line in text.splitlines() if line.startswith(f"{group}=NAME: ")]
+        assert line.endswith(f"(default: {default})")
+        assert all(member in text for member in choices()[group])
     chosen = [
         key for entry in OmegaConf.load(CONFIGS / f"{primary}.yaml").defaults if entry != "_self_" for key in entry
     ]
-    groups = {key.removeprefix("optional ") for key in chosen if not key.startswith("override")}
-    assert set(defaults) == groups
-    assert max(map(len, lines)) <= 88 and "Does things." in text
+    assert set(defaults) == {key.removeprefix("optional ") for key in chosen if not key.startswith("override")}
+    assert max(map(len, text.splitlines())) <= 120 and "Does things." in text
 
 
-def test_help_for_a_choice_has_its_settings_and_what_they_mean(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_for_a_choice_has_its_settings() -> None:
     text = hydra_app.help_text("run", "", "config", ["method=blend", "method.escape=2.0"])
-    assert "method=blend: A blend of all orders of the text so far" in text
-    assert "  num_draft: 32" in text and "escape, max_order, num_frequent" in text
-    assert "    escape: 2.0" in text and "dataset=NAME" not in text
+    assert "# A blend of all orders of the text so far" in text and "num_draft: 32" in text
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ import pytest
 
 from ngram_trie.cli import hydra_app, shorthand
 from ngram_trie.cli.overrides import composed
-from ngram_trie.config import ConfigError
-from ngram_trie.files import PROJECT
+from ngram_trie.methods import ConfigError
+from ngram_trie.store.files import PROJECT
 
 
 def expanded(line: str) -> list[str]:
@@ -40,13 +40,13 @@ def test_words_and_options_compose_into_a_run(tmp_path: Path) -> None:
         ("smollm2 rag --methods trie --device cpu", ["model=smollm2_135m", "dataset=rag", "method=ngram_trie"]),
         ("OWNER/NAME rag --device cpu", ["model=local", "model.path=OWNER/NAME", "+method@methods.blend=blend"]),
         (
-            "embedded rag,open_qa --limit 2 --budget published",
+            "tiny rag,open_qa --limit 2 --budget published",
             ["+dataset@datasets.rag=rag", "datasets.open_qa.limit=2", "budget=published"],
         ),
-        ("embedded rag --budget auto", ["budget=learned"]),
-        ("embedded rag --num-nodes 5", ["budget=equal", "budget.num_nodes=5"]),
-        ("embedded rag measure.repeats=3 --device cpu", ["measure.repeats=3"]),
-        ("embedded rag --repeats 2 --max-new-tokens 9", ["measure.repeats=2", "measure.max_new_tokens=9"]),
+        ("tiny rag --budget auto", ["budget=adaptive"]),
+        ("tiny rag --num-nodes 5", ["budget=equal", "budget.num_nodes=5"]),
+        ("tiny rag measure.repeats=3 --device cpu", ["measure.repeats=3"]),
+        ("tiny rag --repeats 2 --max-new-tokens 9", ["measure.repeats=2", "measure.max_new_tokens=9"]),
         ("--methods pld,blend dataset=rag", ["+method@methods.pld=pld", "dataset=rag"]),
         ("model=OWNER/NAME dataset=rag", ["model=local", "model.path=OWNER/NAME"]),
     ],
@@ -61,7 +61,7 @@ def test_a_line_holds(line: str, parts: list[str]) -> None:
 
 def test_a_model_path_alone_is_called_by_its_own_name() -> None:
     assert composed(expanded("model.path=some/folder dataset=rag")).model.name == "folder"
-    assert composed(expanded("model=embedded model.path=some/folder")).model.name == "embedded"
+    assert composed(expanded("model=tiny model.path=some/folder")).model.name == "tiny"
     # an experiment's own model: a copy of that
     assert composed(expanded("experiment=small_five model.path=some/folder")).model.name == "smollm2-135m"
     assert composed(expanded("experiment=table1 model.path=some/folder")).model.name == "folder"
@@ -78,14 +78,14 @@ def test_other_lines_stay_as_they_are() -> None:
         ("smolm2 rag", "MODEL smolm2: did you mean smollm2_135m"),
         ("no/where.gguf rag", "MODEL no/where.gguf: no such file or folder"),
         ("a/b/c rag", "MODEL a/b/c: no such file or folder"),
-        ("embedded rga", "DATASET rga: did you mean rag"),
-        ("embedded none.jsonl", "DATASET none.jsonl: no such file"),
-        ("embedded rag --methods trei", "--methods: trei: did you mean trie"),
-        ("embedded rag --methods ,", "--methods: give names with commas"),
-        ("embedded", "embedded: give MODEL and DATASET"),
-        ("embedded rag more", "more: one word too many"),
-        ("embedded rag dataset=open_qa", "dataset: MODEL and DATASET are given as words"),
-        ("embedded rag --budget auto --num-nodes 3", "--num-nodes: only for --budget equal"),
+        ("tiny rga", "DATASET rga: did you mean rag"),
+        ("tiny none.jsonl", "DATASET none.jsonl: no such file"),
+        ("tiny rag --methods trei", "--methods: trei: did you mean trie"),
+        ("tiny rag --methods ,", "--methods: give names with commas"),
+        ("tiny", "tiny: give MODEL and DATASET"),
+        ("tiny rag more", "more: one word too many"),
+        ("tiny rag dataset=open_qa", "dataset: MODEL and DATASET are given as words"),
+        ("tiny rag --budget auto --num-nodes 3", "--num-nodes: only for --budget equal"),
         ("experiment=table1 --methods pld", "--methods: an experiment has its own"),
     ],
 )
@@ -97,7 +97,7 @@ def test_what_is_wrong_is_one_line_with_the_nearest_names(line: str, message: st
 
 @pytest.mark.parametrize(
     ("line", "message"),
-    [("embedded rag --limits 3", "--limits: no such option; did you mean --limit"), ("a b --limit", "--limit: give a")],
+    [("tiny rag --limits 3", "--limits: no such option; did you mean --limit"), ("a b --limit", "--limit: give a")],
 )
 def test_a_wrong_option_is_one_line(line: str, message: str) -> None:
     with pytest.raises(SystemExit, match=f"^error: {message}"):

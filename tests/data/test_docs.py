@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie.config import ConfigError, build
+from ngram_trie.bench.quality import measure
 from ngram_trie.data.docs import corpus, tasks
 from ngram_trie.data.docs.corpus import Documentation, documentation, split
 from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, DocsDataset, Entry, entries
-from ngram_trie.files import CONFIGS
-from ngram_trie.quality import measure
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import CONFIGS
 from scripts.retrieve_docs import recall
 
 WORDS = " ".join(f"w{number}" for number in range(60))
@@ -157,7 +157,9 @@ def test_other_documentation_is_one_line(installed: Documentation, monkeypatch: 
     with pytest.raises(ConfigError) as raised:
         configured("docs_rag")
     assert "\n" not in str(raised.value)
-    assert re.search(r"numpy 9\.10 here, 9\.9 there.*constraints\.txt pins, or `make retrieve-docs`", str(raised.value))
+    assert re.search(
+        r"numpy 9\.10 here, 9\.9 there.*constraints\.txt pins, or `python -m scripts.retrieve_docs`", str(raised.value)
+    )
 
 
 def test_wrong_options_are_one_line(installed: Documentation) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie.config import ConfigError, build
 from ngram_trie.data.hagrid import Hagrid
-from ngram_trie.files import CONFIGS
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import CONFIGS
 
 
 def answer(text: str, informative: int | None, attributable: int | None) -> dict:

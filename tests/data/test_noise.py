@@ -11,16 +11,16 @@ from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_trie.config import NoiseSettings, noise_settings
+from ngram_trie.bench.config import NoiseSettings, noise_settings
+from ngram_trie.bench.trace_noise import with_noise
+from ngram_trie.bench.traces import Trace, parse_trace
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
-from ngram_trie.engines.trace_noise import with_noise
-from ngram_trie.engines.traces import Trace, parse_trace
-from ngram_trie.files import CONFIGS, PROJECT
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import CONFIGS, PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
 
@@ -62,7 +62,7 @@ def test_passages_that_tries_read_one_by_one_stay_so() -> None:
 
 
 def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
-    tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+    tokenizer = load_tokenizer(str(PROJECT / "data" / "tiny" / "model"))
     clean = BundledDataset("rag", limit=1)
     noisy = NoisyDataset(clean, "paragraph", 0.3, 0)
     plain, disturbed = (build_prompt(part.questions[0], tokenizer) for part in (clean, noisy))

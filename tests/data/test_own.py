@@ -9,7 +9,7 @@ import pytest
 
 from ngram_trie.data.own import FileDataset
 from ngram_trie.data.prompts import build_prompt
-from ngram_trie.files import place
+from ngram_trie.store.files import place
 from ngram_trie.targets.load import load_tokenizer
 
 
@@ -45,7 +45,7 @@ def test_the_choice_of_prompts(tmp_path: Path) -> None:
 
 
 def test_a_system_message_stands_in_the_prompt(tmp_path: Path) -> None:
-    tokenizer = load_tokenizer(str(place("data/embedded/model")))
+    tokenizer = load_tokenizer(str(place("data/tiny/model")))
     tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
     chat = [{"role": "system", "content": "Short."}, {"role": "user", "content": "Why?"}]
     prompt = build_prompt(dataset(tmp_path, {"messages": chat}).questions[0], tokenizer)

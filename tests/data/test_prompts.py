@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngram_trie.data.prompts import Question, build_prompt, build_prompts, set_template
-from ngram_trie.files import PROJECT
 from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
 SHARED = PROJECT.parent / "shared"
@@ -27,8 +27,8 @@ SYSTEM = (
 
 
 @pytest.fixture(scope="module")
-def embedded():
-    return load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+def tiny():
+    return load_tokenizer(str(PROJECT / "data" / "tiny" / "model"))
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +93,8 @@ def fastchat_llama2(turns: list[tuple[str, str | None]], system: str = "") -> st
 
 
 @pytest.mark.parametrize("system", ["", "Be brief."])
-def test_llama_2_prompts_are_fastchats(embedded, system: str) -> None:
-    set_template(embedded, "llama-2")
+def test_llama_2_prompts_are_fastchats(tiny, system: str) -> None:
+    set_template(tiny, "llama-2")
     opening = [{"role": "system", "content": system}] if system else []
     asked = [
         {"role": "user", "content": "One?"},
@@ -102,7 +102,7 @@ def test_llama_2_prompts_are_fastchats(embedded, system: str) -> None:
         {"role": "user", "content": "Two?"},
     ]
     for turns, messages in (([("One?", None)], asked[:1]), ([("One?", "Yes."), ("Two?", None)], asked)):
-        text = embedded.apply_chat_template(opening + messages, tokenize=False, add_generation_prompt=True)
+        text = tiny.apply_chat_template(opening + messages, tokenize=False, add_generation_prompt=True)
         assert text == "<s>" + fastchat_llama2(turns, system)
 
 
@@ -129,8 +129,8 @@ def test_merges_are_sentencepieces(llama) -> None:
         assert llama(text, add_special_tokens=False)["input_ids"] == pieces.encode(text)
 
 
-def test_the_parts_of_a_prompt(embedded) -> None:
-    tokenizer = embedded
+def test_the_parts_of_a_prompt(tiny) -> None:
+    tokenizer = tiny
     set_template(tokenizer, "vicuna_v1.1")
     question = Question("d", "q", "Read this: ", "The cat sat. The dog ran.", "\nWho ran over there, then?")
     prompt = build_prompt(question, tokenizer)
@@ -149,36 +149,36 @@ def test_the_parts_of_a_prompt(embedded) -> None:
     bare = build_prompt(Question("d", "q", "", "Only this", ""), tokenizer)
     with pytest.raises(ValueError, match="has the parts prompt, system, user, context, released"):
         bare.part("question")
-    set_template(tokenizer, str(PROJECT / "data" / "embedded" / "model" / "chat_template.jinja"))
+    set_template(tokenizer, str(PROJECT / "data" / "tiny" / "model" / "chat_template.jinja"))
 
 
-def test_separate_texts_are_tokenised_on_their_own(embedded) -> None:
+def test_separate_texts_are_tokenised_on_their_own(tiny) -> None:
     question = Question("d", "q", "", "The cat sat.\n\nThe dog ran.", "\n\nWho ran?", released_span="context")
     apart = replace(question, released_texts=("The cat sat.", "The dog ran."))
-    prompt = build_prompt(apart, embedded)
+    prompt = build_prompt(apart, tiny)
     assert [text.tolist() for text in prompt.texts] == [
-        embedded(text, add_special_tokens=False)["input_ids"] for text in apart.released_texts
+        tiny(text, add_special_tokens=False)["input_ids"] for text in apart.released_texts
     ]
     assert [len(text) for text in prompt.read_by_tries("released")] == [len(text) for text in prompt.texts]
-    assert len(prompt.read_by_tries("context")) == len(build_prompt(question, embedded).read_by_tries("released")) == 1
+    assert len(prompt.read_by_tries("context")) == len(build_prompt(question, tiny).read_by_tries("released")) == 1
     # What no longer stands in the prompt is not read by tries either.
-    shorter = build_prompt(apart, embedded, len(prompt.ids) - 3, "end")
+    shorter = build_prompt(apart, tiny, len(prompt.ids) - 3, "end")
     assert not shorter.texts and len(shorter.part("released")) < len(prompt.part("released"))
 
 
-def test_a_template_may_strip_the_end_of_a_message(embedded) -> None:
+def test_a_template_may_strip_the_end_of_a_message(tiny) -> None:
     question = Question("d", "q", "", "The cat sat.", "\n\nWho sat?\n\n")
     texts = []
     for content in ("messages[0]['content']", "messages[0]['content'] | trim"):
-        tokenizer = copy(embedded)
+        tokenizer = copy(tiny)
         tokenizer.chat_template = "USER: {{ " + content + " }} ASSISTANT:"
         texts.append(tokenizer.decode(build_prompt(question, tokenizer).ids))
     assert texts[0].endswith("Who sat?\n\n ASSISTANT:") and texts[1].endswith("Who sat? ASSISTANT:")
 
 
-def test_an_unknown_template_is_named(embedded) -> None:
+def test_an_unknown_template_is_named(tiny) -> None:
     with pytest.raises(FileNotFoundError, match=r"model.chat_template=vicuna: one of llama-2, vicuna_v1.1, or a Jinja"):
-        set_template(embedded, "vicuna")
+        set_template(tiny, "vicuna")
 
 
 @given(
@@ -187,7 +187,7 @@ def test_an_unknown_template_is_named(embedded) -> None:
     where=st.sampled_from(["end", "middle"]),
 )
 def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> None:
-    tokenizer = load_tokenizer(str(PROJECT / "data" / "embedded" / "model"))
+    tokenizer = load_tokenizer(str(PROJECT / "data" / "tiny" / "model"))
     question = Question("d", "q", "", " ".join(words), "\n\nWhich tree?")
     whole = build_prompt(question, tokenizer)
     fixed = len(whole.ids) - len(whole.part("context"))
@@ -203,24 +203,24 @@ def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> 
     assert tokenizer.decode(prompt.part("question")).strip() == "Which tree?"
 
 
-def test_what_does_not_fit_fails_unless_told_otherwise(embedded) -> None:
+def test_what_does_not_fit_fails_unless_told_otherwise(tiny) -> None:
     question = Question("d", "q", "", "alder " * 50, "Which?")
-    assert len(build_prompt(question, embedded, 20).ids) > 20
-    assert len(build_prompt(replace(question, after="Which? " * 50), embedded, 20, "end").ids) > 20
+    assert len(build_prompt(question, tiny, 20).ids) > 20
+    assert len(build_prompt(replace(question, after="Which? " * 50), tiny, 20, "end").ids) > 20
 
 
-def test_a_later_turn_takes_the_answers_of_this_run(embedded) -> None:
+def test_a_later_turn_takes_the_answers_of_this_run(tiny) -> None:
     questions = [
         Question("d", "1", "", "One?", ""),
         Question("d", "1", "", "Two?", "", turn=1, history=(("One?", None),)),
         Question("d", "2", "", "Known?", "", turn=1, history=(("One?", "Yes."),)),
     ]
     first, later, known = build_prompts(
-        questions, lambda question: build_prompt(question, embedded), lambda ids: embedded.decode(ids)
+        questions, lambda question: build_prompt(question, tiny), lambda ids: tiny.decode(ids)
     )
     assert isinstance(first, Prompt) and isinstance(known, Prompt) and isinstance(later, LaterTurn)
     assert later.turn == 1 and list(later.said) == ["One?", "Two?"]
-    answer = embedded(" Yes. ", add_special_tokens=False)["input_ids"]
+    answer = tiny(" Yes. ", add_special_tokens=False)["input_ids"]
     built = later.build([answer])
-    expected = build_prompt(replace(questions[1], history=(("One?", "Yes."),)), embedded)
+    expected = build_prompt(replace(questions[1], history=(("One?", "Yes."),)), tiny)
     assert np.array_equal(built.ids, expected.ids) and built.turn == 1

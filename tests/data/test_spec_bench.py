@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie.config import ConfigError, build
 from ngram_trie.data.spec_bench import WARMUP, SpecBench
-from ngram_trie.files import CONFIGS, PROJECT
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import CONFIGS, PROJECT
 
 PUBLISHED = PROJECT.parent / "shared" / "spec_bench" / "question.jsonl"
 ROWS = [

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from omegaconf import OmegaConf
 
-from ngram_trie.config import ConfigError, build
 from ngram_trie.data.triviaqa import TriviaQA
-from ngram_trie.files import CONFIGS
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import CONFIGS
 
 ROWS = [
     {
@@ -64,8 +64,9 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         configured(path=str(tmp_path / "none.jsonl"))
     assert str(raised.value) == (
-        f"dataset triviaqa: {tmp_path}/none.jsonl: no such file; `make build-index`, then `python -m scripts."
-        "retrieve`, make it; or give one by dataset.path=FILE, in an experiment datasets.triviaqa.path=FILE"
+        f"dataset triviaqa: {tmp_path}/none.jsonl: no such file; `python -m scripts.build_index`, then "
+        "`python -m scripts.retrieve`, make it; or give one by dataset.path=FILE, in an "
+        "experiment datasets.triviaqa.path=FILE"
     )
     with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: question 1 has 6; retrieve more"):
         configured(path=str(path), num_passages=7)

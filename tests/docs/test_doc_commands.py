@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import json
@@ -11,18 +10,19 @@ import re
 import runpy
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.doc_commands import Command, commands, lines_of
 
-from ngram_trie.cli import app, doctor, hydra_app
-from ngram_trie.files import PROJECT
+from ngram_trie.cli import app, hydra_app, main
+from ngram_trie.store.files import PROJECT
 
 COMMANDS = commands()
-SCRIPTS = sorted(path.stem for path in (PROJECT / "scripts").glob("[a-z]*.py"))
-TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+STARTS = [f"python -m scripts.{path.stem}" for path in sorted((PROJECT / "scripts").glob("[a-z]*.py"))]
+STARTS += [f"ngram-trie {name}" for name in main.COMMANDS]
+TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def of_class(name: str) -> list[pytest.param]:
@@ -36,23 +36,18 @@ class Reached(BaseException):  # which nothing takes for a defect
 
 @contextlib.contextmanager
 def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Command lines end behind their checks: once everything is parsed, Hydra's where Hydra would start."""
-    parse = argparse.ArgumentParser.parse_known_args
+    """Command lines end behind their checks: where everything is parsed, or the configuration is composed."""
 
-    def stop(self: argparse.ArgumentParser, *args: object, **kwargs: object) -> object:
-        options, unknown = parse(self, *args, **kwargs)
-        if "overrides" not in vars(options) and not unknown and self.add_help:
+    def then_end(check: Callable[..., object]) -> Callable[..., object]:
+        def checked(*arguments: object, **options: object) -> object:
+            check(*arguments, **options)
             raise Reached
-        return options, unknown
 
-    def reached(*_: object, **__: object) -> object:
-        raise Reached
+        return checked
 
     with monkeypatch.context() as patch:
-        patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
-        patch.setattr(hydra_app.hydra, "main", reached)
-        parsed = app.parsed
-        patch.setattr(app, "parsed", lambda *args: reached(parsed(*args)))
+        patch.setattr(hydra_app, "composed", then_end(hydra_app.composed))
+        patch.setattr(app, "parsed", then_end(app.parsed))
         yield
 
 
@@ -78,7 +73,7 @@ def check_python(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (PROJECT / command.script).is_file(), f"{command.text}: no file {command.script}"
         return
     assert importlib.util.find_spec(command.module), f"{command.text}: no module {command.module}"
-    if not command.module.startswith("scripts.") or command.has_gap:
+    if not command.module.startswith(("scripts.", "ngram_trie")) or command.has_gap:
         return
     if "prompts.jsonl" in command.words:
         monkeypatch.chdir(Path(os.environ["STAND_INS"]))
@@ -92,7 +87,6 @@ def stand_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "traces.jsonl").write_text("".join(TRACES.read_text(encoding="utf-8").splitlines(True)[:2]))
     (tmp_path / "prompts.jsonl").write_text('{"prompt": "Why?"}\n')
     monkeypatch.setenv("STAND_INS", str(tmp_path))
-    monkeypatch.setattr(doctor, "unreachable", lambda *_: "not asked")
     return tmp_path
 
 
@@ -137,18 +131,17 @@ def test_a_quick_command_runs(command: Command, stand_ins: Path, monkeypatch: py
     assert "engine=replay" not in arguments or (stand_ins / "out" / "records.jsonl").exists()
 
 
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_has_help_with_examples_that_are_right(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("start", STARTS)
+def test_a_command_has_help_with_examples_that_are_right(
+    start: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = Command("help", f"python -m scripts.{name} --help")
     with contextlib.suppress(SystemExit):
-        call(command, monkeypatch)
+        call(Command("help", f"{start} --help"), monkeypatch)
     printed = capsys.readouterr().out
     assert "usage: " in printed.lower() and "error:" not in printed
     # what stands behind two spaces says what the example is for
-    examples = re.findall(rf"^ +(python -m scripts\.{name}(?: \S+)*)", printed, re.MULTILINE)
-    assert examples or f"make {name.replace('_', '-')}" in printed
+    examples = re.findall(rf"^ +((?:{start}|ngram-trie)(?: \S+)*)", printed, re.MULTILINE)
+    assert examples or f"make {start.split('.')[-1].replace('_', '-')}" in printed
     for example in examples:
         check_python(Command("help", example), monkeypatch)
 
@@ -158,10 +151,11 @@ def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) ->
         "python -m scripts.run method=pdl",
         "python -m scripts.run method.num_drafts=3",
         "python -m scripts.build_index corpus=psgs",
-        "python -m scripts.derive ONE TWO",
-        "python -m scripts.time_split TRACES",
-        "python -m scripts.time_split TRACES OUTPUT --num-drafts 3",
-        "python -m scripts.reproduce_ngrammys --model vicuna",
+        "ngram-trie derive ONE TWO",
+        "ngram-trie plot",
+        "python -m scripts.studies.time_split TRACES",
+        "python -m scripts.studies.time_split TRACES OUTPUT --num-drafts 3",
+        "python -m scripts.studies.ngrammys --model vicuna",
     ):
         with pytest.raises(SystemExit, match=r"^error: "):
             check_python(Command("page", wrong), monkeypatch)
@@ -187,9 +181,9 @@ def test_help_lists_every_target() -> None:
         set(" ".join(re.findall(rule, text, re.M)).split())
         for rule in (r"^([a-z%0-9 -]+):(?!=)", r"^([a-z%0-9 -]+):.*?## ")
     )
-    assert targets - listed == {"figures-run"}
+    assert targets - listed <= set()
 
 
 def test_the_doctor_speaks_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert call(Command("page", "python -m scripts.doctor --json"), monkeypatch) == 0
-    assert json.loads(capsys.readouterr().out)["embedded"] is True
+    assert call(Command("page", "ngram-trie doctor --json"), monkeypatch) == 0
+    assert json.loads(capsys.readouterr().out)["bad"] == []

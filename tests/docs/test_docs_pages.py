@@ -1,4 +1,4 @@
-"""The pages on adding a drafter and a data set: their files are written out and their commands run, as they stand."""
+"""The page on adding a drafter and a data set: its files are written out and its commands run, as they stand."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.config import choices
-from ngram_trie.files import PROJECT
-from ngram_trie.records import read_records
+from ngram_trie.bench.records import read_records
+from ngram_trie.methods import choices
+from ngram_trie.report.embed import fill, pages
+from ngram_trie.store.files import PROJECT
 from scripts import run
 
 DOCS = PROJECT / "docs"
+PAGE = "extending.md"
 #: A few of the recorded answers: the page names all of them.
-TRACES = PROJECT / "results" / "embedded" / "table1" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def files_of(page: str) -> dict[str, str]:
@@ -32,14 +34,14 @@ def commands_of(page: str) -> list[str]:
 
 
 @pytest.fixture
-def mine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the page's files, the working directory of its commands."""
-    for name, text in files_of(request.param).items():
+    for name, text in files_of(PAGE).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     lines = TRACES.read_text(encoding="utf-8").splitlines()
-    (tmp_path / "results/embedded/table1").mkdir(parents=True)
-    (tmp_path / "results/embedded/table1/traces.jsonl").write_text("\n".join(lines[:3]) + "\n")
+    (tmp_path / "results/table1/tiny-xeon").mkdir(parents=True)
+    (tmp_path / "results/table1/tiny-xeon/traces.jsonl").write_text("\n".join(lines[:3]) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     return tmp_path
@@ -59,25 +61,25 @@ def call(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mine", ["adding_a_drafter.md"], indirect=True)
-def test_the_drafter_of_the_page_runs_by_replay_and_live(
+def test_the_drafter_and_the_data_set_of_the_page_run(
     mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replayed, live, asked = commands_of("adding_a_drafter.md")
-    found = list(read_records(call(replayed, mine / "replay", monkeypatch) / "records.jsonl"))
+    replayed, live, asked, sentences = commands_of(PAGE)
+    found = read_records(call(replayed, mine / "replay", monkeypatch) / "records.jsonl")
     assert [record.method for record in found] == ["successors"] * 3
     assert sum(map(sum, (r.accept_lengths for r in found))) > 1.5 * sum(len(r.accept_lengths) for r in found)
-    found = list(read_records(call(live, mine / "live", monkeypatch) / "records.jsonl"))
+    found = read_records(call(live, mine / "live", monkeypatch) / "records.jsonl")
     assert {record.method for record in found} == {"vanilla", "successors"} and len(found) == 8
     assert all(record.lossless is None or record.lossless.verdict == "identical" for record in found)
     capsys.readouterr()
     call(asked, mine, monkeypatch)
     said = capsys.readouterr().out
-    assert "method=successors: The latest successor of each token, chained." in said
-    assert "num_draft: most tokens of a draft." in said
+    assert "# The latest successor of each token, chained." in said and "num_draft: 8" in said
+    found = read_records(call(sentences, mine / "sentences", monkeypatch) / "records.jsonl")
+    named = [(record.question_id, record.method) for record in found]
+    assert named == [("a", "vanilla"), ("a", "pld"), ("b", "vanilla"), ("b", "pld")]
 
 
-@pytest.mark.parametrize("mine", ["adding_a_drafter.md"], indirect=True)
 def test_its_fields_are_checked_as_any_others(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = "python -m scripts.run --config-dir mine method=successors engine=replay engine.traces=x"
     for wrong, said in (
@@ -90,18 +92,7 @@ def test_its_fields_are_checked_as_any_others(mine: Path, monkeypatch: pytest.Mo
 
 
 def test_the_drafter_of_the_page_is_short() -> None:
-    assert len(files_of("adding_a_drafter.md")["mine/successors.py"].splitlines()) <= 24
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mine", ["adding_a_dataset.md"], indirect=True)
-def test_the_data_sets_of_the_page_run(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {}
-    for number, command in enumerate(commands_of("adding_a_dataset.md")):
-        found = list(read_records(call(command, mine / f"{number}", monkeypatch) / "records.jsonl"))
-        asked[found[0].dataset] = [(record.question_id, record.method) for record in found]
-    assert asked["sentences"] == [("a", "vanilla"), ("a", "pld"), ("b", "vanilla"), ("b", "pld")]
-    assert asked["notes"] == [("note-1", "vanilla"), ("note-1", "ngram_trie")]
+    assert len(files_of(PAGE)["mine/successors.py"].splitlines()) <= 24
 
 
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
@@ -136,3 +127,12 @@ def test_every_page_method_and_data_set_is_on_its_list() -> None:
         text = (DOCS / page).read_text(encoding="utf-8")
         for name in choices()[group]:
             assert f"`{name}`" in text, f"docs/{page} lacks {name}"
+
+
+def test_pages_hold_their_tables_as_they_are_today() -> None:
+    stale = [page.name for page in pages() if fill(text := page.read_text(encoding="utf-8")) != text]
+    assert not stale, "ngram-trie derive fills their tables"
+
+
+def test_docs_are_short() -> None:
+    assert sum(len(page.read_text(encoding="utf-8").splitlines()) for page in DOCS.glob("*.md")) <= 1_650

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 from scripts.build_site import links, stage
 
 
@@ -17,7 +17,8 @@ def test_pages_are_staged_with_what_they_link_to(tmp_path: Path) -> None:
     assert {Path("README.md"), Path("docs/tutorial.md"), Path("notebooks/results.ipynb")} <= staged
     for page in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
         assert {file.relative_to(PROJECT) for file in links(page)} <= staged
-    assert (tmp_path / "api" / "versus.md").read_text() == "# ngram_trie.versus\n\n::: ngram_trie.versus\n"
+    page = tmp_path / "api" / "bench.pairwise.md"
+    assert page.read_text() == "# ngram_trie.bench.pairwise\n\n::: ngram_trie.bench.pairwise\n"
 
 
 def test_every_page_stands_in_the_navigation() -> None:
@@ -40,4 +41,4 @@ def test_it_builds_without_a_warning(tmp_path: Path) -> None:
         [sys.executable, "-m", "mkdocs", "build", "--quiet"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    assert "tied_with_best" in (tmp_path / "html" / "api" / "versus.html").read_text(encoding="utf-8")
+    assert "tied_with_best" in (tmp_path / "html" / "api" / "bench.pairwise.html").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from support.docs_blocks import blocks, run_blocks
 
 from ngram_trie import Answer, speculative_generate
 from ngram_trie.cli.app import invoke
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
 EXAMPLES = ["rag_answer", "summary", "chat"]
@@ -80,7 +80,7 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], ModuleType]:
 def test_an_example_takes_any_drafter(examples: Callable[[str], ModuleType]) -> None:
     common = examples("common")
     for drafter in ("lookahead", "llma", "vanilla", "ngram_trie"):
-        comparison = common.Comparison(str(common.EMBEDDED / "model"), drafter, None)
+        comparison = common.Comparison(str(common.TINY_MODEL / "model"), drafter, None)
         assert getattr(comparison.with_drafts.drafter, "num_draft", 8) == 8
     _, answer = comparison.without("Webb", max_new_tokens=3)
     assert "OTHER TOKENS" in comparison.verdict(answer, dataclasses.replace(answer, output_ids=[1]))

@@ -6,7 +6,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 NOTEBOOKS = {path.stem: nbformat.read(path, as_version=4) for path in sorted((PROJECT / "notebooks").glob("*.ipynb"))}
 
@@ -22,7 +22,7 @@ def test_runs_from_top_to_bottom_and_shows_a_figure(name: str, monkeypatch: pyte
     resources = {"metadata": {"path": str(PROJECT / "notebooks")}}
     done = NotebookClient(nbformat.from_dict(NOTEBOOKS[name]), timeout=300, resources=resources).execute()
     outputs = [output for cell in done.cells if cell.cell_type == "code" for output in cell.outputs]
-    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert any({"image/png", "image/svg+xml"} & set(output.get("data", {})) for output in outputs)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 #: A pattern, and what to write instead.
 PHRASES = {
@@ -28,7 +28,7 @@ PAGES = [
         "docs/*.md",
         "results/README.md",
         "ngram_trie/**/words.yaml",
-        "ngram_trie/site/templates/*.j2",
+        "ngram_trie/report/templates/*.j2",
     )
     for path in sorted(PROJECT.glob(pattern))
 ]

@@ -13,8 +13,8 @@ import pandas as pd
 import pytest
 from support.docs_blocks import run_blocks
 
-from ngram_trie.files import PROJECT
 from ngram_trie.generate import Answer
+from ngram_trie.store.files import PROJECT
 
 PAGE = PROJECT / "docs" / "tutorial.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -35,17 +35,17 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     assert len(commands()) == 4
     for command in commands():
         words = shlex.split(command)
-        assert words[:2] == ["python", "-m"]
-        short = ["--max-new-tokens", "8"] if "scripts.run" in words else []
+        assert words[0] == "ngram-trie"
+        short = ["--max-new-tokens", "8"] if words[1] == "run" else []
         done = subprocess.run(
-            [sys.executable, *words[1:], *short],
+            [sys.executable, "-m", "ngram_trie", *words[1:], *short],
             cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
     run = tmp_path / "results" / "local" / "mine"
     methods = {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
     assert set(pd.read_csv(run / "table.csv").method) == methods
-    assert {"leaderboard.html", "explorer.html", "table.md", "versus.csv"} <= {path.name for path in run.iterdir()}
+    assert {"report.html", "explorer.html", "table.md", "pairwise.csv"} <= {path.name for path in run.iterdir()}
 
 
 @pytest.mark.slow

@@ -13,9 +13,9 @@ import transformers
 from support.tiny import tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, TextStreamer
 
-from ngram_trie.files import PROJECT
 from ngram_trie.generate import SpeculativeOutput
 from ngram_trie.integrations.folder import copy_to, folder
+from ngram_trie.store.files import PROJECT
 
 PROMPT = torch.tensor([[3, 4, 5, 6, 7] * 5])
 
@@ -61,7 +61,7 @@ def test_own_options_and_those_of_generate_arrive(model: PreTrainedModel) -> Non
 
 
 def test_streamer_tokenizer_and_stop_strings_arrive(capsys: pytest.CaptureFixture[str]) -> None:
-    path = PROJECT / "data/embedded/model"
+    path = PROJECT / "data/tiny/model"
     model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     chat = [{"role": "user", "content": "Anna Sharp was born in Fenford. Where was Anna Sharp born?"}]
     inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ngram_trie.config import make_drafter
 from ngram_trie.drafters import NoDraft
 from ngram_trie.integrations.llama_cpp import DraftModel
+from ngram_trie.methods import make_drafter
 from ngram_trie.prompt import Prompt
 
 PASSAGE = [11, 12, 13, 14, 15, 16, 17, 18]
@@ -97,7 +97,7 @@ def test_what_is_held_does_not_grow_with_the_answers() -> None:
         ({"drafter": "blnd"}, r"method=blnd: did you mean blend"),
         (
             {"drafter": "blend_logits"},
-            r"method blend_logits reads likely tokens, and llama.cpp hands over tokens alone",
+            r"method blend_logits reads top-k tokens, and llama.cpp hands over tokens alone",
         ),
         ({"drafter": "sps"}, r"method sps reads a model of its own, and llama.cpp"),
         ({"drafter": "lookahead"}, r"method lookahead: shape=chain: Lookahead does not say how likely"),

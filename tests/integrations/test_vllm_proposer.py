@@ -234,12 +234,11 @@ def test_vllms_configuration_names_a_method() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("blend_logits", {}, "method blend_logits reads likely tokens, and vLLM hands over tokens alone: give blend"),
+        ("blend_logits", {}, "method blend_logits reads top-k tokens, and vLLM hands over tokens alone: give blend"),
         ("blend_warm", {}, "method blend_warm remembers earlier answers, and vLLM does not say whose they are: give"),
         ("hf_generate", {}, "method hf_generate has a decoding loop of its own"),
         ("pld", {"store_tokens": 100}, "store_tokens=100: blend alone drafts from other answers"),
         ("blend", {"methd": {}}, "additional_config.ngram_trie: methd: did you mean method?"),
-        ("blend", {"max_finished": -1}, "max_finished=-1: must be an integer of at least 0"),
         ("blend", {"token_price": 0}, "token_price=0: must be a number above 0"),
         ("blend", {"method": {"escape": -1}}, "escape=-1: must be a number above 0"),
         ("blend", {"adapt": 1}, "adapt=1: must be true or false"),

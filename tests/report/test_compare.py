@@ -6,9 +6,9 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_metrics import record
+from support.records import manifest, record
 
-from ngram_trie.records import PromptRecord, RunManifest
+from ngram_trie.bench.records import PromptRecord
 from ngram_trie.report import compare, markup
 from ngram_trie.report.run_folder import RunFolder
 
@@ -16,7 +16,7 @@ from ngram_trie.report.run_folder import RunFolder
 def run(folder: Path, records: list[PromptRecord], nodes: int = 8, commit: str = "abc") -> RunFolder:
     folder.mkdir()
     config = {"engine": {"name": "live"}, "methods": {}, "budget": {"rule": "equal", "num_nodes": nodes}}
-    RunManifest("r", config, "m", "p", commit, None, "d", 1, {}, "").write(folder / "manifest.json")
+    manifest(config, commit=commit).write(folder / "manifest.json")
     return RunFolder(folder, records)
 
 
@@ -50,3 +50,13 @@ def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
     one, other = run(tmp_path / "a", answers(2, pld=1.0)), run(tmp_path / "b", answers(2, blend=1.0))
     with pytest.raises(ValueError, match="no method has answered the same questions"):
         compare.numbers(one, other)
+
+
+def test_two_methods_of_one_run(tmp_path: Path) -> None:
+    one = run(tmp_path / "a", answers(12, vanilla=4.0, pld=2.0, blend=1.0))
+    lines = compare.methods(one, "blend", "pld").splitlines()
+    assert lines[0].split()[:4] == ["measure", "dataset", "ratio", "low"] and len(lines) == 1 + 2 * 2
+    (speed,) = [line.split() for line in lines if line.split()[:2] == ["speedup", "all"]]
+    assert 1.8 < float(speed[2]) < 2
+    with pytest.raises(ValueError, match="the methods are"):
+        compare.methods(one, "blend", "trie")

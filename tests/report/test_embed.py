@@ -9,13 +9,11 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ngram_trie.cli.app import invoke
-from ngram_trie.files import PROJECT
+from ngram_trie.bench.pairwise import between
 from ngram_trie.report.blocks import Block, Cell, Tables, read, save
-from ngram_trie.report.embed import fill, markdown_of, pages, versus_of
+from ngram_trie.report.embed import fill, markdown_of, pairwise_of
 from ngram_trie.report.markup import markdown
-from ngram_trie.versus import between
-from scripts.versus import main
+from ngram_trie.store.files import PROJECT
 
 ROWS = {"vanilla": [Cell(1.0), Cell(1)], "trie (warm)†": [Cell(1.5, 1.25, 1.75, 2.5, 1), Cell()]}
 TABLES = Tables([Block("tiny, corrected", ["rag", "all"], ROWS, ["a note"])], published=[Block("theirs", ["rag"], {})])
@@ -33,10 +31,10 @@ def test_blocks_are_read_as_they_were_written(root: Path) -> None:
     assert tables.measured[0].rows["trie (warm)†"][0] == ROWS["trie (warm)†"][0]
 
 
-@pytest.mark.parametrize("path", sorted((PROJECT / "results").rglob("table.md")), ids=lambda path: path.parent.name)
+@pytest.mark.parametrize("path", sorted((PROJECT / "results").rglob("table.json")), ids=lambda path: path.parent.name)
 def test_every_committed_table_is_rendered_from_its_blocks(path: Path) -> None:
     if "local" not in path.parts:
-        assert markdown(read(path.with_suffix(".json"))) == path.read_text(encoding="utf-8")
+        assert markdown(read(path)) == path.with_suffix(".md").read_text(encoding="utf-8")
 
 
 def test_a_page_is_filled_between_its_markers(root: Path) -> None:
@@ -68,7 +66,7 @@ def test_columns_before_the_cells_follow_their_rows(tmp_path: Path) -> None:
     assert some.splitlines()[::2] == ["| method | nodes a step | RAG |", "| trie (warm)† | 7.5 | 1.50x |"]
 
 
-VERSUS = pd.DataFrame(
+PAIRWISE = pd.DataFrame(
     [
         ("all", "speedup", "pld", "trie", "cold", "warm", 0.8, 0.5, 1.25, 0.01, 0.02, False, 0.8, 1.0),
         ("rag", "speedup", "pld", "trie", "cold", "warm", 0.5, 0.4, 0.625, 1e-7, 1e-6, True, 0.5, 0.5),
@@ -82,8 +80,8 @@ VERSUS = pd.DataFrame(
 
 
 def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
-    VERSUS.to_csv(tmp_path / "versus.csv", index=False)
-    found = versus_of("versus.csv; pairs: pld/trie | trie / pld; datasets: all | rag", tmp_path).splitlines()
+    PAIRWISE.to_csv(tmp_path / "pairwise.csv", index=False)
+    found = pairwise_of("pairwise.csv; pairs: pld/trie | trie / pld; datasets: all | rag", tmp_path).splitlines()
     assert found[0] == "| speedup | data set | ratio [95% interval] | p, Holm | |"
     assert found[2:] == [
         "| `pld` / `trie` | all | 0.800 [0.500, 1.250] | 0.0200 | not separated |",
@@ -91,9 +89,9 @@ def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
         "| `trie` / `pld` | all | 1.250 [0.800, 2.000] | 0.0200 | not separated |",
         "| `trie` / `pld` | rag | 2.000 [1.600, 2.500] | below 0.0001 | significant |",
     ]
-    turned = between(VERSUS, "trie", "pld").iloc[0]
+    turned = between(PAIRWISE, "trie", "pld").iloc[0]
     assert (turned.group_a, turned.session_min, turned.session_max) == ("warm", 1.0, 1.25)
-    page = "<!-- versus: versus.csv; pairs: pld/trie -->\n<!-- end -->\n"
+    page = "<!-- pairwise: pairwise.csv; pairs: pld/trie -->\n<!-- end -->\n"
     assert fill(page, tmp_path).splitlines()[3] == found[2]
     assert fill(fill(page, tmp_path), tmp_path) == fill(page, tmp_path)
     for marker, message in (
@@ -103,51 +101,4 @@ def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
         ("pairs: pld/trie; datasets: ra", "no data set 'ra'; did you mean rag?"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
-            versus_of(f"versus.csv; {marker}", tmp_path)
-
-
-def test_the_command_prints_the_rows_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    VERSUS.assign(num_questions=9, num_sessions=3).to_csv(tmp_path / "versus.csv", index=False)
-    invoke(main, [str(tmp_path), "trie", "pld"])
-    said = capsys.readouterr().out.splitlines()
-    assert len(said) == 4 and said[-1].split()[:5] == ["speedup", "rag", "2", "1.6", "2.5"]
-    with pytest.raises(SystemExit, match="make derive"):
-        invoke(main, [str(tmp_path / "none"), "trie", "pld"])
-
-
-@pytest.mark.parametrize(
-    ("marker", "message"),
-    [
-        ("; row: trie", "table table.json: no option 'row'; did you mean rows? "),
-        ("; block: released", "table table.json: no block 'released'; "),
-        ("; rows: tries", "table table.json, rows: no 'tries'; did you mean trie? "),
-        ("; columns: ra", "table table.json, columns: no 'ra'; did you mean rag? "),
-        ("; cells: values", "table table.json: no part 'values' of a cell; did you mean value? "),
-    ],
-)
-def test_a_marker_that_asks_for_what_is_not_there(root: Path, marker: str, message: str) -> None:
-    with pytest.raises(ValueError) as error:
-        markdown_of(f"table.json{marker}", root)
-    assert str(error.value).startswith(message)
-
-
-def test_pages_hold_their_tables_as_they_are_today() -> None:
-    for page in pages():
-        text = page.read_text(encoding="utf-8")
-        assert fill(text) == text, f"{page.name}: make derive fills its tables"
-
-
-def test_rows_of_any_csv(tmp_path: Path) -> None:
-    (tmp_path / "steps.csv").write_text("backend,tokens,ms,of_plain\nread,0,26.5,\nstock,1,41,1\nstock,8,92.25,2.25\n")
-    marker = "csv: steps.csv; columns: backend | tokens | of_plain = of a plain step; where: tokens < 8"
-    assert fill(f"<!-- {marker} -->\n<!-- end -->", tmp_path).splitlines()[1:-1] == [
-        "| backend | tokens | of a plain step |",
-        "| --- | --- | --- |",
-        "| read | 0 |  |",
-        "| stock | 1 | 1 |",
-    ]
-    lines = fill("<!-- csv: steps.csv; digits: 1 -->\n<!-- end -->", tmp_path).splitlines()
-    assert lines[1] == "| backend | tokens | ms | of_plain |" and lines[-2] == "| stock | 8 | 92.2 | 2.2 |"
-    for marker, message in (("columns: speed", "no 'speed'"), ("where: tokens > 9", "no rows where tokens > 9")):
-        with pytest.raises(ValueError, match=message):
-            fill(f"<!-- csv: steps.csv; {marker} -->\n<!-- end -->", tmp_path)
+            pairwise_of(f"pairwise.csv; {marker}", tmp_path)

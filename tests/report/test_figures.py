@@ -13,11 +13,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_rgb
-from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from ngram_trie.metrics import Agreement
+from ngram_trie.bench.metrics import Agreement
 from ngram_trie.report import table1
 from ngram_trie.report.bar_charts import accept_length_figure, time_split_figure
 from ngram_trie.report.dot_plots import headline, speedup_figure
@@ -42,23 +40,11 @@ def rows(model: str = "toy", datasets: tuple[str, ...] = ("qa", "spec_bench_summ
     return pd.DataFrame(made, columns=table1.COLUMNS)
 
 
-def test_a_heatmap_may_name_no_best() -> None:
-    figure = heatmap_figure(grid_rows().assign(accept_length_tied=True), "accept_length", "accept length", best=None)
-    assert not any(outlined(axes) for axes in figure.axes)
-    assert not any(text.get_weight() == "bold" for axes in figure.axes for text in axes.texts)
-    assert figure.get_suptitle() == "accept length"
-
-
-@pytest.mark.parametrize("suffix", ["png", "pdf", "svg"])
-def test_draws_without_warnings_and_saves_the_same_bytes(tmp_path: Path, suffix: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+@pytest.mark.slow
+def test_every_kind_of_file_has_the_same_bytes_again(tmp_path: Path) -> None:
+    for suffix in ("png", "pdf", "svg"):
         first, second = (save_figure(speedup_figure(rows()), tmp_path / f"{i}" / f"f.{suffix}") for i in range(2))
-    assert first.read_bytes() == second.read_bytes()
-    assert first.stat().st_size > 5000
-    assert {path.suffix for path in first.parent.iterdir()} == (
-        {".png", ".pdf", ".svg"} if suffix == "png" else {first.suffix}
-    )
+        assert first.read_bytes() == second.read_bytes() and first.stat().st_size > 5000
 
 
 def test_a_panel_for_each_task_one_for_all_with_its_numbers_and_one_for_accept_lengths() -> None:
@@ -70,7 +56,6 @@ def test_a_panel_for_each_task_one_for_all_with_its_numbers_and_one_for_accept_l
         "all accept length",
     ]
     *_, speeds, lengths = figure.axes
-    assert "tokens/s" in speeds.get_xlabel() and "verification step" in lengths.get_xlabel()
     # group by group below its heading, the fastest first and what failed last
     labels = {tick.get_position()[1]: tick.get_text() for tick in figure.axes[0].get_yticklabels()}
     assert [labels[place] for place in sorted(labels)] == [
@@ -78,7 +63,6 @@ def test_a_panel_for_each_task_one_for_all_with_its_numbers_and_one_for_accept_l
     ]  # fmt: skip
     assert words(speeds) == ["1.00x", "1.50x", "2.00x"] and words(lengths) == ["1.00", "1.80", "2.50"]
     assert [text.get_position()[1] for text in speeds.texts] == [0, 2, 4]
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["open: outside system, own loop"]
     assert len(speedup_figure(rows(datasets=(*"abcdef", "all"))).axes) == 2  # no room for six tasks
     assert len(speedup_figure(rows(), tasks=False).axes) == 2
 
@@ -94,14 +78,6 @@ def test_dots_stand_at_the_values_and_groups_and_outside_loops_look_apart() -> N
     assert (low, high) == pytest.approx((1.8, 2.2))
 
 
-def test_within_a_group_the_fastest_stand_first_by_the_pooled_value() -> None:
-    frame = rows(datasets=("qa", "all"))
-    slower = frame[frame.method == "fast"].assign(method="slow_on_all", speedup=1.2)
-    slower.loc[slower.dataset == "qa", "speedup"] = 9.0
-    shown = [tick.get_text() for tick in speedup_figure(pd.concat([slower, frame])).axes[0].get_yticklabels()]
-    assert shown.index("fast") < shown.index("slow_on_all") < shown.index("failed")
-
-
 def test_the_headline_holds_ten_rows_of_every_group_and_the_papers_method() -> None:
     many = [rows()]
     for i in range(20):
@@ -115,11 +91,6 @@ def test_the_headline_holds_ten_rows_of_every_group_and_the_papers_method() -> N
     assert len(chosen) == 10
     assert {"vanilla", "ngram_trie", "hf_prompt_lookup", "fast", "stored", "cold_19", "cold_15"} <= chosen
     assert "cold_0" not in chosen and "failed" not in chosen
-
-
-def test_one_dataset_and_no_intervals() -> None:
-    frame = rows(datasets=("all",)).assign(speedup_low=math.nan, speedup_high=math.nan)
-    assert len(speedup_figure(frame, "released").axes) == 2
 
 
 def test_one_model_a_figure() -> None:
@@ -208,14 +179,12 @@ def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> Non
     assert words(axes) == ["2.78", "2.77", "2.76", "2.98", "2.97", "2.96"]
     positions = [text.get_position() for text in axes.texts]
     assert positions == [(column, row) for row in (0, 1) for column in (0, 1, 2)]
-    assert figure.get_suptitle().startswith("accept length (tokens per step)")
-    assert "L_p" in figure.get_supxlabel() and "$n$" in figure.get_supylabel()
 
 
-@pytest.mark.parametrize(("best", "cell"), [("highest", (0, 1)), ("lowest", (2, 0))])
-def test_heatmap_marks_the_best_cell_of_each_panel(best, cell) -> None:
+@pytest.mark.parametrize(("best", "cells"), [("highest", [(0, 1)]), ("lowest", [(2, 0)]), (None, [])])
+def test_heatmap_marks_the_best_cell_of_each_panel(best, cells) -> None:
     for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes[:-1]:
-        assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == [cell]
+        assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == cells
         assert not outlined(axes)  # no interval is known
 
 
@@ -238,40 +207,12 @@ def test_heatmap_of_ties_of_gaps_and_of_large_numbers() -> None:
     assert [text.get_text() for text in axes.texts if text.get_weight() == "bold"] == ["250.0", "250.0"]
 
 
-def test_heatmap_numbers_stand_out_from_their_shade() -> None:
-    frame = pd.DataFrame({"dataset": "qa", "n": range(1, 41), "prefix_len": 2, "v": np.linspace(0.5, 1, 40)})
-    axes = heatmap_figure(frame, "v", "v").axes[0]
-    colours = axes.collections[0].to_rgba(axes.collections[0].get_array().ravel())
-
-    def luminance(colour) -> float:  # WCAG 2
-        parts = [part / 12.92 if part <= 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in colour[:3]]
-        return float(np.dot(parts, (0.2126, 0.7152, 0.0722)))
-
-    shades = [luminance(colour) for colour in colours]
-    assert all(np.diff(shades) < 0)  # darker is higher, in grey, too
-    for text, shade in zip(axes.texts, shades, strict=True):
-        dark, light = sorted([shade, luminance(to_rgb(text.get_color()))])
-        assert (light + 0.05) / (dark + 0.05) >= 4.5
-
-
 def test_one_scale_for_all_panels_that_does_not_blow_up_small_differences() -> None:
     figure = heatmap_figure(grid_rows(size=20.0), "accept_length", "accept length")  # 1% between the cells
     scales = [(axes.collections[0].norm.vmin, axes.collections[0].norm.vmax) for axes in figure.axes[:-1]]
     assert scales == [(1 - LEAST_SPAN, 1)] * 2
-    assert figure.axes[-1].get_ylabel() == "ratio to the panel's highest"
     slow = heatmap_figure(grid_rows(), "accept_length", "ms", best="lowest")
     assert slow.axes[0].collections[0].norm.vmin == 1 and slow.axes[0].collections[0].norm.vmax > 1.05
-
-
-def lines_of_panels(figure: Figure) -> int:
-    panels = [axes for axes in figure.axes if title(axes)]
-    return len({axes.get_subplotspec().rowspan.start for axes in panels})
-
-
-def test_panels_wrap_when_there_are_more_than_three() -> None:
-    for count, lines in ((3, 1), (4, 2), (7, 2), (13, 4)):
-        figure = heatmap_figure(grid_rows(tuple("abcdefghijklm"[:count])), "accept_length", "accept length")
-        assert (len(figure.axes) - 1, lines_of_panels(figure)) == (count, lines)
 
 
 def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> None:
@@ -280,57 +221,26 @@ def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> 
     assert [title(axes) for axes in figure.axes] == ["this run", "paper"]
     for axes, ticks in ((run, [8, 24, 32]), (paper, [8, 64])):
         assert list(axes.get_xticks()) == ticks and not len(axes.get_xticks(minor=True))
-        assert [label.get_text() for label in axes.get_xticklabels()] == [str(tick) for tick in ticks]
         assert axes.get_xscale() == "log" and axes.get_xlabel() == "draft nodes per step (num_draft)"
         assert list(axes.containers[0].lines[0].get_xdata()) == ticks
     assert run.get_ylim() == paper.get_ylim() and run.get_xlim() == paper.get_xlim()
-    assert " ".join(run.get_ylabel().split()) == "speedup (ratio), 95% interval"
-
-
-def test_lines_differ_by_more_than_colour_and_are_named() -> None:
-    frame = pd.DataFrame([{"dataset": f"d_{i}", "n": n, "v": n + i} for i in range(13) for n in (8, 9)])
-    figure = line_figure(frame, "n", "v", "v", log2=False)
-    lines = [container.lines[0] for container in figure.axes[0].containers]
-    assert len({(line.get_marker(), str(line._dash_pattern)) for line in lines}) == 13
-    legend = figure.legends[0]
-    assert [text.get_text() for text in legend.get_texts()] == [f"d {i}" for i in range(13)]
-    assert [h.get_marker() for h in legend.legend_handles] == [line.get_marker() for line in lines]
-    assert figure.axes[0].get_xscale() == "linear"
-    assert figure.axes[0].get_ylabel() == "v"
-
-
-def test_lines_carry_intervals_where_they_are_known() -> None:
-    run, paper = line_figure(line_rows(), "num_draft", "speedup", "speedup").axes
+    # intervals where they are known
     ends = np.array([segment[:, 1] for segment in run.containers[0].lines[2][0].get_segments()])
     assert ends == pytest.approx(np.outer([1.08, 1.24, 1.32], [0.9, 1.2]))
     assert all(np.ptp(segment[:, 1]) == 0 for segment in paper.containers[0].lines[2][0].get_segments())
 
 
-def test_accept_lengths_are_bars_in_percent_on_shared_axes() -> None:
-    figure = accept_length_figure(accept_rows())
-    assert [title(axes) for axes in figure.axes] == ["qa (1,200 steps)", "rag (1,200 steps)"]
-    assert figure.get_suptitle() == "toy"
-    assert accept_length_figure(accept_rows().assign(method="pld")).get_suptitle() == "toy, pld"
-    bars = figure.axes[0].patches
-    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
-    assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
-    assert list(figure.axes[0].get_xticks()) == [1, 2, 3, 4, 5]
-    first, second = figure.axes
-    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
-    assert "%" in figure.get_supylabel() and "tokens emitted per verification step" in figure.get_supxlabel()
-    assert title(accept_length_figure(accept_rows().drop(columns="num_steps")).axes[0]) == "qa"
-
-
-def test_accept_lengths_of_several_models_stand_below_each_other() -> None:
+def test_accept_lengths_are_bars_in_percent_with_a_row_of_panels_for_each_model() -> None:
     frame = accept_rows(("toy", "other"))
-    frame = frame[~((frame.model == "other") & (frame.dataset == "qa"))]
-    figure = accept_length_figure(frame)
+    figure = accept_length_figure(frame[~((frame.model == "other") & (frame.dataset == "qa"))])
     places = [(axes.get_subplotspec().rowspan.start, axes.get_subplotspec().colspan.start) for axes in figure.axes]
     assert places == [(0, 0), (0, 1), (1, 1)]
     assert [axes.get_ylabel() for axes in figure.axes] == ["toy", "", "other"]
-    # the panel above the gap shows the numbers of its axis itself
-    assert [axes.xaxis.get_tick_params()["labelbottom"] for axes in figure.axes] == [True, False, True]
-    assert len(accept_length_figure(accept_rows(("toy", "other"), tuple("abcde"))).axes) == 10
+    assert title(figure.axes[0]) == "qa (1,200 steps)"
+    bars = figure.axes[0].patches
+    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
+    assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
 
 
 def test_time_split_stacks_to_the_whole_and_names_the_total() -> None:
@@ -343,10 +253,6 @@ def test_time_split_stacks_to_the_whole_and_names_the_total() -> None:
     assert [bar.get_x() for bar in axes.containers[1]] == pytest.approx(widths["search"])  # stacked
     # 2% is too narrow for its number
     assert words(axes) == ["75%", "98%", "25%", "40.0 µs per step", "1,530 µs per step"]
-    assert [label.get_text() for label in axes.get_yticklabels()] == ["qa", "rag"] and axes.yaxis_inverted()
-    looks = {(bars[0].get_facecolor(), bars[0].get_hatch()) for bars in axes.containers}
-    assert len(looks) == 3 and len({bars[0].get_hatch() for bars in axes.containers[:2]}) == 2
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["search", "processing", "attention"]
 
 
 def test_no_drafting_time_at_all() -> None:

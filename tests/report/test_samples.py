@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
-from test_metrics import record
+from support.records import record
 
 from ngram_trie.prompt import Prompt
 from ngram_trie.report import samples

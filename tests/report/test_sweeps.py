@@ -10,16 +10,17 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from support.records import record, write_records
 
-from ngram_trie.config import grid_cells
-from ngram_trie.cost import CostCurve, assumed_curve
+from ngram_trie.bench.config import grid_cells
+from ngram_trie.bench.cost import CostCurve, assumed_curve
+from ngram_trie.bench.records import PromptRecord
 from ngram_trie.decoding import PhaseSeconds
-from ngram_trie.files import PAPER
-from ngram_trie.records import Failure, PromptRecord, RecordWriter, RunManifest
 from ngram_trie.report import derive, sweeps
 from ngram_trie.report.blocks import Block, Tables
 from ngram_trie.report.markup import markdown
 from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.store.files import PAPER
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
 
@@ -40,11 +41,8 @@ def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (3, "grid.n=3: must be a list"),
-        ("8,9", "grid.n=8,9: must be a list"),
-        ([], "must be a list"),
-        (None, "must be a list"),
-        ({"from": 8}, "must be a list"),
+        (3, "must be a list"),
+        ([[1], [2]], "must be plain values"),
         ([8, 9, 8], r"grid.n=\[8, 9, 8\]: a value is there twice"),
     ],
 )
@@ -56,44 +54,29 @@ def test_fields_without_values_or_with_one_twice_are_refused(values: Any, messag
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def record(
-    method: str,
-    accept: list[int],
-    trees: list[int] | None = None,
-    seconds: PhaseSeconds | None = None,
-    draft_us: list[float] | None = None,
-    *,
-    dataset: str = "qa",
-    question: str = "1",
-    failed: bool = False,
-) -> PromptRecord:
-    answer: dict[str, Any] = {
-        "output_ids": [7] * (sum(accept) + 1), "accept_lengths": accept, "tree_sizes": trees or [0] * len(accept),
-        "draft_us": draft_us or [0.0] * len(accept), "seconds": seconds or PhaseSeconds(1.0),
-    }  # fmt: skip
-    return PromptRecord(
-        run="run", method=method, model="toy", dataset=dataset, question_id=question, turn=0, repeat=0,
-        prompt_hash="h", num_prompt_tokens=100, state="cold", kind="drafter",
-        **({"failure": Failure("empty_answer", "")} if failed else answer),
-    )  # fmt: skip
-
-
 CURVE = CostCurve("toy", [0, 10], [100, 200], [[1.0, 2.0], [3.0, 6.0]], [100, 200], [0.5, 1.5])
 VANILLA, CELL = "vanilla", "t[num_draft=10]"
+
+
+def answer(
+    method: str, accept: list[int], trees: list[int], clock: PhaseSeconds, laps: list[float], dataset: str = "qa",
+    question: str = "1",
+) -> PromptRecord:  # fmt: skip
+    sizes = {"tree_sizes": trees, "draft_us": laps, "num_prompt_tokens": 100}
+    return record(method, question, tuple(accept), clock, dataset=dataset, **sizes)
+
+
+def plain(length: int, seconds: float, dataset: str = "qa") -> PromptRecord:
+    return answer(VANILLA, [1] * length, [0] * length, PhaseSeconds(seconds), [0.0] * length, dataset)
+
+
 RECORDS = [
-    record(VANILLA, [1] * 4, seconds=PhaseSeconds(8.0)),
-    record(
-        CELL, [3, 1], [10, 0],
-        PhaseSeconds(4.0, prefill=0.5, index=0.002, draft=0.2, verify=2.0, commit=0.4, build=0.1), [10.0, 30.0],
-    ),
-    record(VANILLA, [1] * 2, dataset="rag", seconds=PhaseSeconds(4.0)),
-    record(
-        CELL, [2], [4],
-        PhaseSeconds(1.0, prefill=0.1, index=0.004, draft=0.1, verify=0.5, commit=0.1, build=0.2), [20.0],
-        dataset="rag",
-    ),
-    record(CELL, [], dataset="rag", question="2", failed=True),
-]  # fmt: skip
+    plain(4, 8.0),
+    answer(CELL, [3, 1], [10, 0], PhaseSeconds(4.0, 0.5, 0.002, 0.2, 2.0, 0.4, 0.1), [10.0, 30.0]),
+    plain(2, 4.0, "rag"),
+    answer(CELL, [2], [4], PhaseSeconds(1.0, 0.1, 0.004, 0.1, 0.5, 0.1, 0.2), [20.0], "rag"),
+    record(CELL, "2", dataset="rag", failed=True),
+]
 
 
 def test_replay_rows_by_hand() -> None:
@@ -118,13 +101,6 @@ def test_replay_rows_by_hand() -> None:
     assert frame.num_draft.tolist() == [10] * 3
 
 
-def test_macro_is_over_prompts() -> None:
-    unequal = [record("m", [4]), record("m", [1, 1, 1], question="2")]
-    frame = sweeps.cell_table(unequal, None, live=False)
-    assert frame.accept_length.tolist() == [7 / 4] * 2 and frame.accept_length_macro.tolist() == [2.5] * 2
-    assert frame.predicted_speedup.isna().all()  # no curve
-
-
 def test_live_rows_by_hand() -> None:
     frame = sweeps.cell_table(RECORDS, None, live=True, methods=[CELL])
     assert list(frame.columns) == [
@@ -146,8 +122,6 @@ def test_order_and_empty_rows() -> None:
     assert empty.num_prompts.eq(0).all() and empty.num_steps.eq(0).all()
     rest = empty.drop(columns=["method", "group", "dataset", "num_prompts", "num_steps"])
     assert rest.isna().all(axis=None)
-    nothing = sweeps.cell_table([], CURVE, False, ["none"], ["qa"])
-    assert nothing.dataset.tolist() == ["qa", "all"] and nothing.num_prompts.eq(0).all()
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------
@@ -203,16 +177,6 @@ def test_one_field_makes_one_block_with_the_datasets_across() -> None:
     assert "| 4 | 1.00 | 2.00 |" in markdown(Tables([block]))
 
 
-def test_more_fields_all_go_down_but_the_last() -> None:
-    frame = pd.DataFrame(
-        [("qa", n, p, d, n + p + d) for n, p, d in product((8, 9), (2, 3), (16, 32))],
-        columns=["dataset", "n", "prefix_len", "num_draft", "speedup"],
-    )
-    (block,) = sweeps.grid_blocks(frame, ["n", "prefix_len", "num_draft"], "speedup")
-    assert block.columns == ["16", "32"] and list(block.rows) == ["8, 2", "8, 3", "9, 2", "9, 3"]
-    assert shown(block)["9, 2"] == [27, 43]
-
-
 def test_the_best_cells_in_words() -> None:
     said = sweeps.best_cells(GRID, ["n", "prefix_len"], "speedup")
     assert said == "Largest speedup: qa n=9, prefix_len=3 (1.70); rag n=9, prefix_len=2 (3.00)."
@@ -227,21 +191,8 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     values = [c for c in printed.columns if c not in ("model", "dataset", *fields)]
     cells = [cell for block in blocks for row in block.rows.values() for cell in row]
     assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
-    text = markdown(Tables([], published=blocks))
-    for row in printed.to_dict("records"):
-        if len(fields) == 1:  # the data sets are the columns
-            assert any(
-                row["model"] in block.title
-                and shown(block)[str(row[fields[0]])][block.columns.index(row["dataset"])] == row[values[0]]
-                for block in blocks
-            )
-            continue
-        found = [b for b in blocks if row["model"] in b.title and row["dataset"] in b.title]
-        assert len(found) == len(values)
-        for value, block in zip(values, found, strict=True):
-            assert shown(block)[str(row["n"])][block.columns.index(str(row["prefix_len"]))] == row[value]
-            assert f"{row[value]:.2f}" in text
-    assert "not measured here" in text and all(f"Table {number}" in block.title for block in blocks)
+    assert "not measured here" in markdown(Tables([], published=blocks))
+    assert all(f"Table {number}" in block.title for block in blocks)
 
 
 LIVE = GRID.assign(tokens_per_second=9.0, trie_ms=1.0, inference_ms=2.0, predicted_speedup=1.1)
@@ -251,19 +202,15 @@ def with_datasets(*names: str) -> pd.DataFrame:
     return pd.concat([LIVE[LIVE.dataset == "qa"].assign(dataset=name) for name in names])
 
 
-@pytest.mark.parametrize(
-    ("number", "datasets", "expected"),
-    [
+def test_measured_blocks_take_the_papers_datasets() -> None:
+    for number, datasets, expected in (
         (2, ("summarization", "rag", "qa", "all"), ["rag"]),
         (2, ("qa", "math", "all"), ["qa", "math"]),  # none of the paper's: all that there are
-        (5, ("summarization", "rag", "all"), ["summarization", "rag"]),
         (6, ("summarization", "rag", "all"), ["summarization"] * 2),  # trie time and inference time
-    ],
-)
-def test_measured_blocks_take_the_papers_datasets(number, datasets, expected) -> None:
-    blocks = sweeps.measured_blocks(number, with_datasets(*datasets), "toy", ["Note."])
-    assert [block.title.split(", ")[2] for block in blocks] == expected
-    assert all(block.title.startswith(f"toy, Table {number}, ") and block.notes == ["Note."] for block in blocks)
+    ):
+        blocks = sweeps.measured_blocks(number, with_datasets(*datasets), "toy", ["Note."])
+        assert [block.title.split(", ")[2] for block in blocks] == expected
+        assert all(block.title.startswith(f"toy, Table {number}, ") and block.notes == ["Note."] for block in blocks)
 
 
 def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> None:
@@ -286,25 +233,21 @@ def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> N
 
 def make_folder(folder: Path, engine: str, grid: dict[str, list[Any]], paper_tables: list[int]) -> Path:
     """Records of a run over `grid`: the larger a cell's fields, the faster."""
-    folder.mkdir(parents=True)
     names = list(grid_cells("ngram_trie", grid))
     config: dict[str, Any] = {
         "engine": {"name": engine, "traces": "toy.jsonl"}, "grid": grid, "paper_tables": paper_tables,
         "method": {"name": "ngram_trie"},
     }  # fmt: skip
     if engine == "replay":
-        config["cost"] = {"_target_": "ngram_trie.cost.assumed_curve", "q0": 4}
-    RunManifest("run", config, "model", "prompts", None, None, "a toy", 1, {}, "now").write(folder / "manifest.json")
-    with RecordWriter(folder / "records.jsonl", "run") as writer:
-        for dataset, question in product(("summarization", "rag"), ("1", "2")):
-            for index, name in enumerate([*(["vanilla"] if engine == "live" else []), *names]):
-                accept = [1] * 12 if name == "vanilla" else [1 + index % 3] * (12 // (1 + index % 3))
-                seconds = PhaseSeconds(8.0 / (index + 1), 0.1, 0.01, 0.05, 1.0 / (index + 1), 0.1, 0.02)
-                trees = [2 * (length - 1) for length in accept]
-                writer.write(
-                    record(name, accept, trees, seconds, [5.0] * len(accept), dataset=dataset, question=question)
-                )
-    return folder
+        config["cost"] = {"_target_": "ngram_trie.bench.cost.assumed_curve", "q0": 4}
+    made = []
+    for dataset, question in product(("summarization", "rag"), ("1", "2")):
+        for index, name in enumerate([*(["vanilla"] if engine == "live" else []), *names]):
+            accept = [1] * 12 if name == "vanilla" else [1 + index % 3] * (12 // (1 + index % 3))
+            clock = PhaseSeconds(8.0 / (index + 1), 0.1, 0.01, 0.05, 1.0 / (index + 1), 0.1, 0.02)
+            trees = [2 * (length - 1) for length in accept]
+            made.append(answer(name, accept, trees, clock, [5.0] * len(accept), dataset, question))
+    return write_records(folder, made, config)
 
 
 NUMBERS = {"n": [8, 9], "prefix_len": [2, 3, 4]}
@@ -316,7 +259,7 @@ def files(folder: Path) -> set[str]:
 
 def tables_of(*numbers: int) -> set[str]:
     folders = ["", *(f"table{number}/" for number in numbers)]
-    return {f"{folder}table.{suffix}" for folder in folders for suffix in ("csv", "md", "tex")}
+    return {f"{folder}table.{suffix}" for folder in folders for suffix in ("csv", "md")}
 
 
 def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> None:
@@ -330,25 +273,18 @@ def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> No
     # The clock of the k-th cell runs (k + 1) times as fast as vanilla's.
     assert table[table.dataset == "rag"].speedup.tolist() == pytest.approx([2, 3, 4, 5, 6, 7])
     assert table.num_prompts.tolist() == [2, 2, 4] * 6
-    for number in (2, 5, 6):
-        page = (folder / f"table{number}" / "table.md").read_text()
-        measured, published = page.split("## The paper's own numbers")
-        assert f"toy, ngram_trie, Table {number}" in measured and "llama-2-7b" not in measured
-        assert f"Table {number}, llama-2-7b-chat" in published and "toy" not in published
-        assert (folder / f"table{number}" / "table.csv").read_text() == (folder / "table.csv").read_text()
-        assert r"\toprule" in (folder / f"table{number}" / "table.tex").read_text()
-        assert f"Table {number}" in text
-    rag = (folder / "table2" / "table.md").read_text()
-    assert "7.00x [7.00, 7.00] (1.00)" in rag and "**" not in rag  # two questions separate nothing
-    assert "summarization, speedup" not in rag
-    assert "Largest speedup: summarization n=9, prefix_len=4 (7.00); rag n=9, prefix_len=4 (7.00)." in rag
-    assert "measured on a toy" in rag and "Prompts: rag 2, summarization 2." in rag
-    assert all((folder / f"{value}.png").stat().st_size > 5000 for value in ("accept_length", "speedup", "trie_ms"))
+    page = (folder / "table2" / "table.md").read_text()
+    measured, published = page.split("## The paper's own numbers")
+    assert "toy, ngram_trie, Table 2" in measured and "llama-2-7b" not in measured and "Table 2" in text
+    assert "Table 2, llama-2-7b-chat" in published and "toy" not in published
+    assert (folder / "table2" / "table.csv").read_text() == (folder / "table.csv").read_text()
+    assert "7.00x [7.00, 7.00] (1.00)" in page and "**" not in page  # two questions separate nothing
+    assert "Largest speedup: summarization n=9, prefix_len=4 (7.00); rag n=9, prefix_len=4 (7.00)." in page
 
 
 def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "replay", "replay", {"num_draft": [4, 8, 16]}, [3])
-    text = derive.write(folder)
+    derive.write(folder)
     assert files(folder) >= tables_of(3) | {"accept_length.png", "predicted_speedup.png", "accept_lengths.csv"}
     assert not {"speedup.png", "trie_ms.png"} & files(folder)
     table = pd.read_csv(folder / "table.csv")
@@ -357,28 +293,25 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     assert table[table.dataset == "all"].accept_length.tolist() == [1, 2, 3]
     assert table[table.dataset == "all"].predicted_speedup.is_monotonic_increasing
     page = (folder / "table3" / "table.md").read_text()
-    assert "predicted speedup (accept length). Replay of toy.jsonl" in page and "an assumed device" in page
+    assert "Replay of toy.jsonl" in page and "an assumed device" in page and "Table 3, qwen2-7b-instruct" in page
     # what a live sweep adds as the curve's recommendation is the sweep itself here
     assert page.count("Largest predicted speedup: summarization num_draft=16") == 1 and "recommends" not in page
-    assert "Table 3, qwen2-7b-instruct" in page and "predicted speedup" in text
     # The same again, byte for byte.
-    versus = pd.read_csv(folder / "versus.csv")
-    assert set(versus.measure) == {"accept_length", "predicted_speedup"} and len(versus) == 2 * 3 * 3
+    pairs = pd.read_csv(folder / "pairwise.csv")
+    assert set(pairs.measure) == {"accept_length", "predicted_speedup"} and len(pairs) == 2 * 3 * 3
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     derive.write(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
 
 
 @pytest.mark.parametrize(
-    "grid", [{"ties": ["deep", "shallow"]}, {"update_with_output": [False, True]}, {"num_draft": [0, 1]}, {"n": [8]}]
+    ("engine", "field", "values"),
+    [("live", "ties", ["deep", "shallow"]), ("replay", "update_with_output", [False, True]), ("live", "n", [8])],
 )
-@pytest.mark.parametrize("engine", ["live", "replay"])
-def test_any_field_may_be_swept(engine: str, grid: dict[str, list[Any]], tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", engine, grid, [2, 3, 5, 6])
+def test_any_field_may_be_swept(engine: str, field: str, values: list[Any], tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "run", engine, {field: values}, [2, 3, 5, 6])
     derive.write(folder)
-    (field, values) = next(iter(grid.items()))
-    table = pd.read_csv(folder / "table.csv")
-    assert table[field].tolist() == [value for value in values for _ in range(3)]
+    assert pd.read_csv(folder / "table.csv")[field].tolist() == [value for value in values for _ in range(3)]
     assert "table2/table.csv" not in files(folder)
 
 
@@ -397,7 +330,6 @@ def test_a_replay_predicts_the_same_however_long_the_drafting_took(tmp_path: Pat
         path = folder / "records.jsonl"
         rows = [json.loads(line) for line in path.read_text().splitlines()]
         for row in rows:
-            del row["crc32"]
             row["draft_us"] = [factor * lap for lap in row["draft_us"]]
             row["seconds"]["draft"] *= factor
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))

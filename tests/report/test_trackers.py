@@ -1,66 +1,64 @@
-"""Runs in experiment trackers, by stand-ins for their clients."""
+"""Runs in experiment trackers: what a tracker is given, and one that is not there."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from unittest.mock import MagicMock
+from typing import Any
 
 import pytest
-from test_metrics import record
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
+from support.records import manifest, record
 
-from ngram_trie.config import ConfigError
-from ngram_trie.records import RunManifest
+from ngram_trie.methods import ConfigError
 from ngram_trie.report import trackers
 from ngram_trie.report.run_folder import RunFolder
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
+class Kept(GeneralTracker):
+    """A tracker that keeps what it is given."""
+
+    name, requires_logging_directory, main_process_only = "wandb", False, True
+    given: dict[str, Any]
+
+    def __init__(self, run_name: str, **options: Any) -> None:
+        super().__init__()
+        Kept.given = {"project": run_name, **options}
+
+    def start(self) -> None:
+        pass
+
+    @property
+    def tracker(self) -> None:
+        return None
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.given["settings"] = values
+
+    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
+        self.given["numbers"] = values
+
+    def finish(self) -> None:
+        self.given["finished"] = True
+
+
+def test_settings_and_numbers_reach_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "a-run"
     folder.mkdir()
     config = {"engine": {"name": "live"}, "methods": {}}
-    RunManifest("r", config, "m", "p", "abc", None, "d", 1, {}, "").write(folder / "manifest.json")
-    (folder / "table.md").write_text("| a |")
-    return RunFolder(folder, [record(m, str(q), seconds=s) for q in range(3) for m, s in (("vanilla", 2), ("pld", 1))])
+    manifest(config, commit="abc").write(folder / "manifest.json")
+    run = RunFolder(folder, [record(m, str(q), seconds=s) for q in range(3) for m, s in (("vanilla", 2), ("pld", 1))])
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", Kept)
+    monkeypatch.setattr(trackers, "get_available_trackers", lambda: ["wandb"])
+    trackers.log(run, "wandb")
+    given = Kept.given
+    assert (given["project"], given["name"], given["finished"]) == ("ngram-trie", "a-run", True)
+    assert given["settings"]["engine.name"] == "live" and given["settings"]["commit"] == "abc"
+    assert given["numbers"]["pld/all/speedup"] == 2 and "vanilla/qa/accept_length" in given["numbers"]
 
 
-@pytest.fixture
-def stand_in(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> MagicMock:
-    made = MagicMock()
-    monkeypatch.setitem(sys.modules, trackers.CLIENTS[request.param], made)
-    return made
-
-
-@pytest.mark.parametrize("stand_in", ["mlflow"], indirect=True)
-def test_mlflow(run: RunFolder, stand_in: MagicMock) -> None:
-    trackers.log(run, "mlflow")
-    stand_in.start_run.assert_called_once_with(run_name="a-run")
-    (settings,), (values,) = stand_in.log_params.call_args.args, stand_in.log_metrics.call_args.args
-    assert settings["engine.name"] == "live" and settings["commit"] == "abc"
-    assert values["pld/all/speedup"] == 2 and "vanilla/qa/accept_length" in values
-    assert {Path(call.args[0]).name for call in stand_in.log_artifact.call_args_list} == {"table.md", "manifest.json"}
-
-
-@pytest.mark.parametrize(("stand_in", "name"), [("wandb", "wandb"), ("trackio", "trackio")], indirect=["stand_in"])
-def test_wandb_and_trackio(run: RunFolder, stand_in: MagicMock, name: str) -> None:
-    trackers.log(run, name)
-    assert stand_in.init.call_args.kwargs["name"] == "a-run"
-    assert stand_in.init.call_args.kwargs["config"]["device"] == "d"
-    logged = stand_in.init.return_value.log if name == "wandb" else stand_in.log
-    assert logged.call_args.args[0]["pld/all/speedup"] == 2
-
-
-@pytest.mark.parametrize("stand_in", ["tensorboard"], indirect=True)
-def test_tensorboard(run: RunFolder, stand_in: MagicMock) -> None:
-    trackers.log(run, "tensorboard")
-    stand_in.SummaryWriter.assert_called_once_with(str(run.path / "tensorboard"))
-    scalars = {call.args for call in stand_in.SummaryWriter.return_value.add_scalar.call_args_list}
-    assert ("pld/all/speedup", 2.0) in scalars
-    stand_in.SummaryWriter.return_value.close.assert_called_once_with()
-
-
-def test_a_client_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mlflow", None)
+def test_a_tracker_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trackers, "get_available_trackers", list)
     with pytest.raises(ConfigError, match="log=mlflow: its client is not installed: pip install mlflow"):
-        trackers.client("mlflow")
+        trackers.check("mlflow")
+    with pytest.raises(ConfigError, match="log=nowhere: must be one of"):
+        trackers.check("nowhere")

@@ -6,21 +6,22 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_metrics import record
+from support.records import manifest, record
 
-from ngram_trie.records import PromptRecord, RunManifest
+from ngram_trie.bench.records import PromptRecord
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.report.verdict import noise, verdict
 
 
 def run(folder: Path, records: list[PromptRecord], engine: str = "live") -> RunFolder:
     config = {"engine": {"name": engine}, "methods": {}}
-    RunManifest("r", config, "m", "p", None, None, "d", 1, {}, "").write(folder / "manifest.json")
+    manifest(config).write(folder / "manifest.json")
     return RunFolder(folder, records)
 
 
 def answers(count: int, **seconds: float) -> list[PromptRecord]:
-    return [record(m, str(q), seconds=s + 0.01 * q) for q in range(count) for m, s in seconds.items()]
+    steps = {"vanilla": (1, 1, 1)}
+    return [record(m, str(q), steps.get(m, (3,)), s + 0.01 * q) for q in range(count) for m, s in seconds.items()]
 
 
 def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_path: Path) -> None:
@@ -42,6 +43,15 @@ def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_pa
 def test_no_winner_is_named_where_none_is_shown(tmp_path: Path, records: list[PromptRecord], words: str) -> None:
     said = verdict(run(tmp_path, records))
     assert words in said and "fastest" not in said and "\n" not in said
+
+
+def test_speeds_that_cannot_be_name_nobody(tmp_path: Path) -> None:
+    said = verdict(run(tmp_path, answers(10, vanilla=10.0, pld=2.0, slow=12.0)))
+    assert said.startswith("No verdict: pld is at 4.9") and "x with 3.00 tokens a pass, which cannot be. Repeat" in said
+    times = [(m, str(q), (3,), 4.0 + 8 * q - 2 * (m == "pld"), 1.0) for q in range(6) for m in ("vanilla", "pld")]
+    scattered = [record(*each) for each in times]
+    said = verdict(run(tmp_path, scattered))
+    assert said.startswith("No verdict: plain decoding's steps scatter by ") and "--repeats 3" in said
 
 
 def test_a_run_of_vanilla_alone_has_no_verdict(tmp_path: Path) -> None:

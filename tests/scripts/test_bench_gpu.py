@@ -8,22 +8,21 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from support.forced import TINY, traces
+from support.teacher_forced import TINY, traces
 from support.tiny import tiny_target
 
+from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.gpu_bench import Bench, Settings, by_method, measure, round_robin
+from ngram_trie.bench.records import RunManifest, read_records
+from ngram_trie.bench.step_costs import copy_bandwidth, step_bytes
+from ngram_trie.bench.traces import Trace
 from ngram_trie.cli.app import invoke, parse
-from ngram_trie.cost import CostCurve
-from ngram_trie.engines.gpu_bench import Bench, Settings, by_method, measure, round_robin, targets
-from ngram_trie.engines.step_costs import Steps, copy_bandwidth, step_bytes
-from ngram_trie.engines.traces import Trace
-from ngram_trie.files import PROJECT
 from ngram_trie.prompt import Prompt
-from ngram_trie.records import RunManifest, read_records
 from ngram_trie.report import derive
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.check import differences
-from ngram_trie.targets.static import StaticTarget
+from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from scripts.bench_gpu import main
 
 
@@ -49,23 +48,21 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
     assert set(found["variants"]["forward_seconds"]) == {"products", "whole", "split"}
     assert np.shape(found["steps"]["wall"]) == (3, 2) and np.isfinite(found["steps"]["device"]).all()
     assert np.allclose(found["steps"]["relative"][0], 1)
-    trie = found["forced"]["methods"]["ngram_trie"]
+    trie = found["teacher_forced"]["methods"]["ngram_trie"]
     assert trie["prompts"] == 3 and trie["accept_length"] > 1 and trie["speedup_over_stock_vanilla"] > 0
     assert (
-        "random weights" in found["forced"]["title"] and "tokens forced from traces.jsonl" in found["forced"]["title"]
+        "random weights" in found["teacher_forced"]["title"]
+        and "tokens forced from traces.jsonl" in found["teacher_forced"]["title"]
     )
-    assert "the trie's speedup over its accept length" in found["targets"]
-    rows = pd.read_csv(tmp_path / "out" / "targets.csv")
-    assert rows.what.tolist() == list(found["targets"]) and rows.met.dtype == bool
 
     folder = tmp_path / "out"
     assert json.loads((folder / "bench.json").read_text())["variants"]["best"] == found["variants"]["best"]
     assert list(CostCurve.read(folder / "calibration").nodes) == [0, 7, 15]
     assert RunManifest.read(folder / "manifest.json").config["model"]["weights"] == "random"
-    records = list(read_records(folder / "forced" / "records.jsonl"))
+    records = list(read_records(folder / "teacher_forced" / "records.jsonl"))
     assert {record.method for record in records} == {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
     assert len(list(path for path in folder.rglob("*") if path.is_file() and path.name != ".lock")) <= 8
-    assert found["forced"]["title"] in derive.write(folder / "forced")  # anywhere, later
+    assert found["teacher_forced"]["title"] in derive.write(folder / "teacher_forced")  # anywhere, later
 
 
 @pytest.mark.slow
@@ -87,25 +84,8 @@ def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_p
     assert "it needs about 100 s" in written["left out"]["second"] and written["third"] == [1.5]
 
 
-def test_targets_by_hand() -> None:
-    wall = np.array([[1.0, 2.0], [1.2, 2.1], [1.3, 2.4]]) * 1e-3
-    steps = Steps([1, 32, 64], [512, 1000], wall, wall - 5e-5, np.zeros(2))
-    trie = {"draft_us_per_step": 30.0, "loop_us_per_step": 10.0, "speedup": 1.9, "speedup_decoding_alone": 1.7,
-            "accept_length": 2.0}  # fmt: skip
-    found = {"steps": {"share_of_bandwidth": [0.9, 0.79]}, "forced": {"methods": {"ngram_trie": trie}}, "nodes": 32}
-    rows = targets(found, steps, 1)
-    assert [(round(row["found"], 3), row["met"]) for row in rows.values()] == [
-        (0.79, False),
-        (1.05, True),
-        (1.2, False),
-        (round(1 - 2.05 / 2.14, 3), True),
-        (0.95, True),
-        (0.85, False),
-    ]
-
-
 def test_bytes_of_a_step_by_hand() -> None:
-    target = StaticTarget(tiny_target("llama").model)
+    target = CudaGraphTarget(tiny_target("llama").model)
     # two layers of q, k, v, o, gate, up, down and two norms; the last norm; the head. And keys and values of 2 x 8.
     layer = 32 * 32 * 2 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
     assert step_bytes(target, 0) == 4 * (2 * layer + 32 + 61 * 32)
@@ -115,9 +95,9 @@ def test_bytes_of_a_step_by_hand() -> None:
 
 def test_differences_are_seen() -> None:
     stock = tiny_target("llama")
-    wrong = StaticTarget(stock.model, max_draft=64)
+    wrong = CudaGraphTarget(stock.model, max_draft=64)
     wrong.network.sin = -wrong.network.sin
-    assert differences(StaticTarget(stock.model, max_draft=64), stock, 20, 32)["tree_logits"] < 1e-4
+    assert differences(CudaGraphTarget(stock.model, max_draft=64), stock, 20, 32)["tree_logits"] < 1e-4
     assert differences(wrong, stock, 20, 32)["tree_logits"] > 0.1
 
 
@@ -126,14 +106,14 @@ def test_methods_are_compared_on_prompts_that_all_answered(
     arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     captured: list[list[int]] = []
-    monkeypatch.setattr(StaticTarget, "capture", lambda self, sizes, longest: captured.append(list(sizes)))
-    for old in ("forced", "calibration"):
+    monkeypatch.setattr(CudaGraphTarget, "capture", lambda self, sizes, longest: captured.append(list(sizes)))
+    for old in ("teacher_forced", "calibration"):
         (tmp_path / "out" / old).mkdir(parents=True)
         (tmp_path / "out" / old / "old.jsonl").touch()
     measure(Settings(**parse(main, [*arguments, "--limit-prompts", "2", "--nodes", "5"])))
     assert captured == [[1, 8]]  # what trees of five nodes are padded to
     assert not list((tmp_path / "out").rglob("old.jsonl"))
-    path = tmp_path / "out" / "forced" / "records.jsonl"
+    path = tmp_path / "out" / "teacher_forced" / "records.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     assert len(lines) == 10
     path.write_text("".join(lines[:7]))  # cut in the second prompt

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.tiny import tiny_target
 
-from ngram_trie.cost import CostCurve
+from ngram_trie.bench.cost import CostCurve
 from ngram_trie.targets.check import binary_tree
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray

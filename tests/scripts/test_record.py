@@ -8,17 +8,13 @@ import pytest
 from omegaconf import DictConfig
 from support.plain import greedy
 
-from ngram_trie import built
+from ngram_trie.bench.prepare import load_target
+from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli import overrides as command_line
-from ngram_trie.config import ConfigError
-from ngram_trie.engines.likely_file import companion
-from ngram_trie.engines.prepare import load_target
-from ngram_trie.engines.traces import read_traces
-from ngram_trie.records import RunManifest, read_records
-from scripts import run
-from scripts.record import main
+from ngram_trie.cli.record import main
+from ngram_trie.methods import ConfigError
 
-ASKED = ("dataset=rag", "dataset.limit=2", "method=blend", "measure.max_new_tokens=20", "model.device=cpu")
+ASKED = ("dataset=rag", "dataset.limit=2", "method=blend", "measure.max_new_tokens=8", "model.device=cpu")
 
 
 def composed(*given: str) -> DictConfig:
@@ -34,8 +30,8 @@ def test_answers_are_the_models_own_and_a_cut_recording_goes_on(tmp_path: Path) 
     model = load_target(config).model
     assert len(traces) == 2
     for trace in traces:
-        assert trace.output_ids == greedy(model, trace.prompt.ids.tolist(), 20)
-        assert trace.max_output_tokens == 20 and trace.stop_reason == "max_new_tokens"
+        assert trace.output_ids == greedy(model, trace.prompt.ids.tolist(), 8)
+        assert trace.max_output_tokens == 8 and trace.stop_reason == "max_new_tokens"
     path.write_bytes(whole[: len(whole) - 30])  # killed in the middle of a line
     main(config)
     assert path.read_bytes() == whole
@@ -45,7 +41,7 @@ def test_answers_are_the_models_own_and_a_cut_recording_goes_on(tmp_path: Path) 
 
 def test_two_turns_follow_each_other(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
-    main(composed("dataset=chat", "dataset.limit=1", *ASKED[2:], "model=embedded_general", f"output={path}"))
+    main(composed("dataset=chat", "dataset.limit=1", *ASKED[2:], "model=tiny_general", f"output={path}"))
     first, second = read_traces(path)
     answer = [*first.prompt.ids, *first.output_ids]
     assert (first.prompt.turn, second.prompt.turn) == (0, 1)
@@ -53,47 +49,13 @@ def test_two_turns_follow_each_other(tmp_path: Path) -> None:
     assert len(second.prompt.ids) > len(first.prompt.ids)
 
 
-def test_likely_tokens_are_written_beside_the_answers_and_replayed(tmp_path: Path) -> None:
-    path = tmp_path / "answers.jsonl"
-    rows = companion(path)
-    config = composed(*ASKED, "likely=8", f"output={path}")
-    main(config)
-    whole = path.read_bytes(), rows.read_bytes()
-    traces = read_traces(path)
-    for trace in traces:
-        assert trace.likely and (trace.likely.k, trace.likely.num_rows) == (8, len(trace.prompt.ids) + 19)
-        assert trace.likely.map()["tokens"][len(trace.prompt.ids) - 1 :, 0].tolist() == trace.output_ids
-    path.write_bytes(whole[0][:-30])  # killed in the middle of a line: its rows are there
-    main(config)
-    assert (path.read_bytes(), rows.read_bytes()) == whole
-    rows.write_bytes(whole[1][:-30])  # killed in the middle of the rows: there is no line yet
-    path.write_bytes(whole[0][: whole[0].index(b"\n") + 1])
-    main(config)
-    assert (path.read_bytes(), rows.read_bytes()) == whole
-    for other in ("likely=null", "likely=4"):
-        with pytest.raises(ConfigError, match=rf"{other}: .*answers\.jsonl was begun with likely=8"):
-            main(composed(*ASKED, other, f"output={path}"))
-
-    replayed = [f"engine.traces={path}", "engine=replay", "method=token_recycling", f"output={tmp_path / 'run'}"]
-    records = list(read_records(run.measure(composed(*replayed)) / "records.jsonl"))
-    assert len(records) == 2 and all(record.lower_bound for record in records)
-    table = (tmp_path / "run" / "table.md").read_text(encoding="utf-8")
-    assert "Lower bounds, not exact: token_recycling." in table
-    manifest = RunManifest.read(tmp_path / "run" / "manifest.json")
-    assert manifest.prompts != built.digest(path)  # what was read of the model decides the run, too
-    rows.unlink()
-    with pytest.raises(ConfigError, match=r"likely=8: .* was begun with likely=null"):
-        main(config)
-
-
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
         ((), "output: give the file"),
         (("output=FILE", "method=hf_generate"), "method=hf_generate: give a drafter"),
-        (("output=FILE", "likely=99999999"), r"likely=99999999: must be less than or equal to 1024"),
         (("output=FILE", "method=space"), "method=space: give a drafter for the run's own model"),
-        (("output=FILE", "dataset.limit=1", "model=embedded_general"), "answers of another model"),
+        (("output=FILE", "dataset.limit=1", "model=tiny_general"), "answers of another model"),
     ],
 )
 def test_what_it_cannot_record_is_one_line(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:

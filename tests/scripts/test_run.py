@@ -1,28 +1,26 @@
-"""The command line, end to end, on the embedded model."""
+"""The command line, end to end, on the tiny model."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from hydra import compose, initialize_config_dir
 
+from ngram_trie.bench import measure as loop
+from ngram_trie.bench.prepare import cached_model
+from ngram_trie.bench.records import RecordWriter, read_records
+from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
-from ngram_trie.engines import measure as loop
-from ngram_trie.engines.prepare import cached_model
-from ngram_trie.engines.traces import read_traces
-from ngram_trie.files import CONFIGS, PROJECT
-from ngram_trie.records import RecordWriter, read_records
+from ngram_trie.methods import ConfigError
 from ngram_trie.report import table1
-from scripts.run import cli, measure
+from ngram_trie.store.files import CONFIGS, PROJECT
+from scripts.run import measure
 
 SMALL = [
     "model.device=cpu",
@@ -54,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_one_cell_writes_everything(finished: Path) -> None:
     names = {path.name for path in finished.iterdir()}
-    assert names >= {"records.jsonl", "manifest.json", "table.csv", "table.md", "table.tex", "phases.csv", "figure.png"}
+    assert names >= {"records.jsonl", "manifest.json", "table.csv", "table.md", "phases.csv", "figure.png"}
     records = list(read_records(finished / "records.jsonl"))
     assert [(r.method, r.question_id) for r in records[:2]] == [("vanilla", "rag-001"), ("ngram_trie", "rag-001")]
     assert len(records) == 4
@@ -67,48 +65,6 @@ def test_one_cell_writes_everything(finished: Path) -> None:
     assert set(table.protocol) == {"corrected", "released"}
     vanilla = table[table.method == "vanilla"]
     assert vanilla[(vanilla.protocol == "corrected") | (vanilla.dataset != "all")].speedup.eq(1).all()
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_not_run_again(finished: Path, capsys, monkeypatch) -> None:
-    before = (finished / "records.jsonl").read_bytes()
-    monkeypatch.setattr(sys, "argv", ["run", *SMALL, "method=ngram_trie", f"output={finished}"])
-    cli()
-    assert "ngram_trie" in capsys.readouterr().out
-    assert (finished / "records.jsonl").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_another_config_does_not_mix_in(finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "argv", ["run", *SMALL, "method=ngram_trie", "method.n=9", f"output={finished}"])
-    with pytest.raises(SystemExit, match=r"^error: .*force=true"):
-        cli()
-
-
-@pytest.mark.slow
-def test_killed_and_resumed_without_losing_or_repeating_a_record(tmp_path: Path) -> None:
-    arguments = [
-        "model.device=cpu",
-        "dataset=rag",
-        "dataset.limit=12",
-        "measure.repeats=2",
-        "measure.max_new_tokens=24",
-    ]
-    arguments += ["method=pld", f"output={tmp_path}"]
-    path = tmp_path / "records.jsonl"
-    process = subprocess.Popen(command(*arguments), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
-    while time.monotonic() < deadline and (not path.exists() or path.read_bytes().count(b"\n") < 5):
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = [line for line in path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
-    assert 5 <= len(kept) < 48
-    done = run(*arguments)
-    assert done.returncode == 0, done.stderr
-    assert path.read_bytes().splitlines(keepends=True)[: len(kept)] == kept
-    records = list(read_records(path))
-    assert len(records) == len({r.key for r in records}) == 48
 
 
 @pytest.mark.slow
@@ -154,43 +110,6 @@ def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
     assert cached_model.cache_info().misses == 1
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["method=ngram_tri"], "did you mean ngram_trie"),
-        (["dataset=rags"], "did you mean rag"),
-        (["method=ngram_trie", "method.prefix_len=0"], "prefix_len=0"),
-        (["method=pld", "method.num_draft=-1"], "num_draft=-1"),
-        (["model.path=nowhere/at/all"], "cannot be loaded"),
-        (["dataset.limit=0"], "limit=0"),
-        (["measure.repeats=0"], "repeats=0"),
-        (["model.dtype=int8"], "'float32', 'bfloat16'"),
-        (["engine.num_threads=-1"], "num_threads=-1"),
-        (["method.context=article"], "context='article'"),
-        (["model.stop_strings=['']"], "empty string"),
-        (["experiment=table1", "method.n=5"], "methods.NAME"),
-        (["grid={num_drafts: [4]}"], "did you mean num_draft"),
-        (["grid={num_draft: 4}"], "must be a valid list"),
-    ],
-)
-def test_errors_are_one_clear_line(
-    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["run", *arguments, f"output={tmp_path / 'x'}"])
-    with pytest.raises(SystemExit) as error:
-        cli()
-    said = str(error.value)
-    assert said.startswith("error:") and message in said and "\n" not in said
-    assert not (tmp_path / "x" / "records.jsonl").exists()
-
-
-@pytest.mark.slow
-def test_an_error_prints_no_traceback() -> None:
-    done = run("method=ngram_tri")
-    assert done.returncode == 2
-    assert done.stderr.strip().startswith("error: method=ngram_tri") and len(done.stderr.strip().splitlines()) == 1
-
-
 @pytest.mark.slow
 def test_report_derives_the_same_table_again(finished: Path) -> None:
     before = (finished / "table.csv").read_bytes()
@@ -199,3 +118,11 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
     assert (finished / "table.csv").read_bytes() == before
     with pytest.raises(SystemExit, match=r"^error: "):
         invoke(derive, ["nowhere"])
+
+
+def test_a_run_that_answers_no_prompt_does_not_end_well(tmp_path: Path) -> None:
+    short = ["dataset=rag", "dataset.limit=1", "method=pld", "model.context_limit=8", "measure.repeats=1"]
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        asked = compose("config", [*short, f"output={tmp_path / 'run'}"])
+    with pytest.raises(ConfigError, match="no prompt was answered: prompt_too_long: "):
+        measure(asked)

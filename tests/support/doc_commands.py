@@ -1,7 +1,7 @@
 """The shell commands of README, CONTRIBUTING and docs/: found, sorted into classes, and checked.
 
 A command is a line of an unlabelled (or sh, bash, console) fenced block that has any, or an inline code that begins
-with `make ` or `python -m `. Where a block of output looks like commands, label it ```text.
+with `make `, `python -m ` or `ngram-trie `. Where a block of output looks like commands, label it ```text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 PAGES = [PROJECT / "README.md", PROJECT / "CONTRIBUTING.md", *sorted((PROJECT / "docs").glob("*.md"))]
 SHELLS = ("", "sh", "bash", "shell", "console")
@@ -37,9 +37,6 @@ LISTED = {
     "export ": "sets variables of the reader's shell",
     "source .venv/bin/activate": "changes the reader's shell",
     "hf auth login": "asks for a token of the model hub",
-    "git clone ": "needs the repository's address and a network",
-    "git checkout ": "changes the working tree",
-    "cd ": "changes the reader's folder",
     "pip install ": "changes the environment and needs a package index",
     "make setup": "is every other target's first step; the tests run in what it made",
 }
@@ -62,9 +59,9 @@ class Command:
 
     @property
     def module(self) -> str:
-        """What `python -m` runs, if it is that; a command of `ngram-trie` is a script, too."""
-        if self.words[:1] == ["ngram-trie"] and self.words[1:]:
-            return f"scripts.{self.words[1]}"
+        """What `python -m` runs, if it is that; `ngram-trie` is `python -m ngram_trie`."""
+        if self.words[:1] == ["ngram-trie"]:
+            return "ngram_trie"
         return self.words[2] if self.words[:2] == ["python", "-m"] and len(self.words) > 2 else ""
 
     @property
@@ -77,12 +74,12 @@ class Command:
     @property
     def arguments(self) -> list[str]:
         """What stands behind the module."""
-        return self.words[2 if self.words[:1] == ["ngram-trie"] else 3 :]
+        return self.words[1 if self.words[:1] == ["ngram-trie"] else 3 :]
 
     @property
     def has_gap(self) -> bool:
         """Whether something is left out, as in `python -m scripts.run -m ...`, or an option is shown as optional."""
-        return any(word in ("...", "X") or word.startswith("[") for word in self.words)
+        return any(word in ("...", "X", "MODEL") or word.startswith("[") for word in self.words)
 
     def classify(self) -> str:
         """ "executed", "composed", "listed", or "" for one that no class takes."""
@@ -96,16 +93,16 @@ class Command:
         """Whether it takes seconds once its files are stood in for: help, plans, the doctor, a replay of one cell, and
         what the pages on adding something show.
         """
-        if self.has_gap or not self.module.startswith("scripts."):
+        if self.has_gap or not self.module.startswith(("scripts.", "ngram_trie")):
             return self.words == ["make", "help"]
-        quick = {"--help", "--plan"} & set(self.arguments) or self.module == "scripts.doctor" or self.is_example
+        quick = "--help" in self.arguments or self.arguments[:1] == ["doctor"] or self.is_example
         single = not {"-m", "--multirun"} & set(self.arguments) and "experiment=" not in self.text
         return bool(quick) or ("engine=replay" in self.arguments and single)
 
     @property
     def is_example(self) -> bool:
         """Whether it needs the files of its page; test_docs_pages.py and test_tutorial.py run it."""
-        of_adding = "--config-dir" in self.arguments and self.page.startswith("adding_")
+        of_adding = "--config-dir" in self.arguments and self.page == "extending.md"
         return of_adding or (self.page == "tutorial.md" and bool(self.module))
 
 
@@ -119,7 +116,7 @@ def commands(pages: list[Path] | None = None) -> list[Command]:
                 found |= dict.fromkeys(Command(page.name, line) for line in lines_of(block))
         prose = re.sub(r"^```.*?^```\s*$", "", text, flags=re.M | re.S)
         for code in re.findall(r"`([^`]+)`", prose):
-            if re.match(r"(\.venv/bin/)?python -m \S|make [a-z]", code) and "\n\n" not in code:
+            if re.match(r"(\.venv/bin/)?python -m \S|make [a-z]|ngram-trie [a-z]", code) and "\n\n" not in code:
                 found[Command(page.name, " ".join(code.split()))] = None
     return list(found)
 

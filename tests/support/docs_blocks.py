@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 FENCE = re.compile(r"^```(?P<language>\w*)[^\n]*\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
 

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, Likely
+from ngram_trie.drafter import Drafter, TopK
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.likely import likely_rows
 from ngram_trie.targets.model import Forward
+from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -62,14 +62,14 @@ class FakeTarget:
     def synchronize(self) -> None:
         pass
 
-    def likely(self, k: int, nodes: IntArray | None = None) -> Likely:
+    def top_k(self, k: int, nodes: IntArray | None = None) -> TopK:
         if self.last.tree is None:
-            return likely_rows(np.array([len(self.text) - 1]), self.last.logits, k)
+            return top_k_rows(np.array([len(self.text) - 1]), self.last.logits, k)
         nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
-        return likely_rows(nodes, self.last.logits[nodes], k)
+        return top_k_rows(nodes, self.last.logits[nodes], k)
 
-    def likely_in_prompt(self, places: IntArray, k: int) -> Likely:
-        return likely_rows(places, torch.stack([self.runners_up(self.text[: at + 1]) for at in places]), k)
+    def top_k_in_prompt(self, places: IntArray, k: int) -> TopK:
+        return top_k_rows(places, torch.stack([self.runners_up(self.text[: at + 1]) for at in places]), k)
 
     def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
         choices = np.array([self.rule(text) for text in texts])

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from ngram_trie.files import PROJECT
+from ngram_trie.store.files import PROJECT
 
 
 @dataclass
@@ -28,8 +28,7 @@ class Repository:
 
     Attributes:
         revisions: name of a branch, tag or commit -> the folder with its files.
-        answer: None serves it; "gated" serves those whose token is "good"; "unavailable" answers 503; "cut short" sends
-            half of every file and does not say so.
+        answer: None serves it; "gated" serves those whose token is "good"; "unavailable" answers 503.
     """
 
     revisions: dict[str, Path]
@@ -48,7 +47,7 @@ class Repository:
 
 @dataclass
 class HubServer:
-    """A hub at `url` while it is entered as a context, again if entered again. To it the token "expired" is not valid.
+    """A hub at `url` while it is entered as a context, again if entered again.
 
     Attributes:
         repositories: ("model" or "dataset", id) -> repository.
@@ -69,9 +68,9 @@ class HubServer:
 
             def handle_any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                body = self.rfile.read(length)
+                self.rfile.read(length)
                 hub.requests.append(f"{self.command} {self.path}")
-                status, headers, content = hub.reply(self.path, self.headers.get("Authorization", ""), body)
+                status, headers, content = hub.reply(self.path, self.headers.get("Authorization", ""))
                 self.send_response(status)
                 for key, value in ({"Content-Length": str(len(content))} | headers).items():
                     self.send_header(key, value)
@@ -98,7 +97,7 @@ class HubServer:
         self._server.shutdown()
         self._server.server_close()
 
-    def reply(self, path: str, authorization: str, body: bytes) -> tuple[int, dict[str, str], bytes]:
+    def reply(self, path: str, authorization: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and content for a request."""
         path, query = unquote(urlsplit(path).path), urlsplit(path).query
         if path in self.files:
@@ -109,8 +108,6 @@ class HubServer:
         steps = steps[steps.index("datasets") + 1 :] if kind == "dataset" else steps[2 if is_api else 0 :]
         name = "/".join(steps[:2])
         action, revision, rest = (*steps[2:4], *["", ""][len(steps[2:4]) :], "/".join(steps[4:]))
-        if authorization == "Bearer expired":
-            return refuse(401, "", "Invalid credentials in Authorization header")
         repository = self.repositories.get((kind, name))
         if repository is None:
             return refuse(404 if authorization else 401, "RepoNotFound", "Repository not found")
@@ -123,7 +120,7 @@ class HubServer:
             return refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         commit, folder = found
         if not is_api:
-            return self.file(repository, commit, folder / rest)
+            return self.file(commit, folder / rest)
         if action in ("", "revision"):
             siblings = [{"rfilename": str(f.relative_to(folder))} for f in folder.rglob("*") if f.is_file()]
             about = {"id": name, "sha": commit, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
@@ -133,12 +130,9 @@ class HubServer:
                 return refuse(404, "EntryNotFound", f"{rest} does not exist", commit)
             inside = (folder / rest).rglob("*") if "recursive=true" in query.lower() else (folder / rest).iterdir()
             return answer([entry(folder, path) for path in sorted(inside)])
-        if action == "paths-info":
-            asked = json.loads(body)["paths"]
-            return answer([entry(folder, folder / file) for file in asked if (folder / file).exists()])
         return refuse(404, "", "Not found")
 
-    def file(self, repository: Repository, commit: str, file: Path) -> tuple[int, dict[str, str], bytes]:
+    def file(self, commit: str, file: Path) -> tuple[int, dict[str, str], bytes]:
         if not file.is_file():
             return refuse(404, "EntryNotFound", f"{file.name} does not exist", commit)
         content = file.read_bytes()
@@ -147,8 +141,6 @@ class HubServer:
             "X-Repo-Commit": commit,
             "X-Linked-Size": str(len(content)),
         }
-        if repository.answer == "cut short":
-            content = content[: len(content) // 2]
         return 200, headers, content
 
 
@@ -172,18 +164,13 @@ def refuse(status: int, code: str, message: str, commit: str = "") -> tuple[int,
 
 
 class Client:
-    """Another Python that loads with this project's functions from `endpoint` into caches below `home`.
+    """Another Python that loads with this project's functions from `endpoint` into caches below `home`."""
 
-    Args:
-        offline: set HF_HUB_OFFLINE.
-    """
-
-    def __init__(self, endpoint: str, home: Path, offline: bool = False) -> None:
+    def __init__(self, endpoint: str, home: Path) -> None:
         own = {
             "HF_ENDPOINT": endpoint,
             "HF_HOME": str(home / "hf"),
             "NGRAM_TRIE_DATA": str(home / "data"),
-            "HF_HUB_OFFLINE": str(int(offline)),
             "HF_HUB_DISABLE_PROGRESS_BARS": "1",
             "PYTHONPATH": os.pathsep.join([str(PROJECT), str(PROJECT / "tests")]),
             "no_proxy": "127.0.0.1",
@@ -194,20 +181,19 @@ class Client:
             [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=(home / f"client-{'off' if offline else 'on'}line.log").open("w"),
+            stderr=(home / "client.log").open("w"),
             text=True,
             env=inherited | own,
         )
 
-    def ask(self, what: str, *args: Any, token: str = "", full: bool = False, **kwargs: Any) -> dict[str, Any]:
+    def ask(self, what: str, *args: Any, token: str = "", **kwargs: Any) -> dict[str, Any]:
         """Load "model", "dataset" or another of `serve_requests`: what was loaded, in short, or {"error": text}.
 
         Args:
             token: as HF_TOKEN.
-            full: no file can be written to the cache: the disk is full.
         """
         assert self._process.stdin and self._process.stdout
-        request = {"what": what, "args": args, "kwargs": kwargs, "token": token, "full": full}
+        request = {"what": what, "args": args, "kwargs": kwargs, "token": token}
         print(json.dumps(request), file=self._process.stdin, flush=True)
         return json.loads(self._process.stdout.readline())
 
@@ -221,15 +207,14 @@ def serve_requests() -> None:
     """The client's side: a request a line on stdin, an answer a line on what was stdout."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print goes to the log
-    import errno
     from unittest import mock
 
     from huggingface_hub.utils import _http
     from omegaconf import OmegaConf
 
     from ngram_trie.baselines.checkpoints import locate, read_tensors
-    from ngram_trie.config import build
-    from ngram_trie.files import CONFIGS
+    from ngram_trie.methods import build
+    from ngram_trie.store.files import CONFIGS
     from ngram_trie.targets.load import load_model, load_tokenizer
 
     def model(path: str, revision: str | None = None) -> Any:
@@ -252,9 +237,6 @@ def serve_requests() -> None:
     def encoder(**fields: Any) -> Any:
         return configured("encoder", "bge_m3", **fields).encode_passages(["A passage."]).tolist()
 
-    def reranker(**fields: Any) -> Any:
-        return configured("reranker", "bge_reranker_v2_m3", **fields).scores("What?", ["A passage."]).tolist()
-
     def corpus(**fields: Any) -> Any:
         passages = configured("corpus", "psgs_w100", **fields)
         return passages.contents(0, len(passages))
@@ -263,12 +245,9 @@ def serve_requests() -> None:
         asked = build(OmegaConf.merge(OmegaConf.load(CONFIGS / "retrieval.yaml").questions, fields), "questions")
         return [[question.id, question.question, question.answers] for question in asked]
 
-    loaders = [model, tokenizer, dataset, weights, encoder, reranker, corpus, questions]
+    loaders = [model, tokenizer, dataset, weights, encoder, corpus, questions]
     # The hub's client waits half a minute, in five steps, before it gives up on a network.
     _http.time = mock.Mock(wraps=_http.time, sleep=lambda seconds: None)  # type: ignore[attr-defined]
-
-    def no_space(*args: Any, **kwargs: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for line in sys.stdin:
         request = json.loads(line)
@@ -276,18 +255,12 @@ def serve_requests() -> None:
         if request["token"]:
             os.environ["HF_TOKEN"] = request["token"]
         load = {loader.__name__: loader for loader in loaders}[request["what"]]
-        places = ["huggingface_hub.file_download.http_get", "pooch.downloaders.HTTPDownloader.__call__"]
-        patches = [mock.patch(place, no_space) for place in places if request["full"]]
-        for patch in patches:
-            patch.start()
         try:
             result = {"loaded": load(*request["args"], **request["kwargs"])}
         except (FileNotFoundError, ValueError) as error:  # what the loaders promise to raise
             result = {"error": str(error)}
         except BaseException as error:
             result = {"error": f"UNEXPECTED {type(error).__name__}: {error}"}
-        for patch in patches:
-            patch.stop()
         print(json.dumps(result), file=answers, flush=True)
 
 

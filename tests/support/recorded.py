@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.baselines.datastore import build_datastore
-from ngram_trie.engines.traces import Trace
-from ngram_trie.files import PROJECT
+from ngram_trie.bench.traces import Trace
+from ngram_trie.store.files import PROJECT
 
 SHARED = PROJECT.parent / "shared"
 TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"

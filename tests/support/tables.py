@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ngram_trie.ngram_tables import NgramTables
+from ngram_trie.store.ngram_tables import NgramTables
 
 SMALL = NgramTables(
     "",

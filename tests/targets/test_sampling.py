@@ -140,12 +140,13 @@ def test_sampling_from_a_model_with_a_real_drafter(drafter: str) -> None:
     model = tiny_model("llama", vocab_size=vocabulary, eos_token_id=None, bos_token_id=None)
     speculator = Speculator(model, drafter, num_draft=4, budget="fixed")
     generator = torch.Generator().manual_seed(0)
-    decoder, lengths, answers = speculator._reserve(len(prompt), 40), [], []
-    for _ in range(600):
-        sampler = LogitsSampler(LogitsProcessorList([TemperatureLogitsWarper(3.0)]), True, generator)
-        result = decoder.generate(Prompt(np.array(prompt)), Stop(3), sampler)
-        answers.append(result.output_ids[:2])
-        lengths += result.accept_lengths
+    lengths, answers, text = [], [], Prompt(np.array(prompt))
+    with speculator._reserved(text, 40) as decoder:
+        for _ in range(600):
+            sampler = LogitsSampler(LogitsProcessorList([TemperatureLogitsWarper(3.0)]), True, generator)
+            result = decoder.generate(text, Stop(3), sampler)
+            answers.append(result.output_ids[:2])
+            lengths += result.accept_lengths
     assert max(lengths) > 1  # drafts were accepted
 
     @torch.inference_mode()

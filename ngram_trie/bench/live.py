@@ -1,0 +1,274 @@
+"""The first engine: a running model answers every prompt with every method."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers import PreTrainedModel
+
+from ngram_trie.bench.measure import Interleaved
+from ngram_trie.bench.progress import say
+from ngram_trie.bench.quality import Reference, score
+from ngram_trie.bench.records import Failure, Lossless, LosslessError, PromptRecord, RecordKey
+from ngram_trie.bench.traces import ItemKey, Trace
+from ngram_trie.budget.adaptive import AdaptiveDrafter
+from ngram_trie.budget.compiling import warm_up
+from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.drafters import NoDraft
+from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import fingerprint, first_line, relative
+from ngram_trie.targets.model import TargetModel
+
+BASELINE = "vanilla"
+#: Tokens that a method answers before it is measured, so that its code is compiled.
+WARMUP_TOKENS = 32
+#: Where so few take longer than `SLOW_S` seconds, they have to do.
+FEW, SLOW_S = 4, 10.0
+
+
+def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The methods whose parts are all there, and for each of the others, by name, what is missing and how to get it."""
+    missing = {
+        name: f"{relative(str(where))}: not there; {how}"
+        for name, method in methods.items()
+        if isinstance(method, Drafter)
+        for where, how in method.parts().items()
+        if not where.exists()
+    }
+    return {name: method for name, method in methods.items() if name not in missing}, missing
+
+
+def part_hashes(methods: Mapping[str, Any]) -> dict[str, str]:
+    """What the methods' parts hold, and what else decides their drafts, by method: it decides results."""
+    hashes = {}
+    for name, method in methods.items():
+        if isinstance(method, Drafter):
+            # a file completes its folder, unless it is a recording
+            parts = [part if part.is_dir() or part.suffix == ".jsonl" else part.parent for part in method.parts()]
+            hashes[name] = " ".join(filter(None, [*(fingerprint(str(part)) for part in parts), method.identity()]))
+    return {name: hashed for name, hashed in hashes.items() if hashed}
+
+
+def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
+    """The decoders that `bind_methods` makes, by name, each with the one that it is compared with."""
+    found: dict[str, str] = {}
+    for name, method in methods.items():
+        own = isinstance(method, Drafter) and method.own_model
+        baseline = f"{name}_{BASELINE}" if own else getattr(method, "baseline", BASELINE)
+        found |= {baseline: baseline, name: baseline} if own else {name: baseline}
+    return found
+
+
+def bind_methods(
+    methods: Mapping[str, Any], target: TargetModel, load: Callable[..., TargetModel]
+) -> dict[str, Decoder]:
+    """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
+    its own gets that, and a vanilla over it as its baseline: METHOD_vanilla. One whose drafts are verified in a way of
+    their own gets a target that does so, over the same weights; its baseline is the run's vanilla.
+    """
+    decoders: dict[str, Decoder] = {}
+    verifying = functools.cache(lambda verify: load(None, None, verify))
+    for name, method in methods.items():
+        if isinstance(method, Drafter) and method.own_model:
+            own, baseline = load(method.own_model, method.own_revision), f"{name}_{BASELINE}"
+            decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
+            decoders[name] = SpeculativeDecoder(own, method, baseline)
+        elif isinstance(method, Drafter):
+            decoders[name] = SpeculativeDecoder(verifying(method.verify) if method.verify else target, method)
+        elif isinstance(method, Decoder):
+            method.bind(target)
+            decoders[name] = method
+        else:
+            raise TypeError(f"method {name}: {type(method).__name__} is neither a Drafter nor a Decoder")
+    return decoders
+
+
+def check_lossless(records: Iterable[PromptRecord]) -> None:
+    """Raises:
+    LosslessError: a method of the project's loop gave other tokens than vanilla, and no tie explains it.
+    """
+    differing = [
+        f"{r.method} on {r.question_id} from token {r.lossless.position} on"
+        for r in records
+        if r.lossless and r.lossless.verdict == "different" and r.kind == "drafter"
+    ]
+    if differing:
+        raise LosslessError(f"{len(differing)} answers differ from vanilla's: " + "; ".join(differing[:5]))
+
+
+def compare(result: GenerationResult, reference: list[int], prompt: Prompt, target: TargetModel) -> Lossless:
+    """Whether the answer is the reference, token by token, and if not, whether a numerical tie explains it."""
+    output = result.output_ids
+    if output == reference:
+        return Lossless("identical")
+    pairs = zip(output, reference, strict=False)
+    position = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(output), len(reference)))
+    if position == min(len(output), len(reference)):  # one ends early: a stop rule, not rounding
+        return Lossless("different", position)
+    candidates = [output[position], reference[position]]
+    gap, is_tie = target.near_tie([*prompt.ids.tolist(), *reference[:position]], candidates)
+    return Lossless("tie" if is_tie else "different", position, gap)
+
+
+def eos_ids(model: PreTrainedModel) -> frozenset[int]:
+    """The token ids that end an answer, as the model's generation config lists them."""
+    ids = model.generation_config.eos_token_id
+    return frozenset([ids] if isinstance(ids, int) else ids or [])
+
+
+@dataclass
+class Live(Interleaved):
+    """A running model.
+
+    Attributes:
+        items: prompts, or turns whose prompts follow from vanilla's earlier answers.
+        warmup: prompts that are run and not recorded.
+        stop: when answers end; the model's own end tokens are added when it is loaded.
+        load: makes the run's target from (None, None), or another one from a path and a revision; with "tree" or "rows"
+            as a third, one that verifies drafts so (`Drafter.verify`).
+        context_limit: of the run's target, in tokens.
+        decode: from token ids to an answer's text.
+        references: what answers are compared with; None for no comparison.
+        share_prefill: let a prompt be read once for all methods that take turns on it; each is charged for it.
+    """
+
+    warmup: Sequence[Prompt]
+    stop: Stop
+    load: Callable[..., TargetModel]
+    context_limit: int
+    decode: Callable[[list[int]], str]
+    references: Mapping[ItemKey, Reference] | None = None
+    share_prefill: bool = False
+
+    def __post_init__(self) -> None:
+        self._baselines = baselines(self.methods)
+        if BASELINE not in self._baselines:
+            raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
+        self._later: dict[ItemKey, Prompt] = {}
+        self._emptied: set[str] = set()
+
+    @property
+    def names(self) -> list[str]:
+        return list(self._baselines)
+
+    def order(self, place: int, repeat: int, session: int = 0) -> list[str]:
+        """As `Engine.order`, but the references of other answers come first."""
+        return sorted(super().order(place, repeat, session), key=lambda name: not self._is_reference(name, repeat))
+
+    def _is_reference(self, method: str, repeat: int) -> bool:
+        """Whether other answers of its session are compared with this one, token by token."""
+        return repeat == 0 and self._baselines[method] == method
+
+    def warm_up(self) -> None:
+        """Each method begins to answer one prompt, one that remembers answers a second one, for the device and for the
+        code that it compiles; of a slow model only a few tokens. A prompt that is too long is left out with a note, and
+        the next one taken.
+        """
+        say(f"loading {self.model}")
+        target = self.load(None, None)
+        for method in self.methods.values():
+            if isinstance(method, Drafter) and self.warmup:
+                warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], target)
+        self.decoders = bind_methods(self.methods, target, self.load)
+        self.stop = self.stop.also(eos_ids(target.model))
+        say(f"warming up: {len(self.decoders)} methods begin to answer a prompt, which is not measured")
+        # references come first: a vanilla says how slow the model is
+        order = sorted(self.decoders.items(), key=lambda named: named[1].baseline != named[0])
+        num_tokens = WARMUP_TOKENS
+        for name, decoder in order:
+            decoder.target.keeps_prompt = self.share_prefill
+            if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
+                num_tokens = FEW
+            self._begin(decoder, num_tokens)
+            if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
+                # what it makes of an answer that it remembers is compiled, too
+                self._begin(decoder, num_tokens, self.warmup[1:])
+
+    def _begin(self, decoder: Decoder, num_tokens: int, prompts: Sequence[Prompt] | None = None) -> float:
+        """Begin to answer the first of the warm-up `prompts` (all) that fits; returns the seconds that it took."""
+        stop = replace(self.stop, max_new_tokens=min(num_tokens, self.stop.max_new_tokens))
+        start = time.perf_counter()
+        for prompt in self.warmup if prompts is None else prompts:
+            try:
+                decoder.generate(prompt, stop)
+                break
+            except PromptTooLong as error:
+                say(f"warning: warm-up prompt {prompt.question_id} left out: {error}")
+        return time.perf_counter() - start
+
+    def let_go(self) -> None:
+        self.decoders = {}
+
+    def decoder(self, key: RecordKey) -> Decoder:
+        """The decoder of an answer."""
+        decoder = self.decoders[key.method]
+        if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
+            drafter = self.drafter(key)
+            if drafter is not decoder.drafter:
+                decoder = self.decoders[key.method] = SpeculativeDecoder(decoder.target, drafter, decoder.baseline)
+        return decoder
+
+    def prompt(self, item: ItemKey, known: Mapping[RecordKey, PromptRecord]) -> Prompt:
+        """The prompt of an item, the same in all sessions; an empty one if vanilla failed in an earlier turn."""
+        prompt = self.items[item]
+        if isinstance(prompt, Prompt):
+            return prompt
+        if item not in self._later:
+            earlier = [known[RecordKey(BASELINE, *item[:2], turn)] for turn in range(prompt.turn)]
+            if any(record.failure for record in earlier):
+                return Prompt(np.empty(0, np.int64), {}, *item)
+            self._later[item] = prompt.build([record.output_ids for record in earlier])
+        return self._later[item]
+
+    def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
+        decoder, prompt = self.decoder(key), self.prompt(key.item, known)
+        about: dict[str, Any] = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
+        if not len(prompt.ids):
+            failure = Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn")
+            return self.record(key, prompt, failure, **about)
+        try:
+            result = decoder.generate(prompt, self.stop)
+        except PromptTooLong as error:
+            return self.record(key, prompt, Failure("prompt_too_long", str(error)), **about)
+        except torch.OutOfMemoryError as error:
+            return self.record(key, prompt, Failure("out_of_memory", first_line(error)), **about)
+        reference = known.get(key._replace(method=decoder.baseline, repeat=0))
+        if reference and not reference.failure and not self._is_reference(key.method, key.repeat):
+            about["lossless"] = compare(result, reference.output_ids, prompt, decoder.target)
+        return self.record(key, prompt, result, **about)
+
+    def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
+        decoder = self.decoder(key)
+        if isinstance(decoder, SpeculativeDecoder):
+            drafter = decoder.drafter
+            if drafter.remembers and drafter.reads != "tokens" and key.method not in self._emptied:
+                self._emptied.add(key.method)
+                print(
+                    f"warning: {key.method} goes on without what it learned of the model's {drafter.reads} before the "
+                    "interruption: its accept lengths will be too low for a while; measure it anew in one go",
+                    file=sys.stderr,
+                )
+            drafter.remind(self.prompt(key.item, known), known[key].output_ids)
+
+    def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:
+        return None if self.references is None else score(records, self.references, self.decode)
+
+    def traces(self, records: Mapping[RecordKey, PromptRecord]) -> list[Trace]:
+        """Vanilla's first answer to each prompt, as far as the run has come."""
+        found = []
+        for item in self.items:
+            record = records.get(RecordKey(BASELINE, *item))
+            if record and not record.failure:
+                prompt = self.prompt(item, records)
+                room = min(self.stop.max_new_tokens, self.context_limit - len(prompt.ids))
+                found.append(Trace(self.model, prompt, record.output_ids, room, record.stop_reason or ""))
+        return found

@@ -1,0 +1,279 @@
+"""The one measuring loop: every prompt, every method, every repeat, every session, one record each. An interrupted run
+is continued.
+
+What differs between running a model, replaying recorded answers and forcing them upon a model is in an `Engine`:
+`live.Live`, `replay.Replay` and `forced.TeacherForced`. `prepare.prepare` makes one from a configuration.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import itertools
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from filelock import BaseFileLock
+
+from ngram_trie.bench.progress import Progress, warn_of_load
+from ngram_trie.bench.records import (
+    INPUTS,
+    SUMS,
+    Failure,
+    PromptRecord,
+    RecordKey,
+    RecordWriter,
+    RunManifest,
+    is_sealed,
+)
+from ngram_trie.bench.traces import ItemKey, Trace
+from ngram_trie.decoding import GenerationResult
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt, task_and_noise
+from ngram_trie.store.files import content_hash, one_writer
+
+
+def by_key(items: Iterable[tuple[ItemKey, Any]]) -> dict[ItemKey, Any]:
+    """The items by key, in their order.
+
+    Raises:
+        ValueError: a key that is there twice.
+    """
+    found: dict[ItemKey, Any] = {}
+    for key, item in items:
+        if key in found:
+            raise ValueError(f"dataset {key[0]}: question id {key[1]!r}, turn {key[2]}, is there twice")
+        found[key] = item
+    return found
+
+
+@dataclass
+class Engine(ABC):
+    """What is measured, and how answers come about.
+
+    Attributes:
+        manifest: of the run.
+        model: the target's name in records and titles.
+        methods: the methods by name.
+        items: what every method answers, in order.
+        datasets: their data sets, in the order of tables; one may have no items.
+        repeats: how often each item is answered by each method, one answer soon after the other.
+        sessions: how often all of that is done, one session after the other.
+    """
+
+    manifest: RunManifest
+    model: str
+    methods: Mapping[str, Any]
+    items: Mapping[ItemKey, Any]
+    datasets: Sequence[str]
+    repeats: int
+    sessions: int = field(default=1, kw_only=True)
+
+    @property
+    def names(self) -> list[str]:
+        """The methods that records are written for, in the order of tables."""
+        return list(self.methods)
+
+    def order(self, place: int, repeat: int, session: int = 0) -> list[str]:
+        """The methods in the order in which they answer an item: rotated, so that none always runs first."""
+        shift = (place + repeat + session) % len(self.names)
+        return self.names[shift:] + self.names[:shift]
+
+    @property
+    def keys(self) -> list[RecordKey]:
+        """The records of the complete run, in the order in which they are measured."""
+        return [
+            RecordKey(method, *item, repeat, session)
+            for session in range(self.sessions)
+            for place, item in enumerate(self.items)
+            for repeat in range(self.repeats)
+            for method in self.order(place, repeat, session)
+        ]
+
+    @abstractmethod
+    def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        """The records of `keys` that are not `known`. Each is known before the next is asked for. Known ones may be
+        yielded again.
+        """
+
+    def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:
+        """The quality of the answers (`quality.score`), where there is something to compare them with."""
+        return None
+
+    def traces(self, records: Mapping[RecordKey, PromptRecord]) -> list[Trace]:
+        """The answers to be replayed elsewhere, where they are the model's own."""
+        return []
+
+    def record(self, key: RecordKey, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
+        """The record of one result; `fields` as in `PromptRecord.of`."""
+        fields = {"model": self.model, "kind": "drafter", **fields}
+        about = {"method": key.method, "repeat": key.repeat, "session": key.session}
+        return PromptRecord.of(prompt, result, run=self.manifest.run, **about, **fields)
+
+
+@dataclass
+class Interleaved(Engine):
+    """An engine that answers one prompt after the other, all methods in turn.
+
+    A session begins as a run in a new process would: drafters that remember know nothing, the target is loaded and
+    warmed up. What differs between sessions is then the machine at another time.
+
+    A drafter that remembers answers is one of several (`drafter`), so that none meets a question that it has answered.
+
+    Attributes:
+        pause: seconds to wait before each session but the first.
+        unload: throws loaded weights away, so that the next session reads them again.
+    """
+
+    pause: float = field(default=0.0, kw_only=True)
+    unload: Callable[[], None] = field(default=lambda: None, kw_only=True)
+
+    def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
+        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.remembers)
+        self._fresh = copy.deepcopy({name: self.methods[name] for name in kept})
+        for session, group in itertools.groupby(keys, lambda key: key.session):
+            part = list(group)
+            if all(key in known for key in part):
+                continue
+            if session:
+                self.let_go()
+                self.unload()
+                self.methods = copy.deepcopy(self._fresh)
+                if not any(key in known for key in part):  # an interrupted session has waited already
+                    time.sleep(self.pause)
+            self._remembering: dict[tuple[str, int, str], Drafter] = {}
+            self.warm_up()
+            for key in part:
+                if key not in known:
+                    yield self.answer(key, known)
+                elif not known[key].failure:
+                    self.remind(key, known)
+
+    def drafter(self, key: RecordKey) -> Drafter:
+        """The method's drafter. One that remembers answers begins anew for each repeat and each kind of noise: in no
+        other way would it meet each question once, and never with the answer in its tables.
+        """
+        if not self.methods[key.method].remembers:
+            return self.methods[key.method]
+        life = key.method, key.repeat, task_and_noise(key.dataset)[1]
+        if life not in self._remembering:
+            self._remembering[life] = copy.deepcopy(self._fresh[key.method])
+        return self._remembering[life]
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Load the weights, and pay for compilation and caches."""
+
+    @abstractmethod
+    def let_go(self) -> None:
+        """Forget what `warm_up` has loaded: the next session needs its memory."""
+
+    @abstractmethod
+    def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
+        """One record: an answer, or why there is none."""
+
+    @abstractmethod
+    def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
+        """Tell a drafter that remembers answers of one that was recorded before an interruption."""
+
+
+def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Measure what `writer` has no record of. Where `is_over` says so, stop behind the item that is answered: every
+    method has then answered what any has. Of several sessions the manifest beside the records is told when each began.
+    """
+    keys = engine.keys
+    left = sum(key not in writer for key in keys)
+    if not left:
+        return
+    begun: set[int] = set()
+    is_timed = isinstance(engine, Interleaved)
+    if is_timed:
+        warn_of_load(engine.manifest.num_threads)
+    with Progress(len(keys), len(keys) - left, len(engine.names), is_timed) as progress:
+        for record in engine.answers(keys, writer.records):
+            if record.key not in writer:
+                if engine.sessions > 1 and record.session not in begun:
+                    begun.add(record.session)
+                    _note_session(writer.path.with_name("manifest.json"), record.session)
+                writer.write(record)
+                progress.add(record)
+                place = record.key.item, record.session
+                if is_over() and all(key in writer for key in keys if (key.item, key.session) == place):
+                    break
+
+
+def _note_session(path: Path, session: int) -> None:
+    """Tell the manifest that a session has given its first answer, or its first one after an interruption."""
+    if path.exists():
+        found = RunManifest.read(path)
+        name, now = f"session {session}", datetime.now(UTC).isoformat(timespec="seconds")
+        times = ", ".join(filter(None, [found.environment.get(name), now]))
+        replace(found, environment={**found.environment, name: times}).write(path)
+
+
+#: What runs write into their folders; a folder without a manifest that holds such a file is somebody else's.
+WRITTEN = frozenset({".json", ".jsonl", ".csv", ".md", ".png", ".html"})
+
+
+def open_run(folder: Path, engine: Engine, force: bool = False) -> RecordWriter:
+    """The writer of a run's records, which holds those that the same run wrote before an interruption, and the folder's
+    lock.
+
+    Args:
+        force: throw away what the folder holds of a run.
+
+    Raises:
+        FileExistsError: the folder holds another run or other files, or an incomplete run that was begun at another
+            commit or on another machine: what is not alike is never mixed. Or another process writes there.
+        ValueError: the run was finished and its files were changed since, or its manifest was; the message names one.
+    """
+    with contextlib.ExitStack() as failing:
+        lock = one_writer(folder)
+        failing.callback(lock.release)
+        writer = _open(folder, engine, force, lock)
+        failing.pop_all()
+    return writer
+
+
+def _open(folder: Path, engine: Engine, force: bool, lock: BaseFileLock) -> RecordWriter:
+    keys, path, records = engine.keys, folder / "manifest.json", folder / "records.jsonl"
+    manifest = replace(engine.manifest, num_records=len(keys))
+    instead = "give another output=FOLDER, or force=true to replace it"
+    if force:
+        for name in (SUMS, *INPUTS):
+            (folder / name).unlink(missing_ok=True)
+    elif not is_sealed(folder) and not path.exists():
+        others = sorted(file.name for file in folder.iterdir() if file.suffix in WRITTEN and file.stat().st_size)
+        if others:
+            raise FileExistsError(f"{folder} holds {others[0]}, and no manifest.json that says of which run: {instead}")
+    if not path.exists():
+        manifest.write(path)
+        return RecordWriter(records, manifest.run, lock=lock)
+    found = RunManifest.read(path)
+    changed = {
+        name: f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
+        for name in ("run", "commit", "device", "versions")
+        if getattr(found, name) != getattr(manifest, name)
+    }
+    other = FileExistsError(f"{folder} holds another run ({'; '.join(changed.values())}): {instead}")
+    if "run" in changed:
+        raise other
+    if content_hash(found.config) != content_hash(manifest.config):
+        raise ValueError(f"{path}: changed: its config is not that of run {found.run}; {instead}")
+    writer = RecordWriter(records, manifest.run, frozenset(keys), lock)
+    if any(key not in writer for key in keys):
+        if changed:
+            raise other
+        if manifest.dirty and not found.dirty:  # what is measured from here on is not the commit's
+            replace(found, dirty=True).write(path)
+    elif "commit" in changed:
+        note = f"measured at commit {found.commit}, and this is {manifest.commit}: force=true measures it again"
+        print(f"warning: {folder}: {note}", file=sys.stderr)
+    return writer

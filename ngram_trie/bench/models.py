@@ -1,0 +1,39 @@
+"""The model of a run's configuration: where it is, what it is called, and which backend runs it."""
+
+from __future__ import annotations
+
+import torch
+from omegaconf import DictConfig
+
+from ngram_trie.store.files import fingerprint
+from ngram_trie.targets.choose import backend_for
+from ngram_trie.targets.gguf import gguf_file
+from ngram_trie.targets.load import load_config
+
+
+def source(model: DictConfig) -> tuple[str, str | None]:
+    """Folder or hub id, and revision, that say what the network is."""
+    return (model.architecture, None) if model.weights == "random" else (model.path, model.revision)
+
+
+def name(model: DictConfig) -> str:
+    """The model's name in records and titles; says what is not real about it."""
+    return f"{model.name} (random weights)" if model.weights == "random" else str(model.name)
+
+
+def identity(model: DictConfig) -> str:
+    """What its weights add to a run's identity; of a GGUF file the file itself, wherever it and its conversion lie."""
+    path, revision = source(model)
+    own = fingerprint(str(gguf_file(path) or path), revision)
+    return f"random weights, {own}" if model.weights == "random" else own
+
+
+def settled(config: DictConfig) -> str:
+    """`engine.backend`, with "auto" decided."""
+    engine, model = config.engine, config.model
+    if engine.backend != "auto":
+        return str(engine.backend)
+    device = torch.device(model.device)
+    if engine.verify == "rows" or device.type not in ("cpu", "cuda"):
+        return "stock"
+    return backend_for(load_config(*source(model)), device, getattr(torch, model.dtype), model.context_limit)

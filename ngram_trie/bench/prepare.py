@@ -1,0 +1,227 @@
+"""From a configuration to an engine. Names and values are checked by building everything cheap; weights come later."""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from transformers import PreTrainedModel
+
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench import live, models, replay, teacher_forced
+from ngram_trie.bench.measure import Engine, by_key
+from ngram_trie.bench.provenance import make_manifest
+from ngram_trie.bench.records import RunManifest
+from ngram_trie.bench.trace_noise import with_noise
+from ngram_trie.bench.traces import StoredTrace, Trace, select, stored_traces
+from ngram_trie.data.noise import with_noise as noisy_datasets
+from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
+from ngram_trie.decoding import Stop
+from ngram_trie.drafter import Drafter, Verify
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.store import arrays as built
+from ngram_trie.store.files import content_hash
+from ngram_trie.targets import choose
+from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, random_model
+from ngram_trie.targets.model import TargetModel
+
+DEFAULT_THREADS = torch.get_num_threads()
+
+
+def prepare(config: DictConfig) -> Engine:
+    """The engine that a checked configuration asks for.
+
+    Raises:
+        ConfigError: a wrong name or value, or a part that is not there.
+        ValueError: recorded answers, or question ids, that cannot be used.
+    """
+    configuration.apply_budget(config)
+    methods, missing = live.split_missing(configuration.build_all(config, "method"))
+    if missing and not (config.methods and methods):
+        raise ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
+    kinds = {"live": _live, "replay": _replay, "teacher_forced": _forced}
+    return kinds[config.engine.name](config, methods, {f"not run: {name}": what for name, what in missing.items()})
+
+
+def settle(config: DictConfig) -> None:
+    """Decide what was left to the machine: device, backend and threads."""
+    config.model.device = str(choose_device(config.model.device))
+    config.engine.backend = models.settled(config)
+    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+
+
+@functools.lru_cache(maxsize=2)
+def cached_model(path: str, revision: str | None, is_random: bool, **options: Any) -> PreTrainedModel:
+    """A sweep runs its cells in one process; the weights are loaded, or drawn, for the first."""
+    return random_model(path, **options) if is_random else load_model(path, revision=revision, **options)
+
+
+def unload_models() -> None:
+    """Throw away what `cached_model` holds, so that the next session of a run reads its weights again."""
+    cached_model.cache_clear()
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def load_target(
+    config: DictConfig, path: str | None = None, revision: str | None = None, verify: Verify | None = None
+) -> TargetModel:
+    """The run's target, or another one in its place, or one that verifies drafts in another way than the run's."""
+    options = {name: config.model[name] for name in ("dtype", "device", "attention")}
+    where = (path, revision) if path else models.source(config.model)
+    model = cached_model(*where, path is None and config.model.weights == "random", **options)
+    return choose.make_target(
+        model,
+        config.engine.backend,
+        config.engine.max_draft,
+        config.model.context_limit,
+        verify or config.engine.verify,
+    )
+
+
+def _manifest(
+    config: DictConfig, methods: Mapping[str, Any], model: str, prompts: str, notes: Mapping[str, str]
+) -> RunManifest:
+    resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
+    device = "cpu" if config.engine.name == "replay" else config.model.device
+    return make_manifest(resolved, model, prompts, device, notes)
+
+
+def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    settle(config)
+    noise = configuration.noise_settings(config)
+    datasets = configuration.build_all(config, "dataset")
+    if noise:
+        datasets = noisy_datasets(datasets, noise)
+    tokenizer = model_tokenizer(config.model)
+    source = models.source(config.model)
+    network, limit = load_config(*source), context_limit(*source, config.model.context_limit)
+    if beyond := [token for token in config.model.stop_ids if token >= network.vocab_size]:
+        raise ConfigError(
+            f"model.stop_ids={beyond[0]}: not in the model's vocabulary, which has the tokens from 0 to "
+            f"{network.vocab_size - 1}"
+        )
+    stop_ids = frozenset(config.model.stop_ids)
+    stop = Stop(config.measure.max_new_tokens, stop_ids, tuple(config.model.stop_strings), tokenizer.decode)
+    build = functools.partial(
+        build_prompt,
+        tokenizer=tokenizer,
+        max_tokens=limit - config.measure.max_new_tokens,
+        truncation=config.measure.truncation,
+    )
+    decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
+    prompts = {name: build_prompts(dataset.questions, build, decode) for name, dataset in datasets.items()}
+    for first in (part[0] for part in prompts.values()):
+        if isinstance(first, Prompt):
+            _check_contexts(methods, first)
+    questions = [question for dataset in datasets.values() for question in dataset.questions]
+    hashed = content_hash({name: [_identity(prompt) for prompt in part] for name, part in prompts.items()})
+    notes |= _cut_prompts(prompts, config.measure.truncation)
+    return live.Live(
+        manifest=_manifest(config, methods, models.identity(config.model), hashed, notes),
+        model=models.name(config.model),
+        methods=methods,
+        items=by_key(((p.dataset, p.question_id, p.turn), p) for p in chain.from_iterable(prompts.values())),
+        datasets=list(datasets),
+        repeats=config.measure.repeats,
+        **_sessions(config),
+        warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
+        stop=stop,
+        load=functools.partial(load_target, config),
+        context_limit=limit,
+        decode=decode,
+        # a sweep shows no quality
+        share_prefill=config.measure.share_prefill,
+        references=None if config.grid else {(q.dataset, q.question_id, q.turn): q for q in questions},
+    )
+
+
+def _sessions(config: DictConfig) -> dict[str, Any]:
+    """How often the whole run is done, as fields of `Interleaved`."""
+    return {
+        "sessions": config.measure.sessions,
+        "pause": config.measure.session_pause_s,
+        "unload": unload_models,
+    }
+
+
+def _identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
+    """What a prompt adds to the run's identity."""
+    return prompt.ids.tolist() if isinstance(prompt, Prompt) else list(prompt.said)
+
+
+def _cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation: str) -> dict[str, str]:
+    """For the manifest: of which data sets how many prompts were cut to fit. Later turns are not known yet."""
+    cut = {name: sum(1 for p in part if isinstance(p, Prompt) and p.num_cut) for name, part in prompts.items()}
+    return {f"cut: {name}": f"{count} contexts have lost their {truncation}" for name, count in cut.items() if count}
+
+
+def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
+    """Raises a ValueError if a drafter reads a part that the prompt does not have."""
+    for method in methods.values():
+        if isinstance(method, Drafter):
+            prompt.part(method.context)
+
+
+def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    categories, digest = _recorded(config, methods)
+    build(config.cost, "cost")
+    return replay.Replay(
+        manifest=_manifest(config, methods, "replay", digest, notes),
+        model="",
+        methods=methods,
+        items=by_key((trace.key, trace) for trace in chain.from_iterable(categories.values())),
+        datasets=list(categories),
+        repeats=1,
+        max_draft=config.engine.max_draft,
+        num_jobs=config.engine.num_jobs,
+    )
+
+
+def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    settle(config)
+    categories, digest = _recorded(config, methods)
+    teacher_forced.check_forceable(methods)
+    where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
+    path, revision = models.source(config.model)
+    teacher_forced.check_vocabulary((trace.read() for trace in traces), load_config(path, revision).vocab_size, where)
+    return teacher_forced.TeacherForced(
+        manifest=_manifest(config, methods, models.identity(config.model), digest, notes),
+        model=teacher_forced.title(models.name(config.model), Path(config.engine.traces).name),
+        methods=methods,
+        items=by_key((trace.key, trace) for trace in traces),
+        datasets=list(categories),
+        repeats=config.measure.repeats,
+        **_sessions(config),
+        load=functools.partial(load_target, config),
+    )
+
+
+def _recorded(
+    config: DictConfig, methods: Mapping[str, Any]
+) -> tuple[Mapping[str, Sequence[Trace | StoredTrace]], str]:
+    """The recorded answers that the methods can be run over, by category, and the hash of what is read of them."""
+    path = Path(config.engine.traces)
+    replay.check_replayable(methods)
+    noise = configuration.noise_settings(config)
+    found = stored_traces(path, config.engine.get("draft_in_prefill", False))
+    categories: Mapping[str, Sequence[Trace | StoredTrace]]
+    categories = select(found, config.engine.categories, config.engine.parity)
+    if not any(categories.values()):
+        asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
+        there = ", ".join(dict.fromkeys(trace.key[0] for trace in found))
+        wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
+        raise ValueError(f"engine.traces={path}: {wanted}")
+    if noise:
+        categories = with_noise({name: [trace.read() for trace in part] for name, part in categories.items()}, noise)
+    first = next(trace for part in categories.values() for trace in part)
+    _check_contexts(methods, first.read().prompt)
+    return categories, built.digest(path)

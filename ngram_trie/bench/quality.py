@@ -1,0 +1,104 @@
+"""Quality of answers by torchmetrics: exact match and F1 of short answers, key facts, ROUGE-L of whole answers.
+
+Lossless decoding keeps vanilla's answers, so it keeps their quality. This measures it. Scores are shares, from 0 to 1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from ngram_trie.bench.records import PromptRecord
+from ngram_trie.data.answers import has_answer
+
+MEASURES = ("exact_match", "f1", "contains", "rouge_l")
+KEYS = ("method", "dataset", "question_id", "turn")
+
+
+class Reference(Protocol):
+    """What an answer is compared with: a `Question` is one. Everything may be empty.
+
+    Attributes:
+        reference: a whole answer, or a summary.
+        key_facts: texts that a right answer contains, all of them.
+        answers: short answers, any of which is right.
+    """
+
+    @property
+    def reference(self) -> str: ...
+    @property
+    def key_facts(self) -> tuple[str, ...]: ...
+    @property
+    def answers(self) -> tuple[str, ...]: ...
+
+
+def score(
+    records: Iterable[PromptRecord],
+    references: Mapping[tuple[str, str, int], Reference],
+    decode: Callable[[list[int]], str],
+) -> pd.DataFrame:
+    """One row for each answer of a first repeat of the first session, columns KEYS and MEASURES; failures have none.
+    The same text for the same question is scored once, whichever methods gave it.
+
+    Args:
+        records: of one run.
+        references: by (dataset, question_id, turn).
+        decode: from token ids to text without special tokens.
+
+    Raises:
+        KeyError: an answer to a question that is not among the references.
+    """
+    known: dict[tuple[str, str, int, str], dict[str, float]] = {}
+    rows = []
+    for record in records:
+        if record.failure or record.repeat or record.session:
+            continue
+        question = (record.dataset, record.question_id, record.turn)
+        text = decode(record.output_ids)
+        if (*question, text) not in known:
+            known[*question, text] = measure(text, references[question])
+        rows.append({"method": record.method, **dict(zip(KEYS[1:], question, strict=True)), **known[*question, text]})
+    return pd.DataFrame(rows, columns=[*KEYS, *MEASURES])
+
+
+def measure(text: str, reference: Reference) -> dict[str, float]:
+    """MEASURES of one answer, from 0 to 1; nan where there is nothing to compare it with.
+
+    exact_match, f1: SQuAD's (Rajpurkar et al., 2016; words without case, punctuation and articles), the best over
+        `answers`. A chat model answers in sentences, so its exact match is near 0 and its F1 low however right it is:
+    contains: says whether the right words are there. The share of `key_facts` that stand in the answer word for word;
+        without any, whether one of `answers` does, both normalised as for F1.
+    rouge_l: F-measure of the longest common subsequence of words with `reference` (Lin, 2004), words not stemmed.
+    """
+    exact_match, f1 = _squad(text, reference.answers) if reference.answers else (np.nan, np.nan)
+    if reference.key_facts:
+        contains = float(np.mean([_stands_in(fact, text) for fact in reference.key_facts]))
+    elif reference.answers:
+        contains = float(has_answer(text, reference.answers))
+    else:
+        contains = np.nan
+    rouge_l = _rouge_l(text, reference.reference) if reference.reference else np.nan
+    return dict(zip(MEASURES, (exact_match, f1, contains, rouge_l), strict=True))
+
+
+def _squad(text: str, answers: Iterable[str]) -> tuple[float, float]:
+    from torchmetrics.functional.text import squad  # takes seconds to import
+
+    right = {"id": "", "answers": {"text": list(answers), "answer_start": []}}
+    scores = squad({"id": "", "prediction_text": text}, right)
+    return float(scores["exact_match"]) / 100, float(scores["f1"]) / 100
+
+
+def _rouge_l(text: str, reference: str) -> float:
+    from torchmetrics.functional.text import rouge_score  # takes seconds to import
+
+    return float(rouge_score(text, reference, rouge_keys="rougeL")["rougeL_fmeasure"])
+
+
+def _stands_in(words: str, text: str) -> bool:
+    """Whether `words` is in `text`, cut out of no longer word or number; nothing is in no text."""
+    return bool(words) and re.search(rf"(?<!\w){re.escape(words)}(?!\w)", text) is not None

@@ -1,0 +1,254 @@
+"""Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
+
+One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
+max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids,
+`question_id` and `category` (or `dataset`) are enough; lines whose `token_count_matches` is false are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ngram_trie.prompt import Prompt, question_number
+from ngram_trie.store.files import parsed_json, write_atomically
+
+#: Data set (the category), question id, turn.
+ItemKey = tuple[str, str, int]
+#: Room for an answer of which nothing is known.
+UNLIMITED = 2**31
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One turn as a model answered it greedily.
+
+    Attributes:
+        model: which model, in words.
+        prompt: with its dataset (the category), question id and turn.
+        output_ids: the answer, the token that ended it included.
+        max_output_tokens: how long it could have become; decides how deep the last drafts may go.
+        stop_reason: why it ended, as in `PromptRecord`.
+    """
+
+    model: str
+    prompt: Prompt
+    output_ids: list[int]
+    max_output_tokens: int = UNLIMITED
+    stop_reason: str = "recorded_end"
+
+    @property
+    def key(self) -> ItemKey:
+        return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
+
+    def read(self) -> Trace:
+        """Itself; a `StoredTrace` reads its file."""
+        return self
+
+    def drafted_in_prefill(self) -> Trace:
+        """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
+        prompt lookup does: prefill ends one token early, and what it did is the first step.
+        """
+        ids = self.prompt.ids[:-1]
+        spans = {name: (min(start, len(ids)), min(end, len(ids))) for name, (start, end) in self.prompt.spans.items()}
+        prompt = replace(self.prompt, ids=ids, spans=spans)
+        output = [int(self.prompt.ids[-1]), *self.output_ids]
+        return replace(self, prompt=prompt, output_ids=output, max_output_tokens=self.max_output_tokens + 1)
+
+    def to_json(self) -> str:
+        """A line of a file."""
+        prompt = self.prompt
+        row: dict[str, Any] = {
+            "model": self.model,
+            "dataset": prompt.dataset,
+            "question_id": prompt.question_id,
+            "turn": prompt.turn,
+            "prompt_token_ids": prompt.ids.tolist(),
+            "output_token_ids": self.output_ids,
+            "spans": prompt.spans,
+            "max_output_tokens": self.max_output_tokens,
+            "stop_reason": self.stop_reason,
+        }
+        if len(prompt.noise):
+            row["noise_token_ids"] = prompt.noise.tolist()
+        if prompt.texts:
+            row["released_token_ids"] = [text.tolist() for text in prompt.texts]
+        return json.dumps(row, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class StoredTrace:
+    """Where a trace lies in a file: of a long file, all that is held.
+
+    Attributes:
+        key: as `Trace.key`.
+        path, offset: where its line begins, in bytes.
+        in_prefill: whether it is read as `Trace.drafted_in_prefill`.
+    """
+
+    key: ItemKey
+    path: Path
+    offset: int
+    in_prefill: bool = False
+
+    def read(self) -> Trace:
+        """The trace, from the file, which must not have changed."""
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            trace = parse_trace(file.readline().decode("utf-8"))
+        if trace is None or trace.key != self.key:
+            raise ValueError(f"{self.path}: was changed meanwhile: no trace of {self.key} at byte {self.offset}")
+        return trace.drafted_in_prefill() if self.in_prefill else trace
+
+
+#: Kinds of traces: held, or read when they are asked for.
+AnyTrace = TypeVar("AnyTrace", Trace, StoredTrace)
+
+
+def parse_trace(line: str) -> Trace | None:
+    """The trace of one line, or None for a line that says of itself that it is to be left out.
+
+    Raises:
+        ValueError: what is missing or wrong.
+    """
+    row = parsed_json(line)
+    if not isinstance(row, dict):
+        raise ValueError("not a JSON object")
+    if row.get("token_count_matches") is False:
+        return None
+    prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
+    noise_ids = _token_ids(row, "noise_token_ids") if row.get("noise_token_ids") else []
+    texts = row.get("released_token_ids", [])
+    if not isinstance(texts, list):
+        raise ValueError("released_token_ids must be a list of lists of token ids")
+    texts = [_token_ids({"released_token_ids": text}, "released_token_ids") for text in texts]
+    if not prompt_ids:
+        raise ValueError("prompt_token_ids is empty")
+    dataset = row.get("dataset", row.get("category"))
+    if not isinstance(dataset, str):
+        raise ValueError("neither `dataset` nor `category` names what the question belongs to")
+    if row.get("question_id") is None:
+        raise ValueError("question_id is missing")
+    turn, room = row.get("turn", 0), row.get("max_output_tokens", UNLIMITED)
+    if type(turn) is not int or type(room) is not int or room < len(output_ids):
+        raise ValueError("turn and max_output_tokens must be integers, the second no less than the output's length")
+    spans = row.get("spans") or vicuna_spans(prompt_ids)
+    if not isinstance(spans, dict) or not all(_is_span(span, len(prompt_ids)) for span in spans.values()):
+        raise ValueError("spans must map names to [start, end) within the prompt")
+    if "user" in spans:  # what the released code reads, unless the recording says otherwise
+        spans = {"released": spans["user"], **spans}
+    spans = {name: (start, end) for name, (start, end) in spans.items()}
+    ids, noise, *arrays = (np.array(part, np.int64) for part in (prompt_ids, noise_ids, *texts))
+    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays))
+    model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
+    return Trace(model, prompt, output_ids, room, reason)
+
+
+def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
+    ids = row.get(name)
+    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+        raise ValueError(f"{name} {'is missing' if ids is None else 'must be a list of token ids'}")
+    return ids
+
+
+def _is_span(span: Any, length: int) -> bool:
+    is_pair = isinstance(span, list | tuple) and len(span) == 2 and all(type(end) is int for end in span)
+    return is_pair and 0 <= span[0] <= span[1] <= length
+
+
+# The Vicuna template in the Llama tokenizer: " ASSISTANT:" at the end, and "USER:" after a space or after "</s>".
+_ASSISTANT = [319, 1799, 9047, 13566, 29901]
+_USERS = ([3148, 1001, 29901], [29958, 11889, 29901], [11889, 29901])
+
+
+def vicuna_spans(prompt_ids: list[int]) -> dict[str, tuple[int, int]]:
+    """Where the last user turn lies in a prompt of Vicuna v1.1's template; nothing for any other prompt."""
+    end = len(prompt_ids) - len(_ASSISTANT)
+    if end < 0 or prompt_ids[end:] != _ASSISTANT:
+        return {}
+    for start in range(end, -1, -1):
+        for user in _USERS:
+            if prompt_ids[start : start + len(user)] == user:
+                return {"user": (start + len(user), end)}
+    return {}
+
+
+def read_traces(path: Path) -> list[Trace]:
+    """All traces of a file, in order.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a line is no trace, or repeats a turn; the message names file, line and reason.
+    """
+    return [trace for _, trace in _parsed(path)]
+
+
+def stored_traces(path: Path, in_prefill: bool = False) -> list[StoredTrace]:
+    """As `read_traces`, but each is read again when it is asked for. Errors as there."""
+    path = path.absolute()  # another process reads it
+    return [StoredTrace(trace.key, path, offset, in_prefill) for offset, trace in _parsed(path)]
+
+
+def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
+    """Of each trace where its line begins, in bytes, and the trace. Errors as in `read_traces`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
+    known: set[ItemKey] = set()
+    offset = 0
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            begin, offset = offset, offset + len(line)
+            if not line.strip():
+                continue
+            try:
+                trace = parse_trace(line.decode("utf-8"))
+                if trace and trace.key in known:
+                    raise ValueError(f"turn {trace.key} was there before")
+            except ValueError as error:
+                raise ValueError(f"{path}:{number}: {error}") from None
+            if trace:
+                known.add(trace.key)
+                yield begin, trace
+
+
+def write_traces(path: Path, traces: Iterable[Trace]) -> None:
+    """Write a trace file, in place of one that is there."""
+    write_atomically(path, "".join(trace.to_json() + "\n" for trace in traces))
+
+
+def select(
+    traces: list[AnyTrace], categories: list[str] | str | None, parity: str | None = None
+) -> dict[str, list[AnyTrace]]:
+    """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty.
+
+    Args:
+        parity: "odd" or "even" takes the questions with such a number, the last one in their id.
+
+    Raises:
+        ValueError: a parity is asked for, and an id has no number.
+    """
+    if parity:
+        traces = [trace for trace in traces if question_number(trace.key[1]) % 2 == (parity == "odd")]
+    categories = [categories] if isinstance(categories, str) else categories
+    groups: dict[str, list[AnyTrace]] = {name: [] for name in categories or []}
+    for trace in traces:
+        if categories is None or trace.key[0] in groups:
+            groups.setdefault(trace.key[0], []).append(trace)
+    return groups
+
+
+def answers(path: Path) -> list[Trace]:
+    """The traces whose answer has a step to replay.
+
+    Raises:
+        ValueError: there are none, or a line is no trace.
+    """
+    found = [trace for trace in read_traces(path) if len(trace.output_ids) > 1]
+    if not found:
+        raise ValueError(f"{path} holds no answers to replay")
+    return found

@@ -1,0 +1,69 @@
+"""What numba compiles, or loads from its folder. It should happen before a clock runs; a step in which it happened is
+not measured by its clock.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+from numba.core import event
+
+from ngram_trie.drafter import Drafter, WrappedDrafter
+from ngram_trie.prompt import Prompt
+
+
+class _Listener(event.Listener):
+    count = 0
+    said = False
+
+    def on_start(self, event: Any) -> None:
+        self.count += 1
+        is_ours = event.kind == "numba:compile" and event.data["dispatcher"].py_func.__module__.startswith(
+            "ngram_trie."
+        )
+        if is_ours and not self.said:
+            self.said = True
+            print("compiling for this processor, once: this can take a minute or two", file=sys.stderr)
+
+    def on_end(self, event: Any) -> None:
+        return
+
+
+_listener = _Listener()
+for _kind in ("numba:compile", "numba:compiler_lock"):  # the lock is held while something is loaded, too
+    event.register(_kind, _listener)
+
+_warm: set[tuple[object, ...]] = set()
+
+
+def num_compiled() -> int:
+    """A number that grows whenever something is compiled or loaded."""
+    return _listener.count
+
+
+def kinds(drafter: Drafter) -> list[type]:
+    """What kind of a drafter it is, and those within it."""
+    found = [type(drafter)]
+    while isinstance(drafter, WrappedDrafter):
+        drafter = drafter.drafter
+        found.append(type(drafter))
+    return found
+
+
+def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:
+    """Let a copy of a drafter that was not bound yet read the prompt, draft, observe and begin anew, so that all it
+    needs is compiled; once for each kind in a process. One that reads more than tokens needs the target's forwards.
+    """
+    kind = (drafter.state, *kinds(drafter))
+    if kind in _warm or drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
+        return
+    _warm.add(kind)
+    drafter, ids = copy.deepcopy(drafter), prompt.ids.tolist()
+    drafter.bind(target)
+    for _ in range(2):
+        drafter.start(prompt)
+        for new_ids in (ids[-1:], ids[:2], ids[::-1] * (1 + 1024 // len(ids)), ids[:1]):  # the long one makes room
+            drafter.observe(new_ids)
+            _ = drafter.propose(8).pruned(4, 2).ancestor_mask

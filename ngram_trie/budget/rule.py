@@ -1,0 +1,188 @@
+"""How many nodes a draft should have, and of what shape: one rule for every drafter that says how likely its nodes are.
+
+With v(q) what a step over q nodes costs and p_1 >= p_2 >= ... the nodes' probabilities, a step emits, on average,
+1 + p_1 + ... + p_q tokens, so the draft to take is the one of the largest
+
+    (1 + p_1 + ... + p_q) / v(q) ** caution.
+
+It is this step's own rate that counts, not the answer's: where a long copy is under way, the next step will go on with
+it, and a token more is worth little. An exponent above 1 drafts less than a step by itself would want, for the same
+reason: what is not drafted now can be drafted next.
+
+Drafters mean different things by their probabilities: a share of counts, the length of a match, a rank. So each has
+two constants that make them comparable, p = said ** power * discount ** depth. They and the caution are chosen on odd
+questions (`python -m scripts.studies.fit_budgets`).
+
+Some engines verify chains alone (vLLM, llama.cpp, transformers' assisted generation). The chain to take of a tree is
+the path from its root that is best by the same rule, with its own length in place of q. Up to a fixed length all steps
+cost the same, and the largest sum decides. Going from likeliest child to likeliest child would not do: a long copy
+behind the second may be worth more than the first alone. The tree should be larger than the chain is long, or it spends
+on branches what the chain lacks; a best-first tree then leaves out only what is less likely than each of its nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol, get_args
+
+import numpy as np
+from numba import njit
+
+from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice, check_int, check_positive, check_share
+from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import content_hash
+from ngram_trie.tree import DraftTree, FloatArray, IntArray
+
+
+class StepCosts(Protocol):
+    """What steps cost, in any unit: `ngram_trie.bench.cost.CostCurve` is one."""
+
+    def step(self, nodes: Iterable[int], contexts: Iterable[int]) -> FloatArray:
+        """(k,) costs of steps over `nodes` drafted nodes at `contexts` cached tokens."""
+
+
+def nodes_that_pay(probs: FloatArray, prices: FloatArray) -> IntArray:
+    """The nodes of the draft with the best rate, as increasing indices.
+
+    Args:
+        probs: (m,) how likely each node is to be accepted; 1 for the root, which is always taken, and a child's at most
+            its parent's, so that the likeliest nodes are a tree. Of equal ones the earlier node is taken.
+        prices: v(0) ** caution and so on, of at least m entries.
+    """
+    order = np.argsort(-probs, kind="stable")
+    rates = probs[order].cumsum() / prices[: len(probs)]
+    return np.sort(order[: int(np.argmax(rates)) + 1])
+
+
+@njit(cache=True)
+def path_that_pays(parents: IntArray, probs: FloatArray, prices: FloatArray) -> IntArray:
+    """The path from the root with the best rate, as increasing indices.
+
+    Args:
+        parents: (m,) of a tree (`DraftTree.parents`).
+        probs: (m,) as in `nodes_that_pay`. Of paths with equal rates the one whose end comes first is taken, so none
+            ends in nodes of probability 0.
+        prices: v(0) ** caution and so on; a path has at most as many drafted nodes as there are prices behind v(0)'s.
+    """
+    sums, depths = probs.copy(), np.zeros(len(parents), np.int64)
+    end, best = 0, sums[0] / prices[0]
+    for node in range(1, len(parents)):
+        sums[node] += sums[parents[node]]
+        depths[node] = depths[parents[node]] + 1
+        if depths[node] < len(prices) and sums[node] / prices[depths[node]] > best:
+            end, best = node, sums[node] / prices[depths[node]]
+    path = np.empty(depths[end] + 1, np.int64)
+    for depth in range(depths[end], -1, -1):
+        path[depth] = end
+        end = parents[end]
+    return path
+
+
+def _said(tree: DraftTree, drafter: Drafter) -> FloatArray:
+    """(m,) the probabilities of the drafter's tree.
+
+    Raises:
+        ValueError: it does not say how likely its nodes are.
+    """
+    if tree.probs is None:
+        raise ValueError(f"{type(drafter).__name__} does not say how likely its nodes are: give it a fixed number")
+    return tree.probs
+
+
+class ChainDrafter(WrappedDrafter):
+    """A drafter of whose trees only the best path is drafted; see the module.
+
+    Args:
+        drafter: its draft trees must have `probs`, and should have more nodes than the chain.
+        num_nodes: most nodes of the chain; None for no limit but the tree's depth.
+        min_prob: the chain ends before a node less likely than this, from 0 to 1.
+
+    Raises:
+        ValueError: a value that is not allowed, or a drafter that does not say how likely its nodes are.
+    """
+
+    drafts_chains = True
+
+    def __init__(self, drafter: Drafter, *, num_nodes: int | None = None, min_prob: float = 0.0) -> None:
+        super().__init__(drafter)
+        if not drafter.scores_nodes:
+            raise ValueError(
+                f"shape=chain: {type(drafter).__name__} does not say how likely its nodes are, so none of its paths is "
+                "the best; give shape=tree"
+            )
+        if num_nodes is not None:
+            check_int("num_nodes", num_nodes, 1)
+        check_share("min_prob", min_prob)
+        self.num_nodes, self.min_prob = num_nodes, min_prob
+
+    def propose(self, budget: int) -> DraftTree:
+        tree = self.drafter.propose(budget)
+        if len(tree) == 1:
+            return tree
+        said = _said(tree, self.drafter)
+        most = tree.num_draft if self.num_nodes is None else self.num_nodes
+        return tree.part(path_that_pays(tree.parents, np.where(said < self.min_prob, 0, said), np.ones(most + 1)))
+
+
+class BudgetedDrafter(WrappedDrafter):
+    """A drafter whose drafts are cut to the nodes that pay; see the module.
+
+    Args:
+        drafter: its draft trees must have `probs`.
+        cost: what steps cost, at the length of the prompt.
+        max_draft: nodes that it is asked for.
+        power, discount: constants that make the drafter's probabilities true; above 0, the discount at most 1.
+        caution: exponent of the costs, above 0.
+        shape: "tree", or "chain" to draft only the path that pays.
+
+    Raises:
+        ValueError: a value that is not allowed.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        *,
+        cost: StepCosts,
+        max_draft: int = 64,
+        power: float = 1.0,
+        discount: float = 1.0,
+        caution: float = 1.25,
+        shape: Shape = "tree",
+    ) -> None:
+        super().__init__(drafter)
+        check_int("max_draft", max_draft, 1)
+        for name, value in (("power", power), ("discount", discount), ("caution", caution)):
+            check_positive(name, value)
+        if discount > 1:
+            raise ValueError(f"discount={discount}: must be at most 1, a child is no likelier than its parent")
+        check_choice("shape", shape, get_args(Shape))
+        self.cost, self.max_draft = cost, max_draft
+        self.drafts_chains = shape == "chain"  # type: ignore[misc]
+        self.power, self.discount, self.caution = power, discount, caution
+
+    def identity(self) -> str:
+        return " ".join(filter(None, [self.drafter.identity(), content_hash(vars(self.cost))]))
+
+    def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
+        nodes = range(self.max_draft + 1)
+        costs = self.cost.step(nodes, [len(prompt.ids)] * len(nodes))
+        if not (costs > 0).all():
+            raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
+        self._prices = costs**self.caution
+
+    def propose(self, budget: int) -> DraftTree:
+        """
+        Raises:
+            ValueError: the drafter does not say how likely its nodes are.
+        """
+        tree = self.drafter.propose(min(budget, self.max_draft))
+        if len(tree) == 1:
+            return tree
+        probs = _said(tree, self.drafter) ** self.power * self.discount**tree.depths
+        if self.drafts_chains:
+            kept = path_that_pays(tree.parents, probs, self._prices)
+        else:
+            kept = nodes_that_pay(probs, self._prices)
+        return tree if len(kept) == len(tree) else tree.part(kept)

@@ -1,0 +1,117 @@
+"""What a model is at a moment: a copy of it must never be asked for what it no longer is.
+
+Of each module its class, what hangs on it, its settings and its tensors' shapes; the configuration; and, where a copy
+of the weights is kept (`ngram_trie.targets.cpu`), a digest of every tensor, which takes one read of the weights, as
+long as one token. Counters of writes would not do: `weight.data += delta`, as adapters are merged, raises none.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch.nn.modules import module as torch_module
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from ngram_trie.targets import fused_llama
+
+#: Where hooks come from that change nothing: they catch hidden states.
+_WATCHING = ("transformers.utils.output_capturing", "ngram_trie.targets")
+#: Attributes of modules that have no part in a forward.
+_IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path"}
+_LANES = 64
+
+
+class Part(NamedTuple):
+    """A module, without its parts and the values of its tensors."""
+
+    kind: type
+    forward: Any
+    hooks: list[Any]
+    settings: dict[str, Any]
+    tensors: dict[str, tuple[torch.Size, torch.dtype]]
+
+
+class State(NamedTuple):
+    """What decides a model's answers; see the module. Equal ones are of models that answer alike."""
+
+    device: torch.device
+    config: str
+    hooked: bool
+    parts: Mapping[str, Part]
+    digests: list[bytes]
+
+
+def state_of(model: PreTrainedModel) -> State:
+    """The state of a model. Digests are made where a packed copy is."""
+    is_copied = model.device.type == "cpu" and model.dtype == torch.float32 and not fused_llama.refusal(model.config, 0)
+    hooked = torch_module._has_any_global_hook()
+    return State(model.device, repr(vars(model.config)), hooked, _parts(model), _digests(model) if is_copied else [])
+
+
+def alteration(model: PreTrainedModel) -> str | None:
+    """What of a model is not as its configuration says, beside the values of tensors: a hook, an adapter, another
+    activation; None if nothing is.
+    """
+    with torch.device("meta"):
+        config = copy.deepcopy(model.config)
+        said = _parts(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+    parts = _parts(model)
+    for name in said | parts:
+        if name not in said or name not in parts:
+            return f"{name} is not as the configuration says ({'missing' if name in said else 'added'})"
+        for field, ours, theirs in zip(Part._fields, parts[name], said[name], strict=True):
+            if ours != theirs:
+                return f"{name or type(model).__name__} is not as the configuration says ({field})"
+    return None
+
+
+def _parts(model: PreTrainedModel) -> dict[str, Part]:
+    return {name: _part(module) for name, module in model.named_modules()}
+
+
+def _part(module: torch.nn.Module) -> Part:
+    own = vars(module)
+    hooks = [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]
+    hooks = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(_WATCHING)]
+    settings = {
+        name: value
+        for name, value in own.items()
+        if name[0] != "_" and name not in _IDLE and (isinstance(value, int | float | str | tuple) or callable(value))
+    }
+    tensors = {
+        name: (tensor.shape, tensor.dtype)
+        for kind in ("_parameters", "_buffers")
+        for name, tensor in own[kind].items()
+        if tensor is not None
+    }
+    return Part(type(module), type(module).forward, hooks, settings, tensors)
+
+
+def _digests(model: PreTrainedModel) -> list[bytes]:
+    """A digest of every tensor in single precision, in order; one of tied tensors."""
+    found = []
+    for tensor in (*model.parameters(), *model.buffers()):
+        if tensor.dtype == torch.float32 and tensor.device.type == "cpu":
+            words = tensor.detach().contiguous().flatten().numpy().view(np.uint32)
+            whole = len(words) - len(words) % _LANES
+            rest = np.pad(words[whole:], (0, -len(words) % _LANES))
+            found += [_digest(part.reshape(-1, _LANES)).tobytes() for part in (words[:whole], rest)]
+    return found
+
+
+@numba.njit(cache=True, nogil=True, error_model="numpy")
+def _digest(words: np.ndarray) -> np.ndarray:
+    """A digest (`_LANES`,) of words (k, `_LANES`). No change of one word leaves it as it was, nor, but by chance, do
+    several: where a word stands counts.
+    """
+    digest = np.ones(_LANES, np.uint32)
+    for row in range(len(words)):
+        for lane in range(_LANES):
+            mixed = digest[lane] ^ words[row, lane]
+            digest[lane] = (mixed << np.uint32(13) | mixed >> np.uint32(19)) * np.uint32(0x9E3779B1)
+    return digest

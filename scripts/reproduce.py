@@ -1,0 +1,338 @@
+"""The papers' tables and figures, each by one command (make reproduce-table1 and its siblings)."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ngram_trie.cli.app import name_in, one_of, run
+from ngram_trie.methods import ConfigError
+from ngram_trie.store.files import CONFIGS, PROJECT
+
+LOCAL = "results/local"
+SMALL = f"{LOCAL}/smollm2-135m"
+DATA = ("docs", "spec_bench", "triviaqa", "humaneval")
+#: Data sets that are asked by an experiment of their name; any other one by itself.
+EXPERIMENTS = ("docs", "spec_bench")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How something is made.
+
+    Attributes:
+        about: what, with the time that it takes on two cores.
+        commands: arguments of `python -m scripts.` or of `ngram-trie`, with names of `Asked` in braces. What was given
+            on the command line beside options goes to the last one.
+        needs: recipes that go first.
+        makes: the file that says that it is done; a run resumes by itself and needs none.
+    """
+
+    about: str
+    commands: Sequence[str] = ()
+    needs: Sequence[str] = ()
+    makes: str = ""
+
+
+RECIPES = {
+    # what methods need
+    "passages": Recipe("documentation in passages (seconds)", ["build_docs"], makes=f"{LOCAL}/docs/passages.jsonl"),
+    "datastore-small": Recipe(
+        "REST's datastore of the documentation (seconds)",
+        [f"build_datastore {LOCAL}/docs/passages.jsonl --tokenizer smollm2_135m --output {SMALL}/datastore"],
+        ["passages"],
+        f"{SMALL}/datastore/header.json",
+    ),
+    "datastore-tiny": Recipe(
+        "REST's datastore of training answers (seconds)", ["build_datastore"], makes=f"{LOCAL}/datastore/header.json"
+    ),
+    "ngram-tables-tiny": Recipe(
+        "N-Grammys' tables (a minute)",
+        ["build_ngram_tables tiny"],
+        makes=f"{LOCAL}/ngram_tables/tiny/header.json",
+    ),
+    "recorded": Recipe(
+        "recorded answers of the small model (minutes)",
+        [
+            "record {asked} method.num_draft=8 measure.max_new_tokens=128 model=smollm2_135m output={recorded}",
+        ],
+    ),
+    "wikipedia": Recipe(
+        "TriviaQA's passages: an index over Wikipedia (hours on a GPU, 80 GB of disk)",
+        ["build_index", f"retrieve questions.limit=82 output={LOCAL}/triviaqa"],
+        makes=f"{LOCAL}/triviaqa/recall.csv",
+    ),
+    "datastore-paper": Recipe(
+        "REST's datastore of ShareGPT (20 minutes, 0.7 GB to download)",
+        [
+            "build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --tokenizer {model}"
+            f" --output {LOCAL}/datastore_{{model}}"
+        ],
+        makes=f"{LOCAL}/datastore_{{model}}/header.json",
+    ),
+    # the paper's tables and figures
+    "table1": Recipe(
+        "Table 1 of SmolLM2-135M (20 minutes)",
+        ["run experiment=table1_small{of_data} output={output} measure.sessions={sessions}"],
+        ["datastore-small"],
+    ),
+    "table1-tiny": Recipe(
+        "Table 1 of the tiny model, methods with trained weights among them (20 minutes)",
+        ["run experiment=table1 output={output} measure.sessions={sessions}"],
+        ["datastore-tiny", "ngram-tables-tiny"],
+    ),
+    "table1-paper": Recipe(
+        "Table 1 with the paper's model and data (hours on a GPU of 24 GB)",
+        ["run experiment={table1_paper} model={model}"],
+        ["wikipedia", "datastore-paper"],
+    ),
+    "table2": Recipe(
+        "Tables 2, 5 and 6: speed and trie time over n x L_p (3 minutes)",
+        ["run experiment=grid {source}/grid {grid_size}"],
+        ["?"],
+    ),
+    "table3": Recipe(
+        "Table 3: speed over the number of drafted tokens (a minute)",
+        ["run experiment=num_draft {source}/num_draft"],
+        ["?"],
+    ),
+    "table4": Recipe(
+        "Table 4: noisy contexts (2 minutes)", ["run experiment=table4 {source}/table4 {gpu_size}"], ["?"]
+    ),
+    "table4-paper": Recipe(
+        "Table 4 with the paper's model and data (hours on a GPU of 24 GB)",
+        ["run experiment=table4_paper model={model}"],
+        ["wikipedia"],
+    ),
+    "figures": Recipe("the run behind Figures 3, 4 and 5", ["run experiment=figures {source}/figures"], ["?"]),
+    "figure3": Recipe(
+        "Figure 3: an answer with its drafted tokens (a minute)",
+        ["case_study {answers} {folder}/figure3 {tokenizer}"],
+        ["figures"],
+    ),
+    "figure4": Recipe("Figure 4: tokens emitted per step, accept_lengths.png of the run", needs=["figures"]),
+    "figure5": Recipe(
+        "Figure 5: where a step's drafting time goes (a minute)",
+        ["studies.time_split {answers} {folder}/figure5"],
+        ["figures"],
+    ),
+    # the other papers, and beyond
+    "ngrammys": Recipe("N-Grammys' Table 1 and Figures 1 to 5 (5 minutes)", ["studies.ngrammys"]),
+    "predictor": Recipe(
+        "the n-gram predictor's expected and measured acceptance (a minute)",
+        ["studies.predictor {answers} {folder}/predictor"],
+        ["figures"],
+    ),
+    "drafters": Recipe(
+        "every drafter that reads tokens, under every budget, over TRACES with the answers of STORE (minutes)",
+        [
+            "build_datastore {store} --output {folder}/store",
+            "run {drafters} output={folder}/drafters/published",
+            *(f"run {{drafters}} budget=equal budget.num_nodes={n} output={{folder}}/drafters/equal{n}"
+              for n in (8, 16, 32, 64)),
+            "run {drafters} budget=auto output={folder}/drafters/auto"
+            " +methods.rest.budget=published +methods.sam_static.budget=published",
+            "derive {folder}/drafters",
+        ],
+    ),
+    "calibrate": Recipe(
+        "what a step of SmolLM2-135M costs on this machine (5 minutes)",
+        [
+            "calibrate profile=small engine.max_draft=64 model.context_limit=2048 measure.repeats=1"
+            f" output={SMALL}/calibration"
+        ],
+    ),
+    "bench-cpu": Recipe(
+        "a CPU's steps, and answers beside model.generate (10 minutes)",
+        [
+            "bench_cpu profile=small dataset=docs_rag dataset.parity=even dataset.limit=6"
+            f" output={SMALL}/bench_cpu"
+        ],
+    ),
+    "all": Recipe(
+        "all of these, finished parts skipped (an hour)",
+        needs=["table1", "table2", "table3", "table4", "figure3", "figure4", "figure5", "predictor", "ngrammys"],
+    ),
+}  # fmt: skip
+#: Of `ngram-trie`; `run` is also a script.
+COMMANDS = ("record", "derive")
+#: What can be asked for; profiles other than small have recipes of their own.
+TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny", "-paper"))]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is asked for, and what follows from it for the commands of recipes."""
+
+    profile: str
+    data: str
+    traces: Path | None
+    store: Path | None
+    given_tokenizer: str | None
+    model: str
+    given_output: Path | None
+    sessions: int
+
+    @property
+    def folder(self) -> str:
+        """Where results go."""
+        if self.traces:
+            return f"{LOCAL}/{self.traces.stem}"
+        return SMALL if self.profile == "small" else LOCAL
+
+    @property
+    def of_data(self) -> str:
+        return "" if self.data == "docs" else f"_{self.data}"
+
+    @property
+    def output(self) -> str:
+        return str(self.given_output or f"{self.folder}/table1{self.of_data}")
+
+    @property
+    def recorded(self) -> str:
+        return f"{SMALL}/recorded_{self.data}.jsonl"
+
+    @property
+    def asked(self) -> str:
+        return f"experiment={self.data}" if self.data in EXPERIMENTS else f"dataset={self.data} method=blend"
+
+    @property
+    def answers(self) -> str:
+        """Recorded answers: those given, the small model's, or those that the tiny model's run leaves."""
+        if self.traces or self.profile == "small":
+            return str(self.traces or self.recorded)
+        return f"{self.folder}/figures/traces.jsonl"
+
+    @property
+    def source(self) -> str:
+        """Where a run's answers come from, up to the folder of its results."""
+        if self.traces:
+            return f"engine=replay engine.traces={self.traces} output={self.folder}"
+        if self.profile == "small":
+            return f"profile=small engine=replay engine.traces={self.recorded} output={self.folder}"
+        return f"profile={self.profile} output={self.folder}"
+
+    @property
+    def grid_size(self) -> str:
+        """Of recorded answers the paper's 64 nodes; the experiment's 8 are for two cores."""
+        return "method.num_draft=64" if self.traces else ""
+
+    @property
+    def gpu_size(self) -> str:
+        return "'engine.categories=[summarization,rag]' budget.num_nodes=32" if self.traces else ""
+
+    @property
+    def tokenizer(self) -> str:
+        default = "smollm2_135m" if self.profile == "small" and not self.traces else None
+        name = self.given_tokenizer or default
+        return f"--tokenizer {name}" if name else ""
+
+    @property
+    def table1_paper(self) -> str:
+        own = f"table1_{self.model}"
+        return own if (CONFIGS / "experiment" / f"{own}.yaml").exists() else "table1_paper"
+
+    @property
+    def drafters(self) -> str:
+        return (
+            f"experiment=drafters engine=replay engine.traces={self.traces} engine.parity=even"
+            f" methods.rest.datastore={self.folder}/store methods.sam_static.datastore={self.folder}/store"
+            f" methods.blend_bigram.answers={self.store}"
+        )
+
+    def filled(self, text: str) -> str:
+        """`text` with what stands in braces."""
+        names = (name for name in dir(self) if not name.startswith("_") and name != "filled")
+        return text.format_map({name: getattr(self, name) for name in names})
+
+
+def steps(name: str, asked: Asked, arguments: Sequence[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:
+    """What makes `name`, in order and each thing once: its recipe's `about`, and its commands.
+
+    Args:
+        arguments: more of the last command.
+    """
+    done: set[str] = set()
+
+    def those(name: str, arguments: Sequence[str]) -> Iterator[tuple[str, list[list[str]]]]:
+        if name == "?":
+            if asked.profile != "small" or asked.traces:
+                return
+            name = "recorded"
+        own = f"{name}-{asked.profile}"
+        recipe = RECIPES[own if own in RECIPES else name]
+        for need in recipe.needs:
+            yield from those(need, ())
+        makes = asked.filled(recipe.makes)
+        if name not in done and not (makes and (PROJECT / makes).exists()):
+            commands = [shlex.split(asked.filled(command)) for command in recipe.commands]
+            if commands:
+                commands[-1] += arguments
+            yield recipe.about, commands
+        done.add(name)
+
+    yield from those(name, arguments)
+
+
+def main(
+    target: Annotated[str, typer.Argument(callback=one_of(TARGETS), help=", ".join(TARGETS))],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[ARGUMENT]...", help="more for the last command: FIELD=VALUE")
+    ] = None,
+    profile: Annotated[
+        Literal["small", "tiny", "paper"],
+        typer.Option(
+            envvar="PROFILE", help="SmolLM2 on real text, the tiny model on synthetic text, the paper's models"
+        ),
+    ] = "small",
+    data: Annotated[
+        str, typer.Option(envvar="DATA", callback=one_of(DATA), help=f"of the small profile: {', '.join(DATA)}")
+    ] = "docs",
+    traces: Annotated[Path | None, typer.Option(envvar="TRACES", help="replay these recorded answers")] = None,
+    store: Annotated[
+        Path | None, typer.Option(envvar="STORE", help="of drafters: recorded answers that preloaded methods know")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(envvar="TOKENIZER", help="of these answers, for Figure 3")] = None,
+    model: Annotated[
+        str, typer.Option(envvar="MODEL", callback=name_in("model"), help="of the paper profile")
+    ] = "vicuna_7b",
+    output: Annotated[Path | None, typer.Option(envvar="OUTPUT", help="folder of Table 1")] = None,
+    sessions: Annotated[int, typer.Option(envvar="SESSIONS", min=1, help="how often all of Table 1 is measured")] = 1,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="print the commands and do nothing")] = False,
+) -> None:
+    """Make a table or figure of the papers, and first what it needs. Finished parts are skipped.
+
+      python -m scripts.reproduce table1
+      python -m scripts.reproduce table1 --data spec_bench datasets.spec_bench_rag.limit=2
+      python -m scripts.reproduce table2 --traces FILE --dry-run
+      python -m scripts.reproduce table1 --profile paper --model vicuna_7b --dry-run
+
+    `make reproduce-TARGET` does the same and takes the options as variables: make reproduce-table1 DATA=spec_bench
+    """
+    if traces and not traces.is_file():
+        raise ConfigError(f"--traces {traces}: no such file")
+    if target == "drafters" and not (traces and store):
+        raise ConfigError("drafters: give recorded answers and those to other questions, --traces FILE --store FILE")
+    if profile == "paper" and f"{target}-paper" not in RECIPES:
+        raise ConfigError(f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE")
+    asked = Asked(profile, data, traces, store, tokenizer, model, output, sessions)
+    for about, commands in steps(target, asked, arguments or []):
+        print(f"== {about}", flush=True)
+        for name, *options in commands:
+            module = ["ngram_trie", name] if name in COMMANDS else [f"scripts.{name}"]
+            print(f"   python -m {shlex.join([*module, *options])}", flush=True)
+            if not dry_run and (
+                status := subprocess.run([sys.executable, "-m", *module, *options], cwd=PROJECT, check=False).returncode
+            ):
+                sys.exit(status)
+
+
+if __name__ == "__main__":
+    run(main)

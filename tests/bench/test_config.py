@@ -1,0 +1,74 @@
+"""Every config composes and builds; wrong names and values get one clear line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from ngram_trie import methods
+from ngram_trie.bench import config as configuration
+from ngram_trie.decoding import Decoder
+from ngram_trie.drafter import Drafter
+
+GROUPS = {f.name: sorted(p.stem for p in f.glob("*.yaml")) for f in configuration.CONFIGS.iterdir() if f.is_dir()}
+CHOICES = [f"{group}={name}" for group, names in GROUPS.items() for name in names]
+
+
+#: Groups of configs/retrieval.yaml; the others are those of configs/config.yaml.
+RETRIEVAL = ("corpus", "encoder", "reranker")
+
+
+def composed(*overrides: str, primary: str = "config"):
+    with initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
+        return compose(primary, list(overrides))
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes_and_resolves(choice: str) -> None:
+    if choice.startswith(RETRIEVAL):
+        OmegaConf.to_container(composed(choice, primary="retrieval"), resolve=True)
+        return
+    config = composed(choice)
+    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    for group in ("method", "dataset"):
+        for name, part in configuration.named(config, group, f"{group}s").items():
+            assert part.name == name
+
+
+@pytest.mark.parametrize("name", GROUPS["method"])
+def test_every_method_builds_and_names_itself(name: str) -> None:
+    config = composed(f"method={name}").method
+    assert config.name == name
+    assert isinstance(methods.build(config, name), Drafter | Decoder)
+
+
+@pytest.mark.parametrize("name", GROUPS["dataset"])
+def test_every_dataset_builds(name: str) -> None:
+    config = composed(f"dataset={name}").dataset
+    # A published set is not built here, where no test fetches anything: its own tests do, from files of its layout.
+    if config.keys() & {"hub", "url", "path"}:
+        config.path = "nowhere.jsonl"
+        with pytest.raises(methods.ConfigError, match=f"dataset {name}: .*no such file"):
+            methods.build(config, f"dataset {name}")
+    else:
+        assert methods.build(config, f"dataset {name}").questions
+
+
+def test_experiments_open_with_their_launch_command() -> None:
+    for path in (configuration.CONFIGS / "experiment").glob("*.yaml"):
+        assert f"python -m scripts.run experiment={path.stem}" in path.read_text()
+
+
+def test_configs_name_no_machine() -> None:
+    for path in Path(configuration.CONFIGS).rglob("*.yaml"):
+        assert "/home" not in path.read_text() and "/work" not in path.read_text()
+
+
+def test_a_run_never_says_where_a_machine_has_its_files(tmp_path: Path) -> None:
+    answers = f"method.answers={tmp_path}/answers.jsonl"
+    resolved = configuration.resolve(composed("method=blend_bigram", answers, "engine=replay", "engine.traces=FILE"))
+    assert resolved["method"]["answers"] == "answers.jsonl" and str(tmp_path) not in json.dumps(resolved)

@@ -1,0 +1,139 @@
+"""Who may write into a run's folder: one process at a time, of the same run and the same code."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.teacher_forced import MANIFEST
+
+from ngram_trie.bench.measure import measure, open_run
+from ngram_trie.bench.replay import Replay
+from ngram_trie.bench.traces import Trace
+from ngram_trie.drafters import NoDraft
+from ngram_trie.prompt import Prompt
+from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.store import files
+
+CONFIG = {"engine": {"name": "replay"}, "methods": {"none": {}}}
+HOLD = """
+import sys, time
+from pathlib import Path
+from ngram_trie.store.files import one_writer
+lock = one_writer(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.2)
+
+
+def engine(**fields: object) -> Replay:
+    items = [Trace("m", Prompt(np.array([1, 2, 3]), {}, "d", f"q{i}"), [4, 5, 6]) for i in range(3)]
+    manifest = dataclasses.replace(MANIFEST, **{"config": CONFIG, "commit": "aaa", **fields})  # type: ignore[arg-type]
+    return Replay(manifest, "m", {"none": NoDraft()}, {item.key: item for item in items}, ["d"], 1, num_jobs=1)
+
+
+def run(folder: Path, **options: object) -> None:
+    with open_run(folder, engine(), **options) as writer:  # type: ignore[arg-type]
+        measure(engine(), writer)
+
+
+def test_a_second_writer_is_refused_and_a_killed_one_leaves_nothing_behind(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout and holder.stdout.readline()
+        with pytest.raises(FileExistsError, match="another process writes there") as error:
+            open_run(tmp_path, engine())
+        assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
+        assert not (tmp_path / "manifest.json").exists()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    run(tmp_path)
+    with open_run(tmp_path, engine()) as writer:
+        assert len(writer.records) == 3
+        with pytest.raises(FileExistsError, match="another process"):
+            open_run(tmp_path, engine())
+
+
+def test_a_failed_start_lets_the_folder_go(tmp_path: Path) -> None:
+    run(tmp_path)
+    with pytest.raises(FileExistsError, match="holds another run"):
+        open_run(tmp_path, engine(run="other"))
+    run(tmp_path)
+
+
+def _orphan(path: str) -> None:
+    files.end_with_parent()
+    Path(path).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def _parent(path: str) -> None:
+    multiprocessing.get_context("spawn").Process(target=_orphan, args=(path,)).start()
+    while not Path(path).exists():
+        time.sleep(0.05)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_a_worker_ends_soon_after_its_parent_was_killed(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("spawn").Process(target=_parent, args=(str(tmp_path / "pid"),))
+    parent.start()
+    parent.join(60)
+    worker = int((tmp_path / "pid").read_text())
+    for _ in range(200):
+        stat = Path(f"/proc/{worker}/stat")
+        if not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(worker, signal.SIGKILL)
+    pytest.fail("the worker went on without its parent")
+
+
+@pytest.mark.parametrize("name", ["table.md", "records.jsonl", "figure.png"])
+def test_somebody_elses_folder_is_left_alone(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(FileExistsError, match=f"holds {name}, and no manifest.json"):
+        open_run(tmp_path, engine())
+    assert (tmp_path / name).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"run": "other"}, "of run other, and manifest.json is of run"),
+        ({"method": "blend"}, "method blend, which the run does not have: none, vanilla"),
+        ({"session": 3}, "session 3, and the run has 1"),
+        ({"repeat": 1}, "repeat 1, and the run has 1"),
+    ],
+)
+def test_records_are_checked_against_the_manifest(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    run(tmp_path)
+    records = tmp_path / "records.jsonl"
+    rows = [json.loads(line) for line in records.read_text().splitlines()]
+    rows[1] |= change
+    records.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=f"jsonl:2: {message}"):
+        _ = RunFolder(tmp_path).records
+
+
+def test_a_run_knows_how_many_answers_it_has(tmp_path: Path) -> None:
+    run(tmp_path)
+    assert RunFolder(tmp_path).is_complete
+    records = tmp_path / "records.jsonl"
+    records.write_text("".join(records.read_text().splitlines(keepends=True)[:2]))
+    assert not RunFolder(tmp_path).is_complete

@@ -1,0 +1,306 @@
+"""Real forwards with recorded tokens, random weights, and which backend a configuration comes to."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from support.teacher_forced import MANIFEST, TINY, traces
+from support.tiny import tiny_target
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from ngram_trie.baselines.sps import SpS
+from ngram_trie.bench import models, prepare
+from ngram_trie.bench.config import check_values
+from ngram_trie.bench.measure import measure
+from ngram_trie.bench.records import RecordKey, RecordWriter, read_records
+from ngram_trie.bench.replay import replay
+from ngram_trie.bench.teacher_forced import TeacherForced
+from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.targets import choose, cpu
+from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.targets.cuda_graph import CudaGraphTarget
+from ngram_trie.targets.fused_llama import refusal
+from ngram_trie.targets.load import load_model, random_model
+from ngram_trie.targets.model import TargetModel
+from scripts import run
+
+ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
+
+
+LONGER = {"max_position_embeddings": 500}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    (tmp_path / "tiny").mkdir()
+    (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY))
+    (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
+    return tmp_path / "tiny", tmp_path / "traces.jsonl"
+
+
+def composed(*overrides: str) -> DictConfig:
+    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+        return compose("config", list(overrides))
+
+
+@pytest.mark.parametrize("backend", ["stock", "cuda_graph", "cpu"])
+def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
+    files: tuple[Path, Path], tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    architecture, path = files
+    config = composed(
+        "engine=teacher_forced", f"engine.traces={path}", f"engine.backend={backend}", "model.weights=random",
+        f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
+        "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
+    )  # fmt: skip
+    folder = run.measure(config)
+    records = list(read_records(folder / "records.jsonl"))
+    assert len(records) == 3 * 2 * 2
+    for record in records:
+        trace = traces()[int(record.question_id)]
+        if record.question_id == "2":
+            assert record.failure and record.failure.kind == "prompt_too_long"
+            continue
+        assert record.output_ids == trace.output_ids and record.lossless is None
+        assert record.seconds and record.seconds.verify > 0 and record.seconds.prefill > 0
+        drafter = NoDraft() if record.method == "vanilla" else NgramTrieDrafter(n=13, prefix_len=3, num_draft=8)
+        assert record.accept_lengths == replay(drafter, trace, 16).accept_lengths
+        assert (max(record.accept_lengths) > 1) == (record.method != "vanilla")
+    name = "tiny (random weights), tokens forced from traces.jsonl"
+    assert {record.model for record in records} == {name}
+    shown = capsys.readouterr().out
+    assert f"{name}, corrected protocol" in " ".join(shown.split()) and "ngram_trie not compared" in shown
+    frame = pd.read_csv(folder / "table.csv")
+    corrected = frame[(frame.protocol == "corrected") & (frame.dataset == "rag")]
+    assert corrected.speedup.notna().all()
+    before = (folder / "records.jsonl").read_bytes()
+    run.measure(config)  # finished
+    assert (folder / "records.jsonl").read_bytes() == before
+
+
+def engine(methods: dict[str, Drafter], made: list[Trace], target: TargetModel) -> TeacherForced:
+    return TeacherForced(MANIFEST, "m", methods, {trace.key: trace for trace in made}, ["rag"], 1, lambda: target)
+
+
+def test_a_cut_short_measurement_goes_on(files: tuple[Path, Path], tmp_path: Path) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    methods = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8)}
+    asked = iter([False, True])
+    for deadline, expected in ((lambda: next(asked), 2), (lambda: False, 6)):
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            measure(engine(methods, traces(), target), writer, deadline)
+            assert len(writer.records) == expected
+
+
+def test_sessions_of_a_configuration_read_the_weights_again(
+    files: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    drawn = prepare.random_model
+    monkeypatch.setattr(prepare, "random_model", lambda *args, **options: asked.append("x") or drawn(*args, **options))
+    prepare.cached_model.cache_clear()
+    overrides = [
+        "engine=teacher_forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
+        "model.name=tiny", "model.device=cpu", "measure.repeats=1", "measure.sessions=2", "engine.max_draft=16",
+        "method=suffix", "method.remember_outputs=true", "method.num_draft=8",
+    ]  # fmt: skip
+    folder = run.measure(composed(*overrides, f"output={tmp_path / 'run'}"))
+    assert asked == ["x", "x"]
+    records = list(read_records(folder / "records.jsonl"))
+    assert [r.session for r in records] == [0] * 6 + [1] * 6
+    steps = {r.key: r.accept_lengths for r in records}
+    for key, lengths in steps.items():  # what is remembered is of the session alone
+        assert lengths == steps[key._replace(session=0)]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert {"session 0", "session 1"} <= set(manifest["environment"])
+    for wrong in ("measure.sessions=0", "measure.session_pause_s=-1"):
+        with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
+            check_values(composed(*overrides, wrong))
+
+
+class Remembers(NoDraft):
+    """Tells which prompts it was started on."""
+
+    def __init__(self, warm: bool) -> None:
+        super().__init__()
+        self.started: list[str] = []
+        self.answers: list[int] = []
+        self.state = "warm" if warm else "cold"  # type: ignore[misc]
+
+    def start(self, prompt: Prompt) -> None:
+        self.started.append(prompt.question_id)
+        super().start(prompt)
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        self.answers += new_ids
+        super().observe(new_ids)
+
+
+def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_interruption(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    target = TargetModel(random_model(str(files[0]), device="cpu"), max_draft=16)
+    first, second, too_long = traces()
+    empty = dataclasses.replace(first, prompt=dataclasses.replace(first.prompt, question_id="none"), output_ids=[])
+    ordered = [too_long, empty, first, second]  # the first two cannot be answered
+    asked = iter([*5 * [False], True])
+    told = []
+    for deadline in (lambda: next(asked), lambda: False):
+        drafters = {"vanilla": Remembers(warm=False), "warm": Remembers(warm=True)}
+        with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+            run = engine(drafters, ordered, target)
+            measure(run, writer, deadline)
+        kept = run.drafter(RecordKey("warm", *first.key))
+        told.append([drafter.started for drafter in [*drafters.values(), kept]])
+    # the first of each is the warm-up's
+    assert told == [[["0", "0"], ["0"], ["0"]], [["0", "1"], ["0"], ["0", "1"]]]
+    assert kept.answers == [*first.output_ids, *second.output_ids]
+
+
+def test_a_token_that_the_model_has_not_and_a_drafter_with_a_model_are_one_line(
+    files: tuple[Path, Path], tmp_path: Path
+) -> None:
+    wide = dataclasses.replace(traces()[0], output_ids=[3, 250, 4])
+    files[1].write_text(wide.to_json() + "\n")
+    overrides = [
+        "engine=teacher_forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
+        "model.name=tiny", "model.device=cpu", f"output={tmp_path / 'run'}",
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"traces\.jsonl: holds token 250, but the model's vocabulary has 200: take"):
+        run.measure(composed(*overrides))
+    with pytest.raises(ValueError, match="method sps runs a model of its own, which cannot be forced; use engine=live"):
+        run.measure(composed(*overrides, "method=sps"))
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:
+    said: list[str] = []
+
+    class RecordingDrafter(TargetModel):
+        def begin_prefill(self, prompt_ids: np.ndarray) -> None:
+            said.append("begin")
+            super().begin_prefill(prompt_ids)
+
+        def end_prefill(self) -> int:
+            said.append("end")
+            return super().end_prefill()
+
+    class Tells(NoDraft):
+        def start(self, prompt: Prompt) -> None:
+            said.append("start")
+            super().start(prompt)
+
+    class ReadsLogits(Tells):
+        reads = "logits"
+
+    class RunsAModel(Tells):
+        uses_device = True
+
+    target = RecordingDrafter(tiny_target("llama").model)
+    prompt, answers = Prompt(np.array([5, 6, 7])), []
+    for drafter in (Tells(), ReadsLogits(), RunsAModel()):
+        answers.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(5)).output_ids)
+    assert said == ["begin", "start", "end", *2 * ["begin", "end", "start"]]
+    assert answers[0] == answers[1] == answers[2]
+    assert SpS.uses_device
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> None:
+    config = AutoConfig.from_pretrained(PROJECT / "data" / "architectures" / name)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    settings = yaml.safe_load((CONFIGS / "model" / f"{name}.yaml").read_text())
+    size = sum(2 * weight.numel() for weight in model.parameters()) / 1e9
+    # SmolLM2 comes as a package: 135 million weights, of which nothing is downloaded
+    assert size == pytest.approx(settings["download_gb"] or 0.27, abs=0.06 if settings["download_gb"] else 0.005)
+    assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
+
+
+def test_random_weights_are_always_the_same_and_as_long_as_asked(files: tuple[Path, Path]) -> None:
+    first, second = (random_model(str(files[0]), "bfloat16", "cpu", **changes) for changes in ({}, LONGER))
+    assert torch.equal(first.lm_head.weight, second.lm_head.weight) and first.dtype == torch.bfloat16
+    assert (first.config.max_position_embeddings, second.config.max_position_embeddings) == (300, 500)
+    assert not first.training
+    with pytest.raises(FileNotFoundError, match=r"no config\.json"):
+        random_model(str(files[1].parent / "nowhere"))
+
+
+def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
+    assert config.engine.backend == "auto"
+    assert models.settled(config) == "cpu"
+    monkeypatch.setattr(cpu, "fits", lambda weight_bytes: False)
+    assert models.settled(config) == "stock"
+    config.model.device = "cuda"
+    assert models.settled(config) == "cuda_graph"
+    (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
+    assert models.settled(config) == "stock"
+    config.engine.backend = "cuda_graph"
+    assert models.settled(config) == "cuda_graph"
+    with pytest.raises(ValueError, match="hidden_act=gelu"):
+        choose.make_target(random_model(str(files[0]), device="cpu"), config.engine.backend, config.engine.max_draft)
+    config.engine.verify = "rows"
+    with pytest.raises(ConfigError, match="verifies trees"):
+        check_values(config)
+    config.engine.backend = "auto"
+    check_values(config)
+    assert models.settled(config) == "stock"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_static_backend_that_computes_something_else_here_is_refused(
+    files: tuple[Path, Path], dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = composed("engine.backend=cuda_graph", "engine.max_draft=16")
+    model = random_model(str(files[0]), dtype, "cpu", initializer_range=0.3)
+    assert isinstance(choose.make_target(model, config.engine.backend, config.engine.max_draft), CudaGraphTarget)
+
+    def broken(self: CudaGraphTarget) -> None:
+        self.network.sin = -self.network.sin
+
+    monkeypatch.setattr(CudaGraphTarget, "capture", broken)
+    with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
+        choose.make_target(model, config.engine.backend, config.engine.max_draft)
+
+
+@functools.cache
+def tiny() -> list[TargetModel]:
+    """The model that ships with the project, on every backend."""
+    model = load_model(str(PROJECT / "data" / "tiny" / "model"), device="cpu")
+    return [TargetModel(model), CudaGraphTarget(model), CpuTarget(model)]
+
+
+DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", DRAFTERS)
+def test_real_drafters_answer_alike_over_every_backend(method: str) -> None:
+    """On the tiny model; also those that read hidden states and logits."""
+    prompt = read_traces(PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl")[0].prompt
+    results = []
+    for target in tiny():
+        drafter = build(composed(f"method={method}", "model.device=cpu").method, f"method {method}")
+        results.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(24)))
+    first, *others = results
+    for other in others:
+        assert first.output_ids == other.output_ids and first.accept_lengths == other.accept_lengths
+    assert max(first.accept_lengths) > 1

@@ -1,0 +1,202 @@
+"""Drafts that pay for themselves: what is learned, and that no text and no price makes an answer much slower."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from support.fake_target import FakeTarget, answer, jumbled
+
+from ngram_trie.baselines.jacobi import Jacobi
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget import adaptive
+from ngram_trie.budget.adaptive import EARNED, MOST_CREDIT, AdaptiveDrafter, Learned, OnlineCosts, Trust, judged
+from ngram_trie.drafter import Drafter
+from ngram_trie.prompt import Prompt
+from ngram_trie.tree import DraftTree, IntArray
+
+PLAIN = 10.0
+PRICES: dict[str, Callable[[int], float]] = {
+    "free": lambda nodes: 1.0,
+    "packed": lambda nodes: 1 + 0.04 * nodes,
+    "stock": lambda nodes: 1 + (0.24 if nodes else 0) + 0.1 * nodes,
+    "ruinous": lambda nodes: 1 + 3 * nodes,
+}
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class TimedTarget(FakeTarget):
+    """Its steps take what a price list says, on a clock of their own."""
+
+    def __init__(self, rule: Callable[[list[int]], int], price: Callable[[int], float], clock: Clock) -> None:
+        super().__init__(rule)
+        self.price, self.clock = price, clock
+
+    def verify(self, tree: DraftTree) -> IntArray:
+        self.clock.now += PLAIN * self.price(tree.num_draft)
+        return super().verify(tree)
+
+
+class Guess(Drafter):
+    """Drafts the next three tokens, each right or wrong as told, and says of them what it likes. It takes `seconds`."""
+
+    scores_nodes = True
+
+    def __init__(self, rule: Callable[[list[int]], int], is_right: bool, said: float, clock: Clock, seconds: float):
+        self.rule, self.is_right, self.said, self.clock, self.seconds = rule, is_right, said, clock, seconds
+
+    def start(self, prompt: Prompt) -> None:
+        super().start(prompt)
+        self.text = prompt.ids.tolist()
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
+        self.text += new_ids
+
+    def propose(self, budget: int) -> DraftTree:
+        self.clock.now += self.seconds
+        tokens: list[int] = []
+        for _ in range(3):
+            tokens.append((self.rule(self.text + tokens) + (not self.is_right)) % 100)
+        return DraftTree.chain(self.root, tokens, self.said ** np.arange(4.0))
+
+
+def time_of(
+    drafter: Callable[[Clock], Drafter], rule: Callable[[list[int]], int], price: Callable[[int], float], length: int
+) -> tuple[float, list[int]]:
+    """Seconds of an answer of `length` tokens in plain steps, and its tree sizes."""
+    clock = Clock()
+    target = TimedTarget(rule, price, clock)
+    result = answer(target, AdaptiveDrafter(drafter(clock), clock=clock), [1, 2, 3, 4], length)
+    return clock.now / PLAIN, result.tree_sizes
+
+
+RULES = {"jumbled": jumbled(100), "copy": lambda text: (text[-1] + 1) % 7, "constant": lambda text: 5}
+
+
+@pytest.mark.parametrize("price", PRICES)
+@pytest.mark.parametrize("rule", RULES)
+def test_blend_never_takes_longer_than_plain_decoding_but_for_the_credit(rule: str, price: str) -> None:
+    taken, _ = time_of(lambda _: BlendDrafter(num_draft=31), RULES[rule], PRICES[price], 200)
+    probing = 2 * (PRICES[price](1) - 1)  # what one node costs has to be found out
+    assert taken < 199 * (1 + EARNED) + MOST_CREDIT + probing
+    if rule != "jumbled" and price in ("free", "packed"):
+        assert taken < 199 / 3  # and much less where drafts are copies
+
+
+@pytest.mark.parametrize("seconds", [0.1, 1.0, 20.0])
+def test_a_drafter_that_is_sure_and_always_wrong_is_soon_left_alone(seconds: float) -> None:
+    """Even one that takes two plain steps to say so."""
+    rule, length = RULES["jumbled"], 900
+    taken, sizes = time_of(lambda clock: Guess(rule, False, 1.0, clock, seconds), rule, PRICES["stock"], length)
+    assert taken < (length - 1) * (1 + 2 * EARNED) + MOST_CREDIT + 5 * seconds / PLAIN
+    assert sum(size > 0 for size in sizes) < 30
+
+
+def test_a_drafter_that_is_right_and_unsure_is_believed() -> None:
+    rule = RULES["jumbled"]
+    taken, sizes = time_of(lambda clock: Guess(rule, True, 0.1, clock, 0.1), rule, PRICES["packed"], 300)
+    assert sizes[-50:-2].count(3) > 45 and taken < 150
+
+
+def test_a_step_that_compiled_teaches_no_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = [0]
+    monkeypatch.setattr(adaptive, "num_compiled", lambda: compiled[0])
+
+    class Compiles(Guess):
+        """Its first five drafts compile something."""
+
+        def propose(self, budget: int) -> DraftTree:
+            if compiled[0] < 5:
+                compiled[0] += 1
+                self.clock.now += 100 * PLAIN
+            return super().propose(budget)
+
+    rule = RULES["jumbled"]
+    _, sizes = time_of(lambda clock: Compiles(rule, True, 0.9, clock, 0.1), rule, PRICES["packed"], 100)
+    assert len(sizes) < 40
+
+
+def test_a_copy_that_begins_late_is_found() -> None:
+    text = jumbled(100)
+    rule = lambda ids: text(ids) if len(ids) < 300 else (ids[-1] + 1) % 7  # noqa: E731
+    _, sizes = time_of(lambda _: BlendDrafter(num_draft=31), rule, PRICES["packed"], 600)
+    assert sum(sizes[:100]) < 100 and np.mean(sizes[-20:-5]) > 3
+
+
+def test_the_next_answer_begins_with_what_was_learned() -> None:
+    clock, learned = Clock(), Learned()
+    target = TimedTarget(RULES["copy"], PRICES["packed"], clock)
+    sizes = [
+        answer(target, AdaptiveDrafter(BlendDrafter(), learned, clock=clock), [0, 1, 2, 3, 4, 5, 6] * 3, 60).tree_sizes
+        for _ in range(2)
+    ]
+    assert sizes[0][:2] == [0, 0] and sizes[1][0] > 0
+
+
+def test_tokens_that_were_kept_back_reach_the_drafter_in_order() -> None:
+    clock = Clock()
+    heard: list[int] = []
+
+    class Listens(Guess):
+        def observe(self, new_ids: Sequence[int]) -> None:
+            super().observe(new_ids)
+            heard.extend(new_ids)
+
+    rule = RULES["jumbled"]
+    drafter = AdaptiveDrafter(Listens(rule, False, 1.0, clock, 5.0), clock=clock)
+    result = answer(TimedTarget(rule, PRICES["stock"], clock), drafter, [1, 2, 3], 100)
+    assert heard == result.output_ids[: len(heard)] and len(heard) < 100
+    drafter.start(Prompt(np.array([1, 2])))
+    assert heard == result.output_ids
+
+
+def test_costs_are_relative_to_plain_steps_and_never_fall() -> None:
+    costs = OnlineCosts()
+    costs.add(0, 50.0, 100)  # the first, which compiles
+    assert costs.plain is None and not costs.holds(100)
+    costs.add(4, 20.0, 100)  # not counted: relative to what?
+    costs.add(0, 10.0, 101)
+    assert costs.plain == 10.0 and costs.holds(150) and not costs.holds(1000)
+    assert costs.step([0, 20]).tolist() == [1, 2]  # nothing timed: 0.05 a node
+    for seconds in (90.0, 20.0, 30.0):
+        costs.add(7, seconds, 101)
+    costs.add(15, 15.0, 101)
+    costs.add(3, 18.0, 101)
+    assert costs.step([0, 1.5, 3, 5, 7, 15, 35]).tolist() == pytest.approx([1, 1.4, 1.8, 2.4, 3, 3, 3 + 20 * 2 / 15])
+    assert [costs.num_timed(nodes) for nodes in (1, 2, 3, 4, 7, 8)] == [0, 1, 1, 3, 3, 1]
+    for _ in range(64):
+        costs.add(7, 20.0, 101)
+    assert not costs.holds(101)  # it's long since a plain step was timed
+
+
+def test_trust_is_what_turned_out_and_keeps_the_order() -> None:
+    trust, said = Trust(), np.linspace(0, 1, 21)
+    assert trust(said) == pytest.approx(said)
+    trust.add(np.full(400, 0.8), np.arange(400) % 4 == 0)  # a quarter of them
+    trust.add(np.full(400, 0.25), np.ones(400, bool))
+    found = trust(said)
+    assert found[16] > 0.9 and (np.diff(found) >= 0).all() and found[5] == pytest.approx(1, abs=0.05)
+    trust = Trust()
+    trust.add(np.full(400, 0.8), np.arange(400) % 4 == 0)
+    assert trust(np.array([0.8]))[0] < 0.65  # 0.6, of which nothing is known, holds it up
+
+
+def test_nodes_are_judged_as_far_as_the_text_is_known() -> None:
+    #  0 - 1 right - 2 right - 3 unknown; 1 - 4 wrong - 5 wrong; 0 - 6 wrong
+    tree = DraftTree(np.array([9, 1, 2, 3, 7, 8, 6]), np.array([-1, 0, 1, 2, 1, 4, 0]))
+    known, right = judged(tree, [1, 2])
+    assert known.tolist() == [1, 2, 4, 5, 6]
+    assert right.tolist() == [True, True, False, False, False]
+
+
+def test_a_drafter_without_probabilities_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"^budget=auto: Jacobi does not say how likely its nodes are"):
+        AdaptiveDrafter(Jacobi())

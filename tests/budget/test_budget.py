@@ -1,0 +1,291 @@
+"""One size rule for all methods: `budget=published | equal | auto`."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.tiny import plain_greedy, tiny_model
+
+from ngram_trie import methods
+from ngram_trie.baselines.prompt_lookup import PromptLookup
+from ngram_trie.baselines.token_recycling import TokenRecycling
+from ngram_trie.bench import config as configuration
+from ngram_trie.bench.cost import assumed_curve
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget.adaptive import AdaptiveDrafter
+from ngram_trie.budget.rule import BudgetedDrafter, ChainDrafter, nodes_that_pay, path_that_pays
+from ngram_trie.cli.overrides import composed
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.drafter import Drafter
+from ngram_trie.methods import ConfigError
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
+
+
+def test_the_nodes_of_the_best_rate_by_hand() -> None:
+    """Rates of 0 to 3 nodes, likeliest first: 1/1, 1.9/1.5, 2.5/2, 2.6/2.5; of equal nodes the first is taken."""
+    probs, prices = np.array([1.0, 0.1, 0.9, 0.6]), np.array([1.0, 1.5, 2.0, 2.5])
+    assert nodes_that_pay(probs, prices).tolist() == [0, 2]
+    assert nodes_that_pay(probs, np.ones(4)).tolist() == [0, 1, 2, 3]  # what is free is taken
+    assert nodes_that_pay(probs, np.array([1.0, 9, 9, 9])).tolist() == [0]
+    assert nodes_that_pay(np.array([1.0, 0.5, 0.5]), np.array([1.0, 1.1, 9.0])).tolist() == [0, 1]
+
+
+NODES = st.lists(st.tuples(st.floats(0, 1), st.integers(0, 30)), max_size=40)
+
+
+def scored_tree(nodes: list[tuple[float, int]]) -> tuple[list[int], list[float]]:
+    """Parents and probabilities of a tree, from each node's share of its parent's and where it hangs."""
+    parents, probs = [-1], [1.0]
+    for share, place in nodes:
+        parents.append(place % len(parents))
+        probs.append(share * probs[parents[-1]])
+    return parents, probs
+
+
+@given(NODES, st.floats(0, 2), st.floats(0.5, 2))
+def test_what_is_kept_is_a_tree_of_the_best_rate(nodes: list[tuple[float, int]], price: float, caution: float) -> None:
+    parents, probs = scored_tree(nodes)
+    prices = (1 + price * np.arange(len(probs))) ** caution
+    kept = nodes_that_pay(np.array(probs), prices)
+    assert kept[0] == 0 and all(parents[node] in kept for node in kept[1:])
+    rates = [sum(sorted(probs, reverse=True)[: q + 1]) / prices[q] for q in range(len(probs))]
+    assert sum(probs[node] for node in kept) / prices[len(kept) - 1] == pytest.approx(max(rates))
+
+
+# ---- shape=chain -----------------------------------------------------------------------------------------------------
+
+
+def test_the_path_of_the_best_rate_by_hand() -> None:
+    """Likeliest is node 1, which nothing follows; behind 2 come 3 and 4: sums of 1.5 and 1.4, 1.8, 2.1."""
+    parents, probs = np.array([-1, 0, 0, 2, 3]), np.array([1.0, 0.5, 0.4, 0.4, 0.3])
+    for prices, path in [
+        (np.ones(5), [0, 2, 3, 4]),
+        (np.ones(3), [0, 2, 3]),
+        (np.ones(2), [0, 1]),
+        (np.ones(1), [0]),
+        (np.array([1, 1.5, 1.6, 9.0, 9.0]), [0, 2, 3]),  # 1, 1, 1.125
+        (np.array([1, 1.4, 1.9, 2.2, 9.0]), [0, 1]),  # 1, 1.07, 0.95, 0.95
+        (np.array([1, 2.0, 2.0, 2.2, 9.0]), [0]),
+    ]:
+        assert path_that_pays(parents, probs, prices).tolist() == path, prices
+
+
+@given(NODES, st.floats(0, 2), st.floats(0.5, 2), st.integers(1, 45))
+def test_a_chain_is_the_best_path_of_its_tree(
+    nodes: list[tuple[float, int]], price: float, caution: float, length: int
+) -> None:
+    parents, probs = scored_tree(nodes)
+    tree = DraftTree(np.arange(len(parents)), np.array(parents), probs=np.array(probs))
+    prices = (1 + price * np.arange(length + 1)) ** caution
+    path = path_that_pays(tree.parents, np.array(probs), prices).tolist()
+    assert path == tree.path_to(path[-1]) and len(path) <= length + 1
+    paths = [tree.path_to(node) for node in range(len(tree))]
+    rates = [sum(probs[node] for node in each) / prices[len(each) - 1] for each in paths if len(each) <= length + 1]
+    assert sum(probs[node] for node in path) / prices[len(path) - 1] == pytest.approx(max(rates))
+
+
+@given(NODES, st.one_of(st.none(), st.integers(1, 12)), st.floats(0, 1), st.integers(1, 45))
+def test_a_chained_drafter_drafts_chains(
+    nodes: list[tuple[float, int]], num_nodes: int | None, min_prob: float, budget: int
+) -> None:
+    parents, probs = scored_tree(nodes)
+    inner = Said(DraftTree(np.arange(len(parents)), np.array(parents), probs=np.array(probs)))
+    inner.scores_nodes = True  # type: ignore[misc]
+    tree = inner.propose(budget)
+    chain = ChainDrafter(inner, num_nodes=num_nodes, min_prob=min_prob).propose(budget)
+    assert chain.parents.tolist() == list(range(-1, len(chain) - 1))
+    assert chain.tokens.tolist() == tree.path_to(int(chain.tokens[-1])), "tokens are the nodes' numbers here"
+    assert chain.probs is not None and chain.probs.tolist() == tree.probs[chain.tokens].tolist()  # type: ignore[index]
+    assert chain.num_draft <= min(budget, num_nodes or budget)
+    assert (chain.probs[1:] >= min_prob).all() and (chain.probs > 0).all()
+    # It ends where the tree does, where its length does, or where what follows is worth nothing.
+    after = tree.probs[tree.parents == chain.tokens[-1]]  # type: ignore[index]
+    assert chain.num_draft == num_nodes or not ((after >= min_prob) & (after > 0.01)).any()
+
+
+def test_costs_cut_a_chain_by_its_own_length() -> None:
+    """Four nodes on two paths of two; a tree of all has a rate of 2.6/1.8, the better path alone one of 2/1.4."""
+    tree = DraftTree(np.array([7, 1, 2, 3, 4]), np.array([-1, 0, 0, 1, 2]), probs=np.array([1, 0.5, 0.4, 0.5, 0.2]))
+    for price, caution, kept in [(0.2, 1.0, [1, 3]), (0.6, 1.0, []), (0.45, 1.0, [1, 3]), (0.45, 1.2, [])]:
+        drafter = BudgetedDrafter(Said(tree), cost=assumed_curve(q0=0, price=price), caution=caution, shape="chain")
+        drafter.start(Prompt(np.array([7])))
+        assert drafter.propose(64).tokens[1:].tolist() == kept, (price, caution)
+
+
+def test_wrong_chains_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape=chain: Said does not say how likely .* give shape=tree"):
+        ChainDrafter(Said(DraftTree.chain(7, [1])))
+    for fields, what in [({"num_nodes": 0}, "num_nodes=0"), ({"min_prob": 1.5}, "min_prob=1.5: must be .* 0 to 1")]:
+        with pytest.raises(ValueError, match=what):
+            ChainDrafter(BlendDrafter(), **fields)
+    with pytest.raises(ValueError, match="shape='star': must be one of tree, chain"):
+        BudgetedDrafter(PromptLookup(), cost=assumed_curve(), shape="star")  # type: ignore[arg-type]
+
+
+# ---- constants and configuration -------------------------------------------------------------------------------------
+
+
+class Said(Drafter):
+    """Drafts one given tree."""
+
+    def __init__(self, tree: DraftTree) -> None:
+        self.tree = tree
+
+    def propose(self, budget: int) -> DraftTree:
+        return self.tree.pruned(budget, 99)
+
+
+def test_constants_change_what_a_drafter_says() -> None:
+    """A chain of which the drafter says 0.9, 0.81, 0.729: at discount 0.5 a second node is worth 0.2 of a step."""
+    chain = DraftTree(np.array([7, 1, 2, 3]), np.array([-1, 0, 1, 2]), probs=0.9 ** np.arange(4))
+    curve = assumed_curve(q0=0, price=0.3)
+    for constants, length in [({}, 3), ({"discount": 0.5}, 1), ({"power": 8.0}, 1), ({"caution": 5.0}, 0)]:
+        drafter = BudgetedDrafter(Said(chain), cost=curve, **{"caution": 1.0, **constants})
+        drafter.start(Prompt(np.array([7])))
+        assert drafter.propose(64).num_draft == length, constants
+        assert drafter.propose(2).num_draft <= 2
+
+
+def test_a_drafter_that_says_nothing_is_refused() -> None:
+    drafter = BudgetedDrafter(Said(DraftTree.chain(7, [1])), cost=assumed_curve())
+    drafter.start(Prompt(np.array([7])))
+    with pytest.raises(ValueError, match="Said does not say how likely its nodes are"):
+        drafter.propose(4)
+    for constants, what in [({"discount": 1.5}, "at most 1"), ({"power": 0}, "power"), ({"caution": -1}, "caution")]:
+        with pytest.raises(ValueError, match=what):
+            BudgetedDrafter(PromptLookup(), cost=assumed_curve(), **constants)
+
+
+REPLAY = ["experiment=drafters", "engine=replay", "engine.traces=FILE"]
+
+
+def test_equal_gives_every_method_the_same_number_of_nodes() -> None:
+    config = composed([*REPLAY, "budget=equal", "budget.num_nodes=24", "+methods.pld.budget=published"])
+    configuration.apply_budget(config)
+    assert (config.methods.suffix.num_draft, config.methods.llma.k, config.methods.pld.num_draft) == (24, 25, 10)
+    assert isinstance(methods.build(config.methods.pld, "pld"), PromptLookup)
+    before = configuration.resolve(config)
+    configuration.apply_budget(config)
+    assert configuration.resolve(config) == before
+    with pytest.raises(ConfigError, match=r"grid: its cells have sizes of their own; give budget=published"):
+        composed(["method=pld", "grid={num_draft: [1, 2]}", "budget=equal"])
+
+
+def test_auto_takes_constants_from_a_file(tmp_path) -> None:
+    path = tmp_path / "constants.json"
+    ours = ["method=suffix", "engine=replay", "engine.traces=FILE", "budget=auto", f"budget.constants={path}"]
+    with pytest.raises(
+        ConfigError,
+        match=r"no such file; `python -m scripts.studies.fit_budgets` writes one",
+    ):
+        configuration.apply_budget(composed(ours))
+    config = composed(ours)
+    chosen = {"power": 0.5, "discount": 0.9, "caution": 1.5}
+    path.write_text(
+        json.dumps({"cost": configuration.costs(config), "methods": {"suffix": chosen, "pld": {"num_nodes": 5}}})
+    )
+    configuration.apply_budget(config)
+    built = methods.build(config.method, "suffix")
+    assert isinstance(built, BudgetedDrafter) and (built.power, built.discount, built.caution) == (0.5, 0.9, 1.5)
+    assert config.method.num_draft == built.max_draft == 64
+    fixed = composed([each.replace("suffix", "pld") for each in ours])
+    configuration.apply_budget(fixed)
+    assert fixed.method.num_draft == 5
+    with pytest.raises(ConfigError, match="has no constants for llma: "):
+        configuration.apply_budget(composed([each.replace("suffix", "llma") for each in ours]))
+    with pytest.raises(ConfigError, match=r"chosen under cost .*: choose them again, or give that cost"):
+        configuration.apply_budget(composed([*ours, "cost.q0=32"]))
+
+
+def built(config) -> dict[str, Drafter]:
+    """The methods of a configuration, but vanilla."""
+    configuration.apply_budget(config)
+    before = configuration.resolve(config)
+    configuration.apply_budget(config)
+    assert configuration.resolve(config) == before
+    return {name: method for name, method in configuration.build_all(config, "method").items() if name != "vanilla"}
+
+
+def test_chains_go_with_every_budget(tmp_path) -> None:
+    """Of published size, the best path of the method's own tree; of a fixed size, of a larger tree; else what pays."""
+    ours = ["method=blend", "engine=replay", "engine.traces=FILE", "shape=chain"]
+    blend = built(composed(ours))["blend"]
+    assert isinstance(blend, ChainDrafter) and blend.num_nodes is None and blend.drafter.num_draft == 32
+    blend = built(composed([*ours, "budget=equal", "budget.num_nodes=8"]))["blend"]
+    assert isinstance(blend, ChainDrafter) and blend.num_nodes == 8 and blend.drafter.num_draft == 64
+    path = tmp_path / "constants.json"
+    auto = composed([*ours, "budget=auto", f"budget.constants={path}"])
+    path.write_text(json.dumps({"cost": configuration.costs(auto), "methods": {"blend": {"caution": 1.5}}}))
+    blend = built(auto)["blend"]
+    assert (
+        isinstance(blend, BudgetedDrafter)
+        and blend.drafts_chains
+        and (blend.caution, blend.drafter.num_draft) == (1.5, 64)
+    )
+    cells = built(composed([*ours, "grid={num_draft: [8, 9]}"]))
+    assert [(type(cell), cell.drafter.num_draft) for cell in cells.values()] == [(ChainDrafter, 8), (ChainDrafter, 9)]
+
+
+def test_learned_budgets_go_to_methods_that_score_their_nodes() -> None:
+    found = built(composed(["method=blend", "budget=adaptive"]))["blend"]
+    assert isinstance(found, AdaptiveDrafter) and found.drafter.num_draft == 32
+    found = built(composed(["method=blend", "budget=adaptive", "shape=chain"]))["blend"]
+    assert isinstance(found, AdaptiveDrafter) and isinstance(found.drafter, ChainDrafter)
+    assert not isinstance(built(composed(["method=jacobi", "budget=adaptive"]))["jacobi"], AdaptiveDrafter)
+    kept = composed(["method=blend", "budget=adaptive", "+method.budget=published"])
+    assert not isinstance(built(kept)["blend"], AdaptiveDrafter)
+    with pytest.raises(ConfigError, match=r"budget=adaptive: learns from the times of steps, and a replay has none"):
+        configuration.check_values(composed(["method=blend", "budget=adaptive", "engine=replay", "engine.traces=FILE"]))
+
+
+def test_an_experiment_takes_another_budget_and_one_method_more() -> None:
+    """An experiment that fixes the number of nodes must not keep that field under another rule."""
+    for rule in ("adaptive", "auto", "published"):
+        config = composed(["experiment=small_five", f"budget={rule}", "+method@methods.blend_warm=blend_warm"])
+        assert config.budget.rule == rule and "blend_warm" in config.methods
+    assert composed(["experiment=small_five"]).budget.num_nodes == 8
+
+
+def test_what_drafts_chains_anyway_stays_as_it_is() -> None:
+    equal = ["budget=equal", "budget.num_nodes=24", "shape=chain"]
+    for name in ("pld", "jacobi", "sam", "hf_prompt_lookup"):
+        (method,) = built(composed([f"method={name}", *equal])).values()
+        assert not isinstance(method, ChainDrafter)
+    assert built(composed(["method=pld", *equal]))["pld"].num_draft == 24
+    with pytest.raises(ConfigError, match=r"^method medusa: shape=chain: Medusa does not say how likely"):
+        built(composed(["method=medusa", "shape=chain"]))
+    with pytest.raises(ConfigError, match=r"^method blend: shape='star': must be one of tree, chain$"):
+        built(composed(["method=blend", "+method.shape=star"]))
+
+
+def test_a_row_has_a_shape_of_its_own() -> None:
+    chain = ["+method@methods.chain=blend", "methods.chain.name=chain", "+methods.chain.shape=chain"]
+    tree = ["+method@methods.tree=blend", "methods.tree.name=tree", "+methods.tree.shape=tree"]
+    for overall, plain in [([], BlendDrafter), (["shape=chain"], ChainDrafter)]:
+        methods = built(composed(["+method@methods.blend=blend", *chain, *tree, "budget=equal", *overall]))
+        assert [type(methods[name]) for name in ("blend", "chain", "tree")] == [plain, ChainDrafter, BlendDrafter]
+
+
+def test_a_tree_is_told_as_before_there_were_chains() -> None:
+    tree, chain = (configuration.resolve(composed(["method=blend", f"shape={shape}"])) for shape in ("tree", "chain"))
+    assert "shape" not in tree and chain == tree | {"shape": "chain"}
+
+
+@pytest.mark.parametrize("make", [BlendDrafter, TokenRecycling], ids=["blend", "token_recycling"])
+def test_chains_give_the_greedy_answer(make) -> None:
+    """Live, with a tiny model: token by token what one forward a token gives."""
+    prompt = [*range(5, 25), *range(5, 18)]
+    expected = plain_greedy("llama", "sdpa", tuple(prompt), 40)
+    answers = {}
+    for drafter in (make(), ChainDrafter(make()), ChainDrafter(make(), num_nodes=3)):
+        decoder = SpeculativeDecoder(TargetModel(tiny_model("llama")), drafter)
+        answers[drafter] = decoder.generate(Prompt(np.array(prompt)), Stop(40))
+        assert answers[drafter].output_ids == expected
+    tree, chain, short = (max(answer.tree_sizes) for answer in answers.values())
+    assert 0 < short <= 3 and short <= chain < tree

@@ -1,0 +1,83 @@
+"""What an answer needs is compiled before its clock runs; what a clock says of a step that compiles is not believed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from ngram_trie.budget import compiling
+from ngram_trie.store.files import PROJECT
+from ngram_trie.tree import _depths
+
+#: Long answers to different texts by every drafter, each behind a warm-up on a short one.
+LONG = """
+import sys
+sys.path[:0] = ["tests", "tests/adversarial"]
+import numpy as np
+from fuzz import SMALLER, drafters
+from support.fake_target import FakeTarget, answer
+from support.tiny import tiny_model
+from ngram_trie.budget.compiling import num_compiled, warm_up
+from ngram_trie.methods import make_drafter
+from ngram_trie.decoding import SpeculativeDecoder, Stop
+from ngram_trie.prompt import Prompt
+from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.tree import DraftTree
+
+rng = np.random.default_rng(1)
+rules = [lambda text: (text[-1] + 1) % 7, lambda text: int(np.random.default_rng(len(text)).integers(90))]
+answer(FakeTarget(rules[0]), make_drafter("vanilla"), [1, 2], 9)
+tested = 0
+for name in drafters():
+    fields = {"name": name, **SMALLER.get(name, {})}
+    if make_drafter(fields).reads != "tokens":
+        continue
+    for shape in ("tree", "chain"):
+        try:
+            warm, long = (make_drafter(fields, None, shape) for _ in range(2))
+        except ValueError:  # it drafts no chains
+            continue
+        warm_up(warm, Prompt(np.arange(40) % 7, {warm.context: (0, 40)}), FakeTarget(rules[0]))
+        before = num_compiled()
+        for rule in rules:
+            for length in (300, 20):
+                answer(FakeTarget(rule), long, rng.integers(90, size=length).tolist(), 600)
+        if num_compiled() != before:
+            print(name, shape)
+        tested += 1
+assert tested > 10
+target = CpuTarget(tiny_model("llama"))
+before = num_compiled()
+for drafter in ("blend", "vanilla"):
+    SpeculativeDecoder(target, make_drafter(drafter)).generate(Prompt(np.arange(40) % 7), Stop(80))
+target.verify(DraftTree(np.array([1, 2, 3]), np.array([-1, 0, 0])))
+target.commit(100, [0, 2])
+if num_compiled() != before:
+    print("cpu")
+"""
+
+
+@pytest.mark.slow
+def test_nothing_is_compiled_in_an_answer_behind_the_warm_up() -> None:
+    told = subprocess.run([sys.executable, "-c", LONG], cwd=PROJECT, capture_output=True, text=True)
+    assert (told.returncode, told.stdout) == (0, ""), told.stderr
+
+
+def test_compiling_is_counted_and_said_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling._listener, "said", False)
+    before, parents = compiling.num_compiled(), np.array([-1, 0, 1])
+    numba.njit(lambda number: number + 1)(3)
+    assert compiling.num_compiled() > before and capsys.readouterr().err == ""  # not the project's
+    for _ in range(2):
+        assert numba.njit(_depths.py_func)(parents).tolist() == [0, 1, 2]
+    assert capsys.readouterr().err == "compiling for this processor, once: this can take a minute or two\n"
+    _depths(parents)
+    before = compiling.num_compiled()
+    _depths(parents)
+    assert compiling.num_compiled() == before

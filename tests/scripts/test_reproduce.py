@@ -1,0 +1,71 @@
+"""Recipes: every command of every target exists and composes; what is there is not made again."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from ngram_trie.cli.app import invoke
+from ngram_trie.cli.overrides import composed
+from ngram_trie.store.files import PROJECT
+from scripts import reproduce
+from scripts.reproduce import Asked, steps
+
+TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+
+
+def asked(profile: str = "small", traces: Path | None = None) -> Asked:
+    return Asked(profile, "docs", traces, traces, None, "vicuna_7b", None, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", reproduce.TARGETS)
+def test_every_command_exists_and_composes(target: str) -> None:
+    profiles = ["small", "tiny"] + ["paper"] * (f"{target}-paper" in reproduce.RECIPES)
+    ways = [asked(profile) for profile in profiles] + [asked(traces=TRACES)]
+    commands = {tuple(each) for way in ways for _, found in steps(target, way) for each in found}
+    for name, *options in commands:
+        assert name in reproduce.COMMANDS or importlib.util.find_spec(f"scripts.{name}"), name
+        assert "{" not in " ".join(options)
+        if name == "run":
+            composed(options)
+
+
+def test_needs_go_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "PROJECT", tmp_path)  # where nothing is there yet
+    made = [command for _, commands in steps("all", asked()) for command in commands]
+    names = [f"{command[0]} {command[1]}" if command[1:] else command[0] for command in made]
+    assert len(made) == len(set(map(tuple, made)))
+    assert names.index("build_docs") < names.index("run experiment=table1_small")
+    assert names.index("record experiment=docs") < names.index("run experiment=grid")
+
+
+def test_what_is_there_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce, "PROJECT", tmp_path)
+    before = [about for about, _ in steps("table1", asked("tiny"))]
+    (tmp_path / "results/local/datastore").mkdir(parents=True)
+    (tmp_path / "results/local/datastore/header.json").touch()
+    after = [about for about, _ in steps("table1", asked("tiny"))]
+    assert [about for about in before if about not in after] == ["REST's datastore of training answers (seconds)"]
+
+
+def test_a_dry_run_prints_commands_and_arguments_reach_the_last(capsys: pytest.CaptureFixture[str]) -> None:
+    invoke(reproduce.main, ["table1", "datasets.docs_rag.limit=1", "--dry-run"])
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("   python -m scripts.run experiment=table1_small") and last.endswith("limit=1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["table9"], "table9: did you mean"),
+        (["table2", "--profile", "paper"], "for table1 and table4, not table2"),
+        (["drafters"], "drafters: give recorded answers"),
+        (["table2", "--traces", "nowhere.jsonl"], "no such file"),
+    ],
+)
+def test_what_cannot_be_is_one_line(arguments: list[str], line: str) -> None:
+    with pytest.raises(SystemExit, match=line):
+        invoke(reproduce.main, [*arguments, "--dry-run"])

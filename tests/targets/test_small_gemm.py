@@ -1,0 +1,132 @@
+"""A layer for a few tokens, part by part, against PyTorch's functions in double precision."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn import functional as F
+
+from ngram_trie.targets import layers, small_gemm
+
+NO_BIAS, NOTHING = np.empty(0, np.float32), np.empty((0, 0), np.float32)
+
+
+def rows_of(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def in_panels(keys: torch.Tensor) -> np.ndarray:
+    """Keys (h, c, d) as a cache holds them; what is behind the last whole panel is left out."""
+    panels = keys[:, : keys.shape[1] // small_gemm.PANEL * small_gemm.PANEL].unflatten(1, (-1, small_gemm.PANEL))
+    return panels.transpose(2, 3).contiguous().numpy()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 3 * small_gemm.MAX_ROWS + 1),
+    size=st.integers(1, 70),
+    outputs=st.integers(1, 3 * small_gemm.PANEL + 1),
+    threads=st.integers(1, 3),
+    has_bias=st.booleans(),
+    is_added=st.booleans(),
+)
+def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
+    rows: int, size: int, outputs: int, threads: int, has_bias: bool, is_added: bool
+) -> None:
+    inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
+    bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
+    added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
+    found = small_gemm.product(inputs.numpy(), small_gemm.packed(weight).numpy(), bias, added, outputs, threads)
+    right = F.linear(inputs.double(), weight.double()).numpy()
+    right += (bias if has_bias else 0) + (added if is_added else 0)
+    np.testing.assert_allclose(found, right, atol=1e-4)
+
+
+def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
+    inputs, panels = rows_of(1, 20, 96).numpy(), small_gemm.packed(rows_of(2, 100, 96)).numpy()
+    together = small_gemm.product(inputs, panels, NO_BIAS, NOTHING, 100, 2)
+    for row in range(20):
+        assert (small_gemm.product(inputs[row : row + 1], panels, NO_BIAS, NOTHING, 100, 2) == together[row]).all()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    rows=st.integers(1, 20),
+    past=st.integers(0, 3 * small_gemm.PANEL),
+    shared=st.integers(1, 3),
+    group=st.integers(1, 3),
+    size=st.sampled_from([2, 8, 16, 24, 80]),
+    threads=st.integers(1, 3),
+)
+def test_attention_is_right_behind_any_number_of_tokens(
+    rows: int, past: int, shared: int, group: int, size: int, threads: int
+) -> None:
+    """A tree's mask hides tokens of the step from each other; before it, all are seen."""
+    length, heads = past + rows, shared * group
+    queries = rows_of(1, rows, heads + 2 * shared, size)
+    cache = rows_of(2, 2, shared, -(-length // small_gemm.PANEL) * small_gemm.PANEL + small_gemm.WIDTH, size)
+    is_seen = (rows_of(3, rows, rows) > 0).tril() | torch.eye(rows, dtype=torch.bool)
+    laid_out = in_panels(cache[0]), cache[1].numpy()
+    found = layers.attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), threads)
+    mask = torch.cat([torch.ones(rows, past, dtype=torch.bool), is_seen], 1)
+    keys, values = cache[:, None, :, :length].double()
+    right = F.scaled_dot_product_attention(
+        queries[:, :heads].transpose(0, 1)[None].double(), keys, values, attn_mask=mask, enable_gqa=True
+    )
+    np.testing.assert_allclose(found, right[0].transpose(0, 1).flatten(1), atol=1e-5)
+
+
+def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
+    queries, (keys, values) = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 2 * small_gemm.PANEL, 8)
+    found = layers.attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), 2)
+    scores = keys[0, :20].double().sum(1) * 30 / np.sqrt(8)
+    assert scores.max() - scores.min() > 100
+    np.testing.assert_allclose(found[0], scores.softmax(0) @ values[0, :20].double(), rtol=1e-4)
+
+
+@given(
+    path=st.sets(st.integers(0, 3 * small_gemm.PANEL - 1), min_size=1).map(sorted),
+    past=st.integers(0, small_gemm.PANEL),
+)
+def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) -> None:
+    cache = rows_of(1, 2, 2, 3, 4 * small_gemm.PANEL, 5)  # keys and values of two layers and three heads
+    keys, values = np.stack([in_panels(layer) for layer in cache[0]]), cache[1].numpy().copy()
+    layers.move(keys, values, past, np.array(path))
+    kept = [*range(past), *(past + node for node in path)]
+    assert (values[:, :, : len(kept)] == cache[1][:, :, kept].numpy()).all()
+    found = keys.swapaxes(3, 4).reshape(cache[0].shape)
+    assert (found[:, :, : len(kept)] == cache[0][:, :, kept].numpy()).all()
+
+
+def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:
+    gate_up = torch.cat([torch.linspace(-200, 200, 999)[None], rows_of(1, 1, 999)], 1)
+    gate, up = gate_up.double().chunk(2, 1)
+    np.testing.assert_allclose(layers.gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
+
+
+def test_norms_are_right() -> None:
+    text, weight = rows_of(1, 5, 33), rows_of(2, 33)
+    right = F.rms_norm(text.double(), (33,), weight.double(), 1e-5)
+    np.testing.assert_allclose(layers.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5)), right, rtol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(small_gemm.WIDTH == 8, reason="this processor has no AVX-512: the other tests are this one")
+def test_vectors_of_eight_are_right_too(tmp_path: object) -> None:
+    """As on a processor with AVX2 alone, and on two threads."""
+    settings = {
+        "NUMBA_NUM_THREADS": "2",
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma",
+        "NUMBA_CACHE_DIR": str(tmp_path),
+    }
+    lines = "from ngram_trie.targets import small_gemm; assert small_gemm.WIDTH == 8; import pytest, sys; "
+    lines += f"sys.exit(pytest.main([{__file__!r}, '-q', '-p', 'no:cacheprovider', '-n0', '-m', 'not slow']))"
+    subprocess.run([sys.executable, "-c", lines], check=True, env={**os.environ, **settings})
