@@ -181,10 +181,9 @@ def test_the_questions_are_well_formed() -> None:
 
 
 @pytest.mark.slow
-def test_every_question_is_answered_by_the_installed_documentation() -> None:
+def test_every_question_is_answered_by_the_installed_documentation(docs: corpus.Documentation) -> None:
     """Its symbol has a docstring, which holds the key facts; the committed passages exist."""
     retrieved = json.loads(tasks.RETRIEVED.read_text())
-    docs = documentation()
     if docs.versions != retrieved["packages"]:
         pytest.skip("other versions than constraints.txt pins")
     assert docs.hash == retrieved["corpus"]
