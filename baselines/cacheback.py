@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.blend.background import FOLDS, Key, part_of, read_answers
 from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: What the release runs Spec-Bench with: the model reads at most 96 tokens a step, the pending one among them, and 16
@@ -53,7 +53,7 @@ class Table(NamedTuple):
         return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(slots, np.int64))
 
 
-@njit(cache=True)
+@compiled
 def _same(text: IntArray, place: int, other: IntArray, start: int, length: int) -> bool:
     """Whether `length` tokens of `text` from `place` on are those of `other` from `start` on."""
     same = 0
@@ -62,7 +62,7 @@ def _same(text: IntArray, place: int, other: IntArray, start: int, length: int) 
     return same == length
 
 
-@njit(cache=True)
+@compiled
 def _slot(table: Table, leader: IntArray) -> np.int64:
     """The slot of a leader, or the free one where it belongs."""
     length, capacity = len(leader), len(table.latest)
@@ -72,7 +72,7 @@ def _slot(table: Table, leader: IntArray) -> np.int64:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def _use(fields: Fields, begin: int, end: int, step: int, sizes_fields: Fields) -> None:
     """Make the followers at each `step`-th of the places begin..end the most recent ones of their leaders. Of equal
     followers the earlier place is forgotten, of too many the least recent."""
@@ -90,7 +90,7 @@ def _use(fields: Fields, begin: int, end: int, step: int, sizes_fields: Fields) 
             kept += 1
 
 
-@njit(cache=True)
+@compiled
 def _copy(fields: Fields, larger_fields: Fields, size: int, leader_len: int) -> None:
     """Take all `size` tokens over into a larger table, which is empty."""
     table, larger = Table(*fields), Table(*larger_fields)
@@ -100,7 +100,7 @@ def _copy(fields: Fields, larger_fields: Fields, size: int, leader_len: int) -> 
             larger.latest[_slot(larger, larger.text[entry - 1 - leader_len : entry - 1])] = entry
 
 
-@njit(cache=True)
+@compiled
 def _read_leader(text: IntArray, tokens: IntArray, parents: IntArray, node: int, leader: IntArray) -> bool:
     """Whether text and path to `node` are long enough for a leader, and then its tokens."""
     at, back = len(leader), 1
@@ -114,7 +114,7 @@ def _read_leader(text: IntArray, tokens: IntArray, parents: IntArray, node: int,
     return at == 0
 
 
-@njit(cache=True)
+@compiled
 def _child(tokens: IntArray, parents: IntArray, size: int, node: int, token: int) -> int:
     """The child of `node` by `token`; -1 if there is none."""
     for child in range(node + 1, size):
@@ -123,7 +123,7 @@ def _child(tokens: IntArray, parents: IntArray, size: int, node: int, token: int
     return -1
 
 
-@njit(cache=True)
+@compiled
 def _draft(
     text: IntArray,
     dynamic_fields: Fields,

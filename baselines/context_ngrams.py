@@ -7,14 +7,14 @@ from abc import abstractmethod
 from typing import get_args
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 
-@njit(cache=True)
+@compiled
 def _followers(text: IntArray, q: int, w: int) -> IntArray:
     """(f,) positions behind the occurrences of the last q tokens that at least w tokens follow, the latest first."""
     end = len(text)
@@ -30,7 +30,7 @@ def _followers(text: IntArray, q: int, w: int) -> IntArray:
     return positions[:size]
 
 
-@njit(cache=True)
+@compiled
 def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, IntArray, FloatArray]:
     """What followed the last `q` tokens of `text` before: the `k` most frequent continuations of `w` tokens, those of
     equal count by their latest occurrence (section 4.2). An occurrence that fewer than w tokens follow does not count

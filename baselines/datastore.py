@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.store import arrays as built
+from ngram_trie.store.compiled import compiled
 
 Tokens: TypeAlias = NDArray[np.int32]
 
@@ -33,7 +33,7 @@ SAMPLE = 1 << 14
 MOST_TOKENS = 2**31 - 1
 
 
-@njit(cache=True)
+@compiled
 def suffix_array(tokens: Tokens, num_sorted: int = SORTED_TOKENS) -> Tokens:
     """(k,) all positions of `tokens`, (k,), each -1 or more, ordered by the `num_sorted` tokens that begin there, then
     by position; the end of the text comes before any token.
@@ -63,7 +63,7 @@ def suffix_array(tokens: Tokens, num_sorted: int = SORTED_TOKENS) -> Tokens:
     return order
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _digit(tokens: Tokens, position: int, shift: int) -> int:
     """16 bits of a token's rank: 0 behind the end, 1 for a border."""
     return int(((np.int64(tokens[position]) + 2) >> shift) & 0xFFFF) if position < len(tokens) else 0

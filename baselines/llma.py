@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from numba import njit
-
 from ngram_trie.drafter import HistoryDrafter, check_choice, check_context, check_int
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, IntArray
 
 Which = Literal["first", "last"]
 
 
-@njit(cache=True)
+@compiled
 def _find_copy(reference: IntArray, output: IntArray, least: int, most: int, last: bool) -> tuple[int, int]:
     """Where the tokens to copy begin, after the longest match of the output's end, of `least` to `most` tokens, that a
     token follows, among equally long ones after the first or the last; and how long it is. -1 first if there is none.

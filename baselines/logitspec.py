@@ -13,10 +13,11 @@ import numpy as np
 
 from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow
 
 
-@kernel
+@compiled(_nrt=False)
 def _link(text: IntArray, first: int, last: int, latest: IntArray, before: IntArray) -> None:
     """Take note of the text's places from `first` to `last`, exclusive: of each token the `latest`, of each place the
     one `before` it with the same token; -1 for none."""
@@ -46,7 +47,7 @@ def _find(
     return start, matched
 
 
-@kernel
+@compiled(_nrt=False)
 def _draft(
     text: IntArray, guesses: IntArray, latest: IntArray, before: IntArray, max_ngram: int, num_copy: int,
     tokens: IntArray, parents: IntArray, probs: FloatArray,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 Ties = Literal["recent", "earlier"]
@@ -49,13 +49,13 @@ class _Tables(NamedTuple):
     totals: IntArray  # (o, c) of a context: how often it was seen with any continuation
 
 
-@njit(cache=True)
+@compiled
 def _fnv(key: np.uint64, token: int) -> np.uint64:
     """One round of FNV-1a over whole tokens, as the chapter's `context_hash` does it."""
     return (key ^ np.uint64(token)) * FNV_PRIME
 
 
-@njit(cache=True)
+@compiled
 def context_hash(tokens: IntArray) -> np.uint64:
     """The chapter's key of a context: 64-bit FNV-1a over its tokens."""
     key = FNV_OFFSET
@@ -64,14 +64,14 @@ def context_hash(tokens: IntArray) -> np.uint64:
     return key
 
 
-@njit(cache=True)
+@compiled
 def first_slot(key: np.uint64, capacity: int) -> np.int64:
     """Where to look for `key` first in a table of `capacity` slots, a power of two."""
     # The low bits of an FNV key depend on the low bits of the tokens only.
     return np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
 
 
-@njit(cache=True)
+@compiled
 def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
     """The slot of a context, or the free one where it belongs."""
     capacity = tables.contexts.shape[1]
@@ -81,7 +81,7 @@ def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> None:
     """Count text[begin:], each token after all its contexts within `text`; no more than the tables have room for."""
     num_rows, capacity = tables.contexts.shape
@@ -107,7 +107,7 @@ def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> Non
             tables.totals[row, slot] += 1
 
 
-@njit(cache=True)
+@compiled
 def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, FloatArray]:
     """(d,) the drafts that continue `text`, each appended to the context of the next, d at most `num_draft`; and
     (d + 1,) path probabilities, the root's 1 first: products of each draft's share of what followed its context, the

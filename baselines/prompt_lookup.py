@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
 from ngram_trie.drafter import HistoryDrafter, check_bool, check_int, check_token
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, IntArray
 
 
-@njit(cache=True)
+@compiled
 def _find_copy(text: IntArray, max_ngram: int, least_copied: int) -> tuple[int, int]:
     """Where the tokens to copy begin, after the earliest match of the longest n-gram that at least `least_copied`
     tokens follow, and that n; -1 and 0 if there is none."""

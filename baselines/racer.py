@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, kernel, rank_probs
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, rank_probs
 
 
 class Automaton(NamedTuple):
@@ -81,7 +81,7 @@ def _take_oldest(trie: Automaton) -> int:
     return node
 
 
-@kernel
+@compiled(_nrt=False)
 def _insert(trie: Automaton, text: IntArray, first_end: int, last_end: int, n: int) -> None:
     """Count the n-grams of the text that end before `first_end` to `last_end`."""
     for end in range(max(first_end, n), last_end + 1):
@@ -104,7 +104,7 @@ def _insert(trie: Automaton, text: IntArray, first_end: int, last_end: int, n: i
             at += 1
 
 
-@njit(cache=True)
+@compiled
 def _retrieve(
     trie: Automaton, suffix: IntArray, min_match: int, tokens: IntArray, parents: IntArray, probs: FloatArray
 ) -> int:
@@ -141,7 +141,7 @@ def _retrieve(
     return size
 
 
-@njit(cache=True)
+@compiled
 def _refill(
     table: NDArray[np.int32], rank_prob: FloatArray, size: int, tokens: IntArray, parents: IntArray, probs: FloatArray
 ) -> int:

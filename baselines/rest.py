@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
 from ngram_trie.drafter import HistoryDrafter, State, check_int
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 from ngram_trie.trie import COUNT, NUM_FIELDS, Trie, add_child, prune
 
 
-@njit(cache=True)
+@compiled
 def _compare(tokens: Tokens, start: int, text: IntArray, length: int) -> int:
     """-1, 0, 1: the tokens from `start` on come before, begin with, come after the last `length` tokens of `text`."""
     offset = len(text) - length
@@ -30,7 +30,7 @@ def _compare(tokens: Tokens, start: int, text: IntArray, length: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def _hits(tokens: Tokens, suffixes: Tokens, text: IntArray, length: int) -> tuple[int, int]:
     """The range [low, high) of `suffixes` that begin with the last `length` tokens of `text`."""
     bounds = [0, 0]
@@ -46,7 +46,7 @@ def _hits(tokens: Tokens, suffixes: Tokens, text: IntArray, length: int) -> tupl
     return bounds[0], bounds[1]
 
 
-@njit(cache=True)
+@compiled
 def _retrieve(
     tokens: Tokens,
     suffixes: Tokens,

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
 from ngram_trie.drafter import Drafter, check_bool, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, Fields, IntArray, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import DraftTree, Fields, IntArray
 
 Rows: TypeAlias = NDArray[np.int32]
 
@@ -124,14 +124,14 @@ def _clone(automaton: Automaton, target: int, state: int, token: int) -> int:
     return clone
 
 
-@njit(cache=True)
+@compiled
 def _extend(new_ids: IntArray, fields: Fields) -> None:
     automaton = Automaton(*fields)
     for token in new_ids:
         append(automaton, token)
 
 
-@njit(cache=True)
+@compiled
 def _rehash(fields: Fields) -> None:
     automaton = Automaton(*fields)
     for edge in range(automaton.sizes[NUM_EDGES]):
@@ -139,7 +139,7 @@ def _rehash(fields: Fields) -> None:
         automaton.table[edge_slot(automaton, source, token)] = edge
 
 
-@njit(cache=True)
+@compiled
 def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int, int]:
     """The longest suffix that occurred before with at least `followers` tokens after its first occurrence: its length,
     0 if there is none, and where that occurrence ends."""
@@ -151,7 +151,7 @@ def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int,
     return states[state, LENGTH], states[state, FIRST_END]
 
 
-@njit(cache=True)
+@compiled
 def _follow(new_ids: IntArray, fields: Fields, state: int, length: int) -> tuple[int, int]:
     """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
     automaton = Automaton(*fields)
@@ -167,7 +167,7 @@ def _follow(new_ids: IntArray, fields: Fields, state: int, length: int) -> tuple
     return state, length
 
 
-@njit(cache=True)
+@compiled
 def _first_that_goes_on(states: Rows, edges: Rows, tokens: IntArray, state: int, length: int) -> tuple[int, int]:
     """Of the last `length` tokens, which are a string of `state`, the longest suffix that a token follows somewhere:
     its length, 0 if there is none, and where its first such occurrence ends."""

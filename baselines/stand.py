@@ -10,12 +10,12 @@ from heapq import heappop, heappush
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: The size of the paper's tree.
@@ -75,7 +75,7 @@ class Table(NamedTuple):
         return cls(np.zeros(slots, np.uint64), np.full(slots, -1, np.int64), *columns, np.zeros(1, np.int64))
 
 
-@njit(cache=True)
+@compiled
 def _slot(table: Table, key: np.uint64) -> np.int64:
     """The slot of a context, or the free one where it belongs."""
     capacity = len(table.keys)
@@ -85,7 +85,7 @@ def _slot(table: Table, key: np.uint64) -> np.int64:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def _enter_all(fields: Fields, larger_fields: Fields) -> None:
     """Enter all contexts into the hash table of a larger table, which is empty."""
     table, larger = Table(*fields), Table(*larger_fields)
@@ -95,7 +95,7 @@ def _enter_all(fields: Fields, larger_fields: Fields) -> None:
             larger.keys[moved], larger.rows[moved] = table.keys[slot], table.rows[slot]
 
 
-@njit(cache=True)
+@compiled
 def _average(table: Table, row: int, tokens: IntArray, probs: FloatArray) -> None:
     """One more occurrence of a context: the k likeliest of the running mean over all of them, in which a token that an
     occurrence does not list has 0 there.
@@ -123,7 +123,7 @@ def _average(table: Table, row: int, tokens: IntArray, probs: FloatArray) -> Non
         means[best] = -1.0
 
 
-@njit(cache=True)
+@compiled
 def _learn(fields: Fields, text: IntArray, ends: IntArray, tokens: IntArray, probs: FloatArray, order: int) -> None:
     """Average what is likely behind text[:end] into its contexts of 1 to `order` tokens, for each of `ends`."""
     table = Table(*fields)
@@ -138,7 +138,7 @@ def _learn(fields: Fields, text: IntArray, ends: IntArray, tokens: IntArray, pro
             _average(table, table.rows[slot], tokens[row], probs[row])
 
 
-@njit(cache=True)
+@compiled
 def _find(table: Table, context: IntArray) -> int:
     """The row of the longest end of `context` that occurred; -1 if none did."""
     for start in range(len(context)):
@@ -148,7 +148,7 @@ def _find(table: Table, context: IntArray) -> int:
     return -1
 
 
-@njit(cache=True)
+@compiled
 def _fill(
     fields: Fields, text: IntArray, parents: IntArray, ranks: IntArray, order: int
 ) -> tuple[IntArray, IntArray, FloatArray]:

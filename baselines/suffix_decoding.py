@@ -12,7 +12,6 @@ from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.baselines.datastore import BORDER
 from ngram_trie.baselines.sam import (
@@ -35,6 +34,7 @@ from ngram_trie.baselines.sam import (
 )  # fmt: skip
 from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 from ngram_trie.trie import Ties
 
@@ -53,7 +53,7 @@ class Rules(NamedTuple):
     tie_order: int
 
 
-@njit(cache=True)
+@compiled
 def _extend_counted(new_ids: IntArray, fields: Fields, max_depth: int) -> None:
     """Append `new_ids`, counting strings of at most `max_depth` tokens."""
     automaton = Automaton(*fields)
@@ -74,7 +74,7 @@ def _extend_counted(new_ids: IntArray, fields: Fields, max_depth: int) -> None:
             reached = states[reached, LINK]
 
 
-@njit(cache=True)
+@compiled
 def _followers(automaton: Automaton, state: int) -> int:
     """How many tokens followed the strings of `state`."""
     states, edges = automaton.states, automaton.edges
@@ -86,7 +86,7 @@ def _followers(automaton: Automaton, state: int) -> int:
     return total
 
 
-@njit(cache=True)
+@compiled
 def _expand(
     automaton: Automaton,
     top: int,
@@ -134,7 +134,7 @@ def _expand(
         size += 1
 
 
-@njit(cache=True)
+@compiled
 def _best_draft(
     fields: Fields, state: int, length: int, rules_fields: Fields
 ) -> tuple[float, IntArray, IntArray, FloatArray]:

@@ -12,20 +12,17 @@ from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from ngram_trie.store.compiled import compiled, kernel
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
 #: Of a named tuple. Numba takes plain tuples at once, and named ones from Python only after a look at each field.
 Fields: TypeAlias = tuple[Any, ...]
 
-#: Compiles a function that allocates nothing. Numba then need not count references to the arrays of named tuples, which
-#: would take three times as long as a step of a draft itself. (`_nrt` turns numba's runtime off.)
-kernel: Any = njit(cache=True, _nrt=False)  # type: ignore[call-overload]
 
-
-@njit(cache=True)
+@compiled
 def _depths(parents: IntArray) -> IntArray:
     depths = np.zeros(len(parents), np.int64)
     for node in range(1, len(parents)):
@@ -33,13 +30,13 @@ def _depths(parents: IntArray) -> IntArray:
     return depths
 
 
-@njit(cache=True)
+@compiled
 def _ancestor_mask(parents: IntArray) -> NDArray[np.bool_]:
     size = len(parents)
     mask = np.zeros((size, size), np.bool_)
-    mask[0, 0] = True
-    for node in range(1, size):
-        mask[node] = mask[parents[node]]
+    for node in range(size):
+        for above in range(node):  # assigning rows would take numba ten times as long to compile
+            mask[node, above] = mask[parents[node], above]
         mask[node, node] = True
     return mask
 

@@ -13,10 +13,10 @@ from heapq import heapreplace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 Ties = Literal["deep", "shallow"]
 Rows: TypeAlias = NDArray[np.int32]
@@ -72,14 +72,14 @@ def add_child(trie: Trie, node: int, token: int, weight: int) -> int:
     return int(child)
 
 
-@njit(cache=True)
+@compiled
 def _rehash(fields: Fields) -> None:
     trie = Trie(*fields)
     for node in range(1, trie.size[0]):
         trie.table[_slot(trie, trie.nodes[node, PARENT], trie.nodes[node, TOKEN])] = node
 
 
-@njit(cache=True)
+@compiled
 def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
     """The node after `node` in the depth-first traversal below `top`, 0 at its end; skips what is below `node` unless
     `descend`."""
@@ -92,7 +92,7 @@ def _next(nodes: Rows, top: int, node: int, descend: bool) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def _floor(nodes: Rows, top: int, num_draft: int) -> tuple[int, int]:
     """The smallest of the `num_draft` largest counts below `top`, 0 where there are fewer nodes, and how many of them
     have it."""
@@ -112,7 +112,7 @@ def _floor(nodes: Rows, top: int, num_draft: int) -> tuple[int, int]:
     return int(floor), ties
 
 
-@njit(cache=True)
+@compiled
 def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) -> tuple[IntArray, IntArray, FloatArray]:
     """Equation 5: the `num_draft` nodes below `top` with the largest counts, as tokens, parents and probabilities of a
     draft tree: a node's is its share of the count of `top` and one more."""
@@ -176,7 +176,7 @@ class _Trie:
         _rehash(tuple(self._trie))
 
 
-@njit(cache=True)
+@compiled
 def _count_windows(new_ids: IntArray, position: int, reached: IntArray, fields: Fields, prefix_len: int) -> None:
     trie, n = Trie(*fields), len(reached) - 1
     for token in new_ids:
@@ -188,7 +188,7 @@ def _count_windows(new_ids: IntArray, position: int, reached: IntArray, fields: 
         position += 1
 
 
-@njit(cache=True)
+@compiled
 def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest suffix of `text`, of at most L_p tokens, that goes on; 0 if there is none."""
     trie, end = Trie(*fields), len(text)
@@ -203,7 +203,7 @@ def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
     return 0
 
 
-@njit(cache=True)
+@compiled
 def _draft(
     text: IntArray, fields: Fields, prefix_len: int, num_draft: int, deep: bool
 ) -> tuple[IntArray, IntArray, FloatArray]:
@@ -289,7 +289,7 @@ class NgramTrie(_Trie):
 _THEN = -1
 
 
-@njit(cache=True)
+@compiled
 def _store_windows(
     text: IntArray,
     starts: IntArray,
@@ -315,7 +315,7 @@ def _store_windows(
             waiting[prefix, 1] = entry
 
 
-@njit(cache=True)
+@compiled
 def _insert_followers(
     prefix: int, text: IntArray, n: int, prefix_len: int, fields: Fields, waiting: Rows, later: Rows
 ) -> None:
@@ -330,7 +330,7 @@ def _insert_followers(
     waiting[prefix, 0] = 0
 
 
-@njit(cache=True)
+@compiled
 def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest stored prefix that `text` ends with; 0 if there is none."""
     trie, prefix, last = Trie(*fields), 0, len(text) - 1
@@ -342,7 +342,7 @@ def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
     return prefix
 
 
-@njit(cache=True)
+@compiled
 def _most_frequent(nodes: Rows, top: int, num_draft: int) -> IntArray:
     """The rows of the `num_draft` most frequent nodes below `top`, the most frequent first, equal ones in the order of
     their creation: parents precede children."""
@@ -358,7 +358,7 @@ def _most_frequent(nodes: Rows, top: int, num_draft: int) -> IntArray:
     return rows[np.argsort(-nodes[rows, COUNT], kind="mergesort")][:num_draft]
 
 
-@njit(cache=True)
+@compiled
 def _released_draft(
     prefix: int, root_token: int, fields: Fields, n: int, prefix_len: int, num_draft: int
 ) -> tuple[IntArray, IntArray, FloatArray]:

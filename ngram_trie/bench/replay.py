@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
@@ -21,6 +20,7 @@ from ngram_trie.bench.traces import UNLIMITED, StoredTrace, Trace
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import task_and_noise
+from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import drop_leftovers, end_with_parent
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -29,7 +29,7 @@ NOTHING = -1
 TURNS_PER_JOB = 20
 
 
-@njit(cache=True)
+@compiled
 def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, position: int) -> IntArray:
     """(m,) the answer's next token after each node whose path from the root spells the answer, else NOTHING."""
     size = len(tokens)

@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
 from ngram_trie.prompt import Prompt, task_and_noise
+from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import parsed_json, replacing
-from ngram_trie.tree import IntArray, kernel
+from ngram_trie.tree import IntArray
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
 NUM_COMMON = 64
@@ -108,7 +108,7 @@ def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def _index(store: Background, start: int, end: int) -> None:
     """Chain the places text[start:end]; a boundary stands before the first of all."""
     text, before, before_pair = store.text, store.before, store.before_pair
@@ -185,7 +185,7 @@ def slot_of(key: int, keys: IntArray, slots: Numbers) -> int:
     return slot
 
 
-@kernel
+@compiled(_nrt=False)
 def find_row(context: IntArray, most: int, keys: IntArray, slots: Numbers) -> int:
     """The row of the longest of the contexts that the `most` last tokens end with, the last one first; -1: none."""
     for length in range(min(most, len(context)), 0, -1):
@@ -240,7 +240,7 @@ def expect(background: Background, context: IntArray, escape: float, successors:
     return found, left
 
 
-@njit(cache=True)
+@compiled
 def most_successors(background: Background) -> int:
     """How many successors a context may have elsewhere."""
     return 2 * background.max_occurrences + background.successors.shape[1]

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.blend.background import (
@@ -46,6 +45,7 @@ from ngram_trie.blend.background import (
 from ngram_trie.blend.ppm import FloatArray, Numbers
 from ngram_trie.drafter import check_int, check_positive
 from ngram_trie.store import arrays as built
+from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import same_model
 from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.tree import Fields, IntArray
@@ -59,7 +59,7 @@ PART = 1 << 22
 LOAD = 0.6
 
 
-@njit(cache=True)
+@compiled
 def _enter_all(keys: IntArray, slots: Numbers) -> None:
     for row in range(len(keys)):
         slots[slot_of(keys[row], keys, slots)] = row + 1
@@ -72,7 +72,7 @@ def _hashed(keys: IntArray) -> Numbers:
     return slots
 
 
-@njit(cache=True)
+@compiled
 def _keys_of(text: Numbers, length: int, part: int, num_parts: int) -> tuple[IntArray, IntArray]:
     """The places where contexts of `length` tokens end that a token follows, and their keys: those of one part of all
     keys, so that all places of a context are in one part.
@@ -93,7 +93,7 @@ def _keys_of(text: Numbers, length: int, part: int, num_parts: int) -> tuple[Int
     return places[:size], keys[:size]
 
 
-@njit(cache=True)
+@compiled
 def _blend(
     text: Numbers, places: IntArray, ends: IntArray, length: int, k: int, escape: float, fields: Fields
 ) -> tuple[Numbers, NDArray[np.float32], FloatArray]:

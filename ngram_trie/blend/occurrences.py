@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import FloatArray, Numbers
-from ngram_trie.tree import Fields, IntArray, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import Fields, IntArray
 
 # Rows of `Index.tokens`: a token's latest place in the text, among rejected drafts, in earlier texts, and among drafts
 # that were rejected there (-1: none), how often it is in the text, its rank among the most frequent (-1: none), and for
@@ -92,7 +92,7 @@ def _slot(token: int, ids: IntArray, slots: Numbers) -> int:
     return slot
 
 
-@njit(cache=True)
+@compiled
 def rehash(ids: IntArray, num_tokens: int, slots: Numbers) -> None:
     """Fill the hash table `slots`, which is all 0, with the first `num_tokens` of `ids`."""
     for number in range(num_tokens):
@@ -113,7 +113,7 @@ def enter(token: int, index: Index) -> int:
     return index.slots[slot] - 1
 
 
-@njit(cache=True)
+@compiled
 def enter_all(new_ids: Numbers, index: Index) -> Numbers:
     """(k,) the numbers of the tokens `new_ids` (k,); new ones get one each."""
     numbers = np.empty(len(new_ids), np.int32)
@@ -134,7 +134,7 @@ def _add(token: int, back: int, chain: int, index: Index) -> int:
     return place
 
 
-@njit(cache=True)
+@compiled
 def extend(new_ids: IntArray, fields: Fields) -> None:
     """Append `new_ids` to the text of an `Index`."""
     index = Index(*fields)
@@ -150,7 +150,7 @@ def extend(new_ids: IntArray, fields: Fields) -> None:
         _rank(token, index)
 
 
-@njit(cache=True)
+@compiled
 def reject(tree_ids: IntArray, parents: IntArray, places: IntArray, fields: Fields) -> None:
     """Add what was drafted and rejected: of each node of a tree the place, where it is -1, is made and written."""
     index = Index(*fields)
@@ -159,7 +159,7 @@ def reject(tree_ids: IntArray, parents: IntArray, places: IntArray, fields: Fiel
             places[node] = _add(enter(tree_ids[node], index), places[parents[node]], REJECTED, index)
 
 
-@njit(cache=True)
+@compiled
 def attach(places: IntArray, likely: IntArray, probs: FloatArray, least: float, fields: Fields) -> None:
     """Take the distributions (m, k) behind places (m,)."""
     index = Index(*fields)
@@ -176,7 +176,7 @@ def attach(places: IntArray, likely: IntArray, probs: FloatArray, least: float, 
     index.sizes[NUM_LIKELY] = at
 
 
-@njit(cache=True)
+@compiled
 def recall(part_fields: Fields, fields: Fields) -> None:
     """Add the places of a `Part`; the text does not follow them."""
     index, part = Index(*fields), Part(*part_fields)
@@ -195,7 +195,7 @@ def recall(part_fields: Fields, fields: Fields) -> None:
     index.sizes[NUM_EARLIER] += len(part.ids)
 
 
-@njit(cache=True)
+@kernel(_nrt=True)
 def _rank(token: int, index: Index) -> None:
     """Move `token`, which has just been counted, to its place among the most frequent tokens."""
     tokens, frequent, num_ranked = index.tokens, index.frequent, index.sizes[NUM_RANKED]

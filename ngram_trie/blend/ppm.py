@@ -15,10 +15,9 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from ngram_trie.tree import kernel
+from ngram_trie.store.compiled import compiled, kernel
 
 Numbers: TypeAlias = NDArray[np.int32]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -45,7 +44,7 @@ class Successors(NamedTuple):
     slots: Numbers
 
 
-@njit(cache=True)
+@compiled
 def room_for(size: int, max_order: int) -> Successors:
     """Room for this many successors."""
     num_slots = 1

@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.blend.background import Background, expect, most_successors
 from ngram_trie.blend.occurrences import (
@@ -31,7 +30,8 @@ from ngram_trie.blend.occurrences import (
     enter,
 )
 from ngram_trie.blend.ppm import FloatArray, Numbers, Successors, blend_orders, count_occurrence, room_for
-from ngram_trie.tree import Fields, IntArray, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import Fields, IntArray
 
 #: Where a node's probability comes from: what followed in the text, the model's distributions there, those behind
 #: rejected drafts, other texts, and order 0.
@@ -64,7 +64,7 @@ class Nodes(NamedTuple):
     probs: FloatArray
 
 
-@njit(cache=True)
+@kernel(_nrt=True)
 def _room_for_nodes(size: int) -> Nodes:
     """Room for this many nodes."""
     return Nodes(np.empty(size, np.int32), np.empty(size, np.int64), np.empty(size))
@@ -306,7 +306,7 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
     return length
 
 
-@njit(cache=True)
+@kernel(_nrt=True)
 def _scratch(max_nodes: int, index: Index, settings: Settings, background: Background) -> Scratch:
     """For drafts of this many nodes, the root counted."""
     more = most_successors(background)
@@ -338,7 +338,7 @@ def _share(
     return share
 
 
-@njit(cache=True)
+@compiled
 def explain(
     draft_fields: Fields,
     index_fields: Fields,
@@ -371,7 +371,7 @@ def explain(
     return shares
 
 
-@njit(cache=True)
+@compiled
 def likeliest(
     index_fields: Fields, background_fields: Fields, settings_fields: Fields, num_draft: int
 ) -> tuple[IntArray, IntArray, FloatArray]:

@@ -26,10 +26,10 @@ from collections.abc import Iterable
 from typing import Protocol, get_args
 
 import numpy as np
-from numba import njit
 
 from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import content_hash
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
@@ -54,7 +54,7 @@ def nodes_that_pay(probs: FloatArray, prices: FloatArray) -> IntArray:
     return np.sort(order[: int(np.argmax(rates)) + 1])
 
 
-@njit(cache=True)
+@compiled
 def path_that_pays(parents: IntArray, probs: FloatArray, prices: FloatArray) -> IntArray:
     """The path from the root with the best rate, as increasing indices.
 

@@ -80,6 +80,11 @@ def relative(value: Any) -> Any:
     return value
 
 
+def cache_folder() -> Path:
+    """What can be made again lies below it: $NGRAM_TRIE_CACHE, else ~/.cache/ngram-trie."""
+    return Path(os.environ.get("NGRAM_TRIE_CACHE") or "~/.cache/ngram-trie").expanduser()
+
+
 def placeless(value: Any) -> Any:
     """The same configuration without the folders of files outside the project: a manifest says what was read, never
     where a machine has it. What a file holds is said by its hash.

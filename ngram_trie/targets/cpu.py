@@ -90,18 +90,18 @@ class CpuModel(FusedLlama):
             positions: (q,) of the tokens in the text.
             unseen: (q, q), which of these tokens each doesn't see; all before them are seen.
         """
-        threads, eps, mask = small_gemm.num_threads(), np.float32(self.eps), unseen.numpy()
+        team, eps, mask = small_gemm.team(), np.float32(self.eps), unseen.numpy()
         text = F.embedding(ids, self.embedding).numpy()
         cos, sin = (table.index_select(0, positions).numpy() for table in (self.cos, self.sin))
         slots = np.arange(cache.length, cache.length + len(ids))
         at = cos, sin, cache.keys, cache.values, slots
-        text = layers.through(text, self.layers, eps, *at, mask, self.num_heads, threads)
+        text = layers.through(text, self.layers, eps, *at, mask, self.num_heads, team)
         cache.length += len(ids)
         return torch.from_numpy(layers.rms_norm(text, self.final_norm, eps))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As of `FusedLlama`."""
-        sizes, nothing = (len(self.head.weight), small_gemm.num_threads()), np.empty((0, 0), np.float32)
+        sizes, nothing = (len(self.head.weight), small_gemm.team()), np.empty((0, 0), np.float32)
         return torch.from_numpy(small_gemm.product(hidden.numpy(), self.packed_head, self.head_bias, nothing, *sizes))
 
 

@@ -11,7 +11,6 @@ import functools
 import hashlib
 import io
 import json
-import os
 import shutil
 import sys
 from importlib import metadata
@@ -23,18 +22,13 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
-from ngram_trie.store.files import NotInstalled, first_line, package_file
+from ngram_trie.store.files import NotInstalled, cache_folder, first_line, package_file
 
 #: Beside a conversion's weights: which file they are of. A folder without it is no conversion.
 SOURCE = "source.json"
 GIVE = "give a GGUF file, a folder with a model, or a hub id"
 #: What transformers needs to read a GGUF file.
 READERS = ("gguf", "accelerate")
-
-
-def cache_folder() -> Path:
-    """Where conversions are kept: below $NGRAM_TRIE_CACHE, else below ~/.cache/ngram-trie."""
-    return Path(os.environ.get("NGRAM_TRIE_CACHE") or "~/.cache/ngram-trie").expanduser() / "models"
 
 
 def gguf_file(path: str) -> Path | None:
@@ -87,7 +81,7 @@ def local_folder(path: str) -> str:
 
 def conversion(file: Path) -> Path:
     """The folder of a GGUF file's conversion, made or not: named after its name and what it holds."""
-    return cache_folder() / f"{file.stem}-{digest(file)[:16]}"
+    return cache_folder() / "models" / f"{file.stem}-{digest(file)[:16]}"
 
 
 def digest(file: Path) -> str:

@@ -10,6 +10,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
+from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.targets.small_gemm import (
     AHEAD,
     FLOAT,
@@ -18,9 +19,10 @@ from ngram_trie.targets.small_gemm import (
     PANEL,
     PRANGE,
     WIDTH,
+    Team,
     address,
+    call,
     fma_of,
-    in_tiles,
     product,
     untyped_intrinsic,
 )
@@ -71,7 +73,7 @@ def _larger(typing: Any, value: Any, other: Any) -> Any:
     return types.float32(types.float32, types.float32), generate
 
 
-@numba.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@kernel(_nrt=True, fastmath=ANY_ORDER, error_model="numpy")
 def gated(gate_up: np.ndarray) -> np.ndarray:
     """SwiGLU's silu(gate) * up (q, I) of (q, 2 I)."""
     rows, size = len(gate_up), gate_up.shape[1] // 2
@@ -84,7 +86,7 @@ def gated(gate_up: np.ndarray) -> np.ndarray:
     return result
 
 
-@numba.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@compiled(fastmath=ANY_ORDER, error_model="numpy")
 def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
     """text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H)."""
     rows, size = text.shape
@@ -99,7 +101,7 @@ def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarra
     return normed
 
 
-@numba.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@kernel(fastmath=ANY_ORDER, error_model="numpy")
 def turn_and_store(
     qkv: np.ndarray,
     cos: np.ndarray,
@@ -135,7 +137,7 @@ def turn_and_store(
                 values[head, slots[row], place] = qkv[row, num_heads + key_heads + head, place]
 
 
-@numba.njit(parallel=PRANGE, cache=True, nogil=True, error_model="numpy")
+@kernel(_nrt=True, parallel=PRANGE, nogil=True, error_model="numpy")
 def attention(
     queries: np.ndarray,
     heads: int,
@@ -143,7 +145,7 @@ def attention(
     values: np.ndarray,
     length: int,
     unseen: np.ndarray,
-    threads: int,
+    team: Team,
 ) -> np.ndarray:
     """What queries (q, at least a, d) of a heads see of the first `length` keys and values: (q, a * d).
 
@@ -155,7 +157,7 @@ def attention(
         values: (h, c, d); may be read to a vector's length behind the last one that is seen.
         unseen: (q, q), which of the last q keys each query doesn't see. None sees those of later queries.
     """
-    rows, _, size = queries.shape
+    (rows, _, size), (threads, tiles) = queries.shape, team
     shared, past = len(keys), length - rows
     group, width = heads // shared, -(-size // WIDTH) * WIDTH
     lanes, panels = group * rows, -(-length // PANEL)
@@ -166,9 +168,10 @@ def attention(
         for head in range(heads):
             for place in range(size):
                 asked[head // group, row * group + head % group, place] = queries[row, head, place] * scale
-    highest = np.full((threads, shared, lanes), UNSEEN)
-    totals = np.zeros((threads, shared, lanes), np.float32)
-    seen = np.zeros((threads, shared, lanes, width), np.float32)
+    # written by loops: numba would compile a parallel function for each np.zeros
+    highest = np.empty((threads, shared, lanes), np.float32)
+    totals = np.empty((threads, shared, lanes), np.float32)
+    seen = np.empty((threads, shared, lanes, width), np.float32)
     panel_bytes, value_bytes = 4 * size * PANEL, 4 * size
     for thread in numba.prange(threads):
         first, last = panels * thread // threads, panels * (thread + 1) // threads
@@ -181,12 +184,18 @@ def attention(
                 height = min(tile, lanes - top)
                 until = min(last * PANEL, past + (top + height - 1) // group + 1)  # of what the tile's last query sees
                 if until <= start:
+                    for lane in range(top, top + height):
+                        highest[thread, head, lane], totals[thread, head, lane] = UNSEEN, np.float32(0)
+                        for place in range(width):
+                            seen[thread, head, lane, place] = np.float32(0)
                     continue
-                source = address(asked) + 4 * size * (head * lanes + top), 4 * size, 4
+                source = address(asked) + 4 * size * (head * lanes + top)
                 for panel in range(-(-(until - start) // PANEL)):
                     weights, to = of_keys + panel_bytes * panel, address(scores) + 4 * PANEL * panel
-                    fetched = weights + panel_bytes, 4 * PANEL
-                    in_tiles(height, PANEL, size, source, (weights, 4 * PANEL), (to, 4 * stride), fetched)
+                    call(
+                        tiles, height, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, 4 * stride,
+                        weights + panel_bytes, 4 * PANEL,
+                    )  # fmt: skip
                 for lane in range(height):
                     row, of_lane = (top + lane) // group, scores[lane, : until - start]
                     for key in range(max(start, past), until):
@@ -194,13 +203,16 @@ def attention(
                             of_lane[key - start] = UNSEEN
                     high, total = _to_exponentials(of_lane)
                     highest[thread, head, top + lane], totals[thread, head, top + lane] = high, total
-                of_scores = address(scores), 4 * stride, 4
-                to = address(seen) + 4 * ((thread * shared + head) * lanes + top) * width, 4 * width
-                fetched = of_values + value_bytes * AHEAD, value_bytes
-                in_tiles(height, width, until - start, of_scores, (of_values, value_bytes), to, fetched)
-    result = np.zeros((rows, heads, size), np.float32)
+                to = address(seen) + 4 * ((thread * shared + head) * lanes + top) * width
+                call(
+                    tiles, height, width, until - start, address(scores), 4 * stride, of_values, value_bytes, to,
+                    4 * width, of_values + value_bytes * AHEAD, value_bytes,
+                )  # fmt: skip
+    result = np.empty((rows, heads, size), np.float32)
     for row in range(rows):
         for head in range(heads):
+            for place in range(size):
+                result[row, head, place] = np.float32(0)
             of, lane = head // group, row * group + head % group
             high, total = UNSEEN, np.float32(0)
             for thread in range(threads):
@@ -214,7 +226,7 @@ def attention(
     return result.reshape((rows, heads * size))
 
 
-@numba.njit(cache=True, fastmath=ANY_ORDER, error_model="numpy")
+@kernel(fastmath=ANY_ORDER, error_model="numpy")
 def _to_exponentials(scores: np.ndarray) -> tuple[np.float32, np.float32]:
     """Scores (k,) become e^(score - highest); returns the highest, and the sum of what they became."""
     highest, total = UNSEEN, np.float32(0)
@@ -226,7 +238,7 @@ def _to_exponentials(scores: np.ndarray) -> tuple[np.float32, np.float32]:
     return highest, total
 
 
-@numba.njit(cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def move(keys: np.ndarray, values: np.ndarray, past: int, path: np.ndarray) -> None:
     """Of all layers' keys (layers, h, panels, d, `PANEL`) and values (layers, h, c, d), move the rows `past` + `path`,
     which increase, to those from `past` on.
@@ -239,7 +251,8 @@ def move(keys: np.ndarray, values: np.ndarray, past: int, path: np.ndarray) -> N
                     for at in range(keys.shape[3]):
                         key = keys[layer, head, source // PANEL, at, source % PANEL]
                         keys[layer, head, to // PANEL, at, to % PANEL] = key
-                    values[layer, head, to] = values[layer, head, source]
+                    for at in range(values.shape[3]):
+                        values[layer, head, to, at] = values[layer, head, source, at]
 
 
 class Layers(NamedTuple):
@@ -259,7 +272,7 @@ class Layers(NamedTuple):
     down_bias: np.ndarray
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def through(
     text: np.ndarray,
     layers: Layers,
@@ -271,7 +284,7 @@ def through(
     slots: np.ndarray,
     unseen: np.ndarray,
     num_heads: int,
-    threads: int,
+    team: Team,
 ) -> np.ndarray:
     """The text (q, H) behind all layers. Keys and values are written to `slots` of the layers' caches, which are the
     last that it sees; a layer's cache and `unseen` as in `attention`, `cos` and `sin` as in `turn_and_store`.
@@ -280,12 +293,12 @@ def through(
     heads, size, nothing = num_heads + 2 * keys.shape[1], keys.shape[3], np.empty((0, 0), np.float32)
     for i in range(len(keys)):
         normed = rms_norm(text, layers.norm[i], eps)
-        qkv = product(normed, layers.qkv[i], layers.qkv_bias[i], nothing, heads * size, threads)
+        qkv = product(normed, layers.qkv[i], layers.qkv_bias[i], nothing, heads * size, team)
         by_head = qkv.reshape((rows, heads, size))
         turn_and_store(by_head, cos, sin, keys[i], values[i], slots, num_heads)
-        seen = attention(by_head, num_heads, keys[i], values[i], slots[-1] + 1, unseen, threads)
-        text = product(seen, layers.out[i], layers.out_bias[i], text, width, threads)
+        seen = attention(by_head, num_heads, keys[i], values[i], slots[-1] + 1, unseen, team)
+        text = product(seen, layers.out[i], layers.out_bias[i], text, width, team)
         normed = rms_norm(text, layers.mlp_norm[i], eps)
-        gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], threads)
-        text = product(gated(gate_up), layers.down[i], layers.down_bias[i], text, width, threads)
+        gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], team)
+        text = product(gated(gate_up), layers.down[i], layers.down_bias[i], text, width, team)
     return text

@@ -10,9 +10,10 @@ how many others are verified beside it.
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import chain
 from itertools import product as product_of
-from typing import Any, Literal
+from typing import Any, TypeAlias
 
 import llvmlite.binding
 import numba
@@ -22,6 +23,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from ngram_trie.store.compiled import address_of, compiled
 
 #: What numba compiles for: its own setting, else this processor's.
 FEATURES: str = config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()  # type: ignore[attr-defined]
@@ -78,43 +81,37 @@ def fma_of(builder: ir.IRBuilder, kind: Any) -> Any:
     return cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
 
 
-def _tile_with(adjacent: Literal["rows", "inputs"]) -> Any:
-    """A tile whose values lie beside each other in memory, row by row or input by input. `step` is the bytes from one
-    input, or one row, to the next. One step that is known leaves registers for addresses.
-    """
+@untyped_intrinsic
+def _tile(
+    typing: Any,
+    rows: Any,
+    vectors: Any,
+    values: Any,
+    step: Any,
+    weights: Any,
+    weight_step: Any,
+    outputs: Any,
+    output_step: Any,
+    num_inputs: Any,
+    fetched: Any,
+    fetched_step: Any,
+) -> Any:
+    """The tile of a size. `step` is the bytes from the values of one row to those of the next."""
 
-    @untyped_intrinsic
-    def generated(
-        typing: Any,
-        rows: Any,
-        vectors: Any,
-        values: Any,
-        step: Any,
-        weights: Any,
-        weight_step: Any,
-        outputs: Any,
-        output_step: Any,
-        num_inputs: Any,
-        fetched: Any,
-        fetched_step: Any,
-    ) -> Any:
-        def generate(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> Any:
-            rows, vectors, values, step, *others = arguments
-            steps = (step, _INT(4)) if adjacent == "rows" else (_INT(4), step)
-            end = builder.append_basic_block("end")
-            switch = builder.switch(builder.add(builder.mul(rows, _INT(VECTORS + 1)), vectors), end)
-            for size in product_of(range(1, MAX_ROWS + 1), range(1, VECTORS + 1)):
-                block = builder.append_basic_block("size")
-                switch.add_case(_INT(size[0] * (VECTORS + 1) + size[1]), block)
-                builder.position_at_end(block)
-                _generate_tile(builder, *size, values, *steps, *others)
-                builder.branch(end)
-            builder.position_at_end(end)
-            return context.get_dummy_value()
+    def generate(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> Any:
+        rows, vectors, *others = arguments
+        end = builder.append_basic_block("end")
+        switch = builder.switch(builder.add(builder.mul(rows, _INT(VECTORS + 1)), vectors), end)
+        for size in product_of(range(1, MAX_ROWS + 1), range(1, VECTORS + 1)):
+            block = builder.append_basic_block("size")
+            switch.add_case(_INT(size[0] * (VECTORS + 1) + size[1]), block)
+            builder.position_at_end(block)
+            _generate_tile(builder, *size, *others)
+            builder.branch(end)
+        builder.position_at_end(end)
+        return context.get_dummy_value()
 
-        return types.void(*[types.intp] * 11), generate
-
-    return generated
+    return types.void(*[types.intp] * 11), generate
 
 
 def _generate_tile(
@@ -122,7 +119,6 @@ def _generate_tile(
     rows: int,
     vectors: int,
     inputs: Any,
-    input_step: Any,
     row_step: Any,
     weights: Any,
     weight_step: Any,
@@ -153,7 +149,7 @@ def _generate_tile(
     place.add_incoming(_INT(0), start)
     sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
     line = builder.add(weights, builder.mul(place, weight_step))
-    values = builder.add(inputs, builder.mul(place, input_step))
+    values = builder.add(inputs, builder.mul(place, _INT(4)))
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
@@ -178,58 +174,97 @@ def _generate_tile(
             builder.store(totals[row][vector], at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4)
 
 
-_by_row, _by_input = _tile_with("rows"), _tile_with("inputs")
-
-
-@numba.njit(cache=True, nogil=True, error_model="numpy")
-def in_tiles(
+@compiled(nogil=True, error_model="numpy")
+def tiles(
     rows: int,
     width: int,
     num_inputs: int,
-    values: tuple[int, int, int],
-    weights: tuple[int, int],
-    outputs: tuple[int, int],
-    fetched: tuple[int, int],
+    values: int,
+    value_step: int,
+    weights: int,
+    weight_step: int,
+    outputs: int,
+    output_step: int,
+    fetched: int,
+    fetched_step: int,
 ) -> None:
     """outputs[row, j] = sum over i of values[row, i] * weights[i, j], in tiles whose sums stay in registers.
 
-    An array is given by its address and the bytes from one of its lines to the next.
+    An array is given by its address and the bytes from one of its lines to the next. Compiled code is given the address
+    of this function: it is compiled once, and not again within each function that calls it.
 
     Args:
         width: outputs of a row, a multiple of `WIDTH`.
         num_inputs: 1 or more.
-        values: with the bytes from row to row and from input to input, of which one is 4.
         fetched: with each input, a line of weights from here on is fetched for later.
     """
     for row in range(0, rows, MAX_ROWS):
-        height, source, target = min(MAX_ROWS, rows - row), values[0] + row * values[1], outputs[0] + row * outputs[1]
+        height, source, target = min(MAX_ROWS, rows - row), values + row * value_step, outputs + row * output_step
         for first in range(0, width, PANEL):
-            vectors, columns, to = min(VECTORS, (width - first) // WIDTH), weights[0] + 4 * first, target + 4 * first
-            if values[2] == 4:
-                _by_input(height, vectors, source, values[1], columns, weights[1], to, outputs[1], num_inputs, *fetched)
-            else:
-                _by_row(height, vectors, source, values[2], columns, weights[1], to, outputs[1], num_inputs, *fetched)
+            vectors, columns, to = min(VECTORS, (width - first) // WIDTH), weights + 4 * first, target + 4 * first
+            _tile(
+                height, vectors, source, value_step, columns, weight_step, to, output_step, num_inputs, fetched,
+                fetched_step,
+            )  # fmt: skip
 
 
-def num_threads() -> int:
-    """PyTorch's number of threads, for `product` as well: with one number for both, their teams are the same."""
-    threads = min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
-    numba.set_num_threads(threads)
-    return threads
+@untyped_intrinsic
+def call(
+    typing: Any,
+    function: Any,
+    rows: Any,
+    width: Any,
+    num_inputs: Any,
+    values: Any,
+    value_step: Any,
+    weights: Any,
+    weight_step: Any,
+    outputs: Any,
+    output_step: Any,
+    fetched: Any,
+    fetched_step: Any,
+) -> Any:
+    """Call `tiles` by its address."""
+
+    def generate(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> Any:
+        function, *others = arguments
+        kind = ir.FunctionType(ir.VoidType(), [_INT] * 11)
+        builder.call(builder.inttoptr(function, kind.as_pointer()), others)
+        return context.get_dummy_value()
+
+    return types.void(*[types.intp] * 12), generate
 
 
-@numba.njit(parallel=PRANGE, cache=True, nogil=True, error_model="numpy")
+#: How many threads compute, and the address of compiled `tiles`.
+Team: TypeAlias = tuple[int, int]
+
+
+@cache
+def _address_of_tiles() -> int:
+    return address_of(tiles, types.void(*[types.intp] * 11))
+
+
+def team(threads: int | None = None) -> Team:
+    """What `product` computes with; by default with PyTorch's number of threads: with one number for both, their teams
+    are the same.
+    """
+    threads = threads or min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
+    numba.set_num_threads(min(threads, config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
+    return threads, _address_of_tiles()
+
+
+@compiled(parallel=PRANGE, nogil=True, error_model="numpy")
 def product(
-    inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, added: np.ndarray, num_outputs: int, threads: int
+    inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, added: np.ndarray, num_outputs: int, team: Team
 ) -> np.ndarray:
     """inputs @ weights.T + bias + added (q, num_outputs) of inputs (q, in) and `packed` weights.
 
     Args:
         bias, added: (num_outputs,) and (q, num_outputs); empty ones are none.
     """
-    rows, size = inputs.shape
-    tiles = -(-rows // MAX_ROWS)
-    height = -(-rows // tiles)
+    (rows, size), (threads, tiles) = inputs.shape, team
+    parts = -(-rows // MAX_ROWS)
+    height = -(-rows // parts)
     outputs = np.empty((rows, num_outputs), np.float32)
     for thread in numba.prange(threads):
         edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
@@ -237,16 +272,19 @@ def product(
             first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
             weights = address(panels) + 4 * panel * size * PANEL
             is_whole = until - first == PANEL
-            for number in range(tiles):  # those after the first find the panel in the processor's cache
+            for number in range(parts):  # those after the first find the panel in the processor's cache
                 top, bottom = number * height, min((number + 1) * height, rows)
-                to = address(edge) + 4 * top * PANEL, 4 * PANEL
+                to, step = address(edge) + 4 * top * PANEL, 4 * PANEL
                 if is_whole:
-                    to = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-                fetched = weights + 4 * PANEL * AHEAD, 4 * PANEL
-                if tiles > 1:  # of the next panel, this tile's share
-                    fetched = weights + 4 * PANEL * size * (tiles + number) // tiles, 4 * PANEL // tiles
-                source = address(inputs) + 4 * top * size, 4 * size, 4
-                in_tiles(bottom - top, PANEL, size, source, (weights, 4 * PANEL), to, fetched)
+                    to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
+                fetched, fetched_step = weights + 4 * PANEL * AHEAD, 4 * PANEL
+                if parts > 1:  # of the next panel, this tile's share
+                    fetched, fetched_step = weights + 4 * PANEL * size * (parts + number) // parts, 4 * PANEL // parts
+                source = address(inputs) + 4 * top * size
+                call(
+                    tiles, bottom - top, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, step, fetched,
+                    fetched_step,
+                )  # fmt: skip
             for row in range(rows):
                 if not is_whole:
                     for at in range(first, until):

@@ -11,12 +11,12 @@ import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch.nn.modules import module as torch_module
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from ngram_trie.store.compiled import compiled
 from ngram_trie.targets import fused_llama
 
 #: Where hooks come from that change nothing: they catch hidden states.
@@ -104,7 +104,7 @@ def _digests(model: PreTrainedModel) -> list[bytes]:
     return found
 
 
-@numba.njit(cache=True, nogil=True, error_model="numpy")
+@compiled(nogil=True, error_model="numpy")
 def _digest(words: np.ndarray) -> np.ndarray:
     """A digest (`_LANES`,) of words (k, `_LANES`). No change of one word leaves it as it was, nor, but by chance, do
     several: where a word stands counts.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
 
 from ngram_trie.drafter import TopK
-from ngram_trie.tree import IntArray, kernel
+from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.tree import IntArray
 
 #: The largest of this many logits is found first, by vector code: few such groups hold one of the k largest of all. A
 #: group is every so-manieth logit, so that the maxima of all groups are one maximum of rows.
@@ -29,7 +29,7 @@ def _insert(value: float, token: int, found: int, values: np.ndarray, tokens: np
     return min(found + 1, len(values))
 
 
-@kernel
+@compiled(_nrt=False)
 def _largest(logits: np.ndarray, peaks: np.ndarray, values: np.ndarray, tokens: np.ndarray) -> None:
     """Write the k largest logits of each row and where they are; `peaks` are the largest of each group."""
     num_groups = peaks.shape[1]
@@ -43,7 +43,7 @@ def _largest(logits: np.ndarray, peaks: np.ndarray, values: np.ndarray, tokens: 
             found = _insert(logits[row, token], token, found, values[row], tokens[row])
 
 
-@njit(cache=True, fastmath=True)
+@compiled(fastmath=True)
 def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
     """Of each row, whose largest logit is known. In one pass without calls, which the compiler makes vector code of:
     2^y is its integer part, put into the exponent of a float, times a polynomial in the rest, to 4e-5.

@@ -42,7 +42,8 @@ def test_such_a_call_is_found(source: str) -> None:
 
 def test_there_is_none() -> None:
     assert len(FILES) > 100
-    calls = [
-        (path.relative_to(PROJECT), call) for path in FILES for call in dangerous(path.read_text(encoding="utf-8"))
+    calls = [(path.name, call) for path in FILES for call in dangerous(path.read_text(encoding="utf-8"))]
+    # machine code, which numba made for this user and keeps as a pickle
+    assert [(name, call.partition(" ")[2].partition(" ")[2]) for name, call in calls] == [
+        ("compiled.py", "pickle.loads(data)")
     ]
-    assert not calls

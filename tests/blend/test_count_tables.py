@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -31,6 +32,9 @@ from ngram_trie.prompt import Prompt
 from scripts import build_prior
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 4), max_size=15), max_size=6)
+
+#: Only compiled functions call it.
+expected = numba.njit(lambda *given: expect(*given))
 
 
 def row(tables: CountTables, context: list[int]) -> dict[int, float]:
@@ -126,7 +130,7 @@ def test_a_store_falls_back_to_tables(answers: list[list[int]], texts: list[list
 
     def told(background: Any) -> tuple[dict[int, float], float]:
         room = room_for(most_successors(background) + 1, 8)
-        found, left = expect(background, np.array(context[::-1], np.int64), 2.0, room)
+        found, left = expected(background, np.array(context[::-1], np.int64), 2.0, room)
         return dict(zip(room.tokens[:found].tolist(), room.shares[:found].tolist(), strict=True)), left
 
     (first, left), (second, below) = told(store.background()), told(tables.background())

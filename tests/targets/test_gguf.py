@@ -19,7 +19,7 @@ from ngram_trie.bench import models
 from ngram_trie.bench.config import resolve
 from ngram_trie.cli.overrides import composed
 from ngram_trie.methods import ConfigError
-from ngram_trie.store.files import fingerprint
+from ngram_trie.store.files import cache_folder, fingerprint
 from ngram_trie.targets import gguf
 from ngram_trie.targets.gguf import local_folder
 from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer, random_model
@@ -135,7 +135,7 @@ def refused(path: Path | str) -> str:
         said.add(str(raised.value))
     (line,) = said
     assert "\n" not in line
-    assert not [entry for entry in gguf.cache_folder().glob("*") if entry.is_dir()]
+    assert not [entry for entry in (cache_folder() / "models").glob("*") if entry.is_dir()]
     return line
 
 

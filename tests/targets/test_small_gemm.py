@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import numba
 import numpy as np
 import pytest
 import torch
@@ -14,8 +15,13 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from ngram_trie.targets import layers, small_gemm
+from ngram_trie.targets.small_gemm import team
 
 NO_BIAS, NOTHING = np.empty(0, np.float32), np.empty((0, 0), np.float32)
+
+#: Parts of `through`, which only compiled functions call.
+attention = numba.njit(lambda *given: layers.attention(*given))
+gated = numba.njit(lambda gate_up: layers.gated(gate_up))
 
 
 def rows_of(seed: int, *shape: int) -> torch.Tensor:
@@ -43,7 +49,7 @@ def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
     inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
     bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
     added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
-    found = small_gemm.product(inputs.numpy(), small_gemm.packed(weight).numpy(), bias, added, outputs, threads)
+    found = small_gemm.product(inputs.numpy(), small_gemm.packed(weight).numpy(), bias, added, outputs, team(threads))
     right = F.linear(inputs.double(), weight.double()).numpy()
     right += (bias if has_bias else 0) + (added if is_added else 0)
     np.testing.assert_allclose(found, right, atol=1e-4)
@@ -51,9 +57,11 @@ def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
 
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     inputs, panels = rows_of(1, 20, 96).numpy(), small_gemm.packed(rows_of(2, 100, 96)).numpy()
-    together = small_gemm.product(inputs, panels, NO_BIAS, NOTHING, 100, 2)
+    together = small_gemm.product(inputs, panels, NO_BIAS, NOTHING, 100, team(2))
     for row in range(20):
-        assert (small_gemm.product(inputs[row : row + 1], panels, NO_BIAS, NOTHING, 100, 2) == together[row]).all()
+        assert (
+            small_gemm.product(inputs[row : row + 1], panels, NO_BIAS, NOTHING, 100, team(2)) == together[row]
+        ).all()
 
 
 @settings(deadline=None, max_examples=60)
@@ -74,7 +82,7 @@ def test_attention_is_right_behind_any_number_of_tokens(
     cache = rows_of(2, 2, shared, -(-length // small_gemm.PANEL) * small_gemm.PANEL + small_gemm.WIDTH, size)
     is_seen = (rows_of(3, rows, rows) > 0).tril() | torch.eye(rows, dtype=torch.bool)
     laid_out = in_panels(cache[0]), cache[1].numpy()
-    found = layers.attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), threads)
+    found = attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), team(threads))
     mask = torch.cat([torch.ones(rows, past, dtype=torch.bool), is_seen], 1)
     keys, values = cache[:, None, :, :length].double()
     right = F.scaled_dot_product_attention(
@@ -85,7 +93,7 @@ def test_attention_is_right_behind_any_number_of_tokens(
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
     queries, (keys, values) = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 2 * small_gemm.PANEL, 8)
-    found = layers.attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), 2)
+    found = attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), team(2))
     scores = keys[0, :20].double().sum(1) * 30 / np.sqrt(8)
     assert scores.max() - scores.min() > 100
     np.testing.assert_allclose(found[0], scores.softmax(0) @ values[0, :20].double(), rtol=1e-4)
@@ -108,7 +116,7 @@ def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) ->
 def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:
     gate_up = torch.cat([torch.linspace(-200, 200, 999)[None], rows_of(1, 1, 999)], 1)
     gate, up = gate_up.double().chunk(2, 1)
-    np.testing.assert_allclose(layers.gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
 
 
 def test_norms_are_right() -> None:
