@@ -169,29 +169,31 @@ class Live(Interleaved):
         return repeat == 0 and self._baselines[method] == method
 
     def warm_up(self) -> None:
-        """Each method begins to answer one prompt, one that remembers answers a second one, for the device and for the
-        code that it compiles; of a slow model only a few tokens. A prompt that is too long is left out with a note, and
-        the next one taken.
-        """
-        say(f"loading {self.model}")
+        """Load the weights. Each method is made ready when its first turn comes."""
+        say(f"loading {self.model}; each method is made ready before its first answer, which is not measured")
         target = self.load(None, None)
-        for method in self.methods.values():
-            if isinstance(method, Drafter) and self.warmup:
-                warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], target)
         self.decoders = bind_methods(self.methods, target, self.load)
         self.stop = self.stop.also(eos_ids(target.model))
-        say(f"warming up: {len(self.decoders)} methods begin to answer a prompt, which is not measured")
-        # references come first: a vanilla says how slow the model is
-        order = sorted(self.decoders.items(), key=lambda named: named[1].baseline != named[0])
-        num_tokens = WARMUP_TOKENS
-        for name, decoder in order:
-            decoder.target.keeps_prompt = self.share_prefill
+        self._ready: set[object] = set()
+        self._warmup_tokens = WARMUP_TOKENS
+
+    def _make_ready(self, name: str) -> None:
+        """Compile what a method needs, and let it begin to answer a prompt, for the device; of a slow model only a few
+        tokens. One that remembers answers begins a second one: what it makes of an answer is compiled, too. A prompt
+        that is too long is left out with a note, and the next one taken.
+        """
+        decoder, method = self.decoders[name], self.methods.get(name)
+        decoder.target.keeps_prompt = self.share_prefill
+        if isinstance(method, Drafter) and self.warmup:
+            warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], decoder.target)
+        drafter = decoder.drafter if isinstance(decoder, SpeculativeDecoder) else None
+        if not drafter or drafter.remembers or drafter.reads != "tokens" or decoder.target not in self._ready:
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
-                num_tokens = FEW
-            self._begin(decoder, num_tokens)
-            if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
-                # what it makes of an answer that it remembers is compiled, too
-                self._begin(decoder, num_tokens, self.warmup[1:])
+                self._warmup_tokens = FEW
+            self._begin(decoder, self._warmup_tokens)
+            if drafter and drafter.remembers:
+                self._begin(decoder, self._warmup_tokens, self.warmup[1:])
+        self._ready |= {name, decoder.target}
 
     def _begin(self, decoder: Decoder, num_tokens: int, prompts: Sequence[Prompt] | None = None) -> float:
         """Begin to answer the first of the warm-up `prompts` (all) that fits; returns the seconds that it took."""
@@ -209,7 +211,9 @@ class Live(Interleaved):
         self.decoders = {}
 
     def decoder(self, key: RecordKey) -> Decoder:
-        """The decoder of an answer."""
+        """The decoder of an answer, made ready."""
+        if key.method not in self._ready:
+            self._make_ready(key.method)
         decoder = self.decoders[key.method]
         if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
             drafter = self.drafter(key)

@@ -13,6 +13,7 @@ import itertools
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -189,14 +190,14 @@ def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = 
     method has then answered what any has. Of several sessions the manifest beside the records is told when each began.
     """
     keys = engine.keys
-    left = sum(key not in writer for key in keys)
+    left = Counter(key.method for key in keys if key not in writer)
     if not left:
         return
     begun: set[int] = set()
     is_timed = isinstance(engine, Interleaved)
     if is_timed:
         warn_of_load(engine.manifest.num_threads)
-    with Progress(len(keys), len(keys) - left, len(engine.names), is_timed) as progress:
+    with Progress(len(keys), left, len(engine.names), is_timed) as progress:
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
                 if engine.sessions > 1 and record.session not in begun:

@@ -302,6 +302,12 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=[*keys, "accept_length", "share", "num_steps"])
 
 
+def prefill_share(frame: pd.DataFrame) -> float:
+    """Which part of one method's seconds goes into reading prompts; nan where a time is missing."""
+    rows = answered(frame)
+    return float(rows.prefill_seconds.sum(skipna=False) / rows.seconds.sum(skipna=False)) if len(rows) else np.nan
+
+
 def num_prompts(frame: pd.DataFrame) -> int:
     """Prompts with an answer."""
     return len(answered(frame).drop_duplicates(PROMPT))
@@ -483,7 +489,7 @@ def ratio_of(numerator: float, denominator: float) -> float:
 METRICS: dict[str, Callable[[pd.DataFrame], float | int | str | Agreement]] = {
     function.__name__: function
     for function in (
-        accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, num_prompts, num_failures,
-        lossless, state, group, baseline, draft_nodes, num_sessions,
+        accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, prefill_share, num_prompts,
+        num_failures, lossless, state, group, baseline, draft_nodes, num_sessions,
     )
 }  # fmt: skip

@@ -15,7 +15,10 @@ one where they do not. A test of signs, which could do without the t distributio
 on the logarithms of single prompts' ratios would test another quantity than R. p is never below what a test of signs
 could give at best, 2^(1 - questions).
 
-**Correction**: Holm's (1979), over all pairs of methods of one run, data set and measure: that is the family.
+**Correction**: Holm's (1979), within a family: of one run, data set and measure the comparisons that are planned, each
+method with plain decoding, each with the paper's trie (`ngram_trie`), and ours (`OURS`) with the best peer, the cold
+method of others that has the highest measure there (chosen by the same answers, which is against us). All other pairs
+are exploratory, and corrected by the number of all pairs.
 """
 
 from __future__ import annotations
@@ -32,9 +35,13 @@ from ngram_trie.bench import metrics
 FloatArray = NDArray[np.float64]
 
 COLUMNS = [
-    "dataset", "measure", "a", "b", "group_a", "group_b", "same_group", "baseline", "ratio", "low", "high", "p",
-    "p_holm", "significant", "session_min", "session_max", "num_questions", "num_sessions",
+    "dataset", "measure", "family", "a", "b", "group_a", "group_b", "same_group", "baseline", "ratio", "low", "high",
+    "p", "p_holm", "significant", "session_min", "session_max", "num_questions", "num_sessions",
 ]  # fmt: skip
+#: Families of comparisons.
+PLAIN, TRIE, PEER, EXPLORATORY = "plain decoding", "the paper's trie", "the best peer", "exploratory"
+#: The paper's method, and this project's two that know nothing but the prompt.
+PAPER, OURS = "ngram_trie", ("blend", "blend_logits")
 #: A difference counts if its corrected p is below this and the interval leaves 1 out.
 LEVEL = 0.05
 SPEEDUP, ACCEPT_LENGTH, PREDICTED = "speedup", "accept_length", "predicted_speedup"
@@ -54,6 +61,7 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
             with each other only: others give other answers.
         group_a, group_b, same_group: as in `metrics.group`. Methods are ranked within a group only.
         baseline: the vanilla that both are compared with.
+        family: which comparisons are corrected together.
         ratio, low, high: R and its interval; nan without two questions, or where a time is missing.
         p, p_holm, significant: before and after the correction; whether the difference counts.
         session_min, session_max: R of single sessions.
@@ -81,10 +89,38 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
     found = pd.DataFrame(rows, columns=COLUMNS)
     found["group_a"], found["group_b"] = found.a.map(groups), found.b.map(groups)
     found["same_group"] = found.group_a == found.group_b
-    for _, family in found.groupby(["dataset", "measure"], sort=False):
-        found.loc[family.index, "p_holm"] = holm(family.p.to_numpy(float))
-    apart = (found.low > 1) | (found.high < 1)
-    return found.assign(significant=(found.p_holm < LEVEL) & apart)
+    found["family"] = EXPLORATORY
+    for _, rows in found.groupby(["dataset", "measure"], sort=False):
+        found.loc[rows.index, "family"] = _families(rows)
+        found.loc[rows.index, "p_holm"] = holm(rows.p.to_numpy(float))
+    planned = found[found.family != EXPLORATORY]
+    for _, rows in planned.groupby(["dataset", "measure", "family"], sort=False):
+        found.loc[rows.index, "p_holm"] = holm(rows.p.to_numpy(float))
+    return found.assign(significant=(found.p_holm < LEVEL) & _apart(found))
+
+
+def _apart(rows: pd.DataFrame) -> pd.Series:
+    """Whether the interval leaves 1 out."""
+    return (rows.low > 1) | (rows.high < 1)
+
+
+def _families(rows: pd.DataFrame) -> list[str]:
+    """The family of each pair of one data set and measure."""
+    groups = dict(zip([*rows.a, *rows.b], [*rows.group_a, *rows.group_b], strict=True))
+    ahead = dict.fromkeys(groups, 0.0)  # of the methods' measures, the logarithms up to a constant
+    for row in rows[(rows.a == PAPER) | (rows.b == PAPER)].itertuples():
+        ahead[row.b if row.a == PAPER else row.a] = np.log(row.ratio) * (-1 if row.a == PAPER else 1)
+    peers = [name for name, group in groups.items() if group == "cold" and not name.startswith(OURS[0])]
+    best = max(peers, key=lambda name: ahead[name], default="") if PAPER in groups else ""
+
+    def family(pair: set[str], baseline: str) -> str:
+        if baseline in pair:
+            return PLAIN
+        if best in pair and pair & set(OURS):
+            return PEER
+        return TRIE if PAPER in pair else EXPLORATORY
+
+    return [family({row.a, row.b}, row.baseline) for row in rows.itertuples()]
 
 
 def holm(p: FloatArray) -> FloatArray:
@@ -137,8 +173,9 @@ def tied_with_best(rows: pd.DataFrame, frame: pd.DataFrame, measure: str) -> pd.
 def standings(rows: pd.DataFrame) -> Mapping[tuple[str, str, str], int]:
     """Which methods are named best (1) and second best (2), by data set, measure and method; the others are not there.
 
-    Best is what is significantly above every other method of its group; second best what is above every other but that
-    one. Where the best two are not separated, none is named.
+    Best is what is significantly above every other method of its group (which is one claim, that needs no
+    correction for its parts); second best what is above every other but that one. Where the best two are not separated,
+    none is named.
 
     Args:
         rows: of `pairwise`.

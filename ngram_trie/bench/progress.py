@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -38,18 +39,23 @@ def warn_of_load(num_threads: int) -> None:
 
 
 class Progress:
-    """The bar over all answers of a run, with the time left over all of them; and a line on how the methods stand,
-    once the first prompt has been answered by all of them, and again after 2, 4, 8 ...
+    """The bar over all answers of a run, with the time left by each method's own answers; and a line on how the methods
+    stand, once the first prompt has been answered by all of them, and again after 2, 4, 8 ...
 
     Args:
-        total, done: answers in all, and those that are there already.
+        total: answers in all.
+        left: of these, how many of each method are to come.
         num_methods: how many answer each prompt.
         is_timed: whether seconds are those of answers; without, there is nothing to say how methods stand.
     """
 
-    def __init__(self, total: int, done: int, num_methods: int, is_timed: bool) -> None:
-        self.bar = tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05)
-        self.num_methods, self.is_timed = num_methods, is_timed
+    def __init__(self, total: int, left: Mapping[str, int], num_methods: int, is_timed: bool) -> None:
+        shown = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]" if is_timed else None
+        done = total - sum(left.values())
+        self.bar = tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05, bar_format=shown)
+        self.left, self.num_methods, self.is_timed = dict(left), num_methods, is_timed
+        self.taken: dict[str, list[float]] = {}
+        self.last = time.perf_counter()
         self.answered: dict[tuple[str, str, int], list[PromptRecord]] = {}
         self.totals: dict[str, Total] = {}
         self.num_complete, self.next_line = 0, 1
@@ -63,6 +69,9 @@ class Progress:
     def add(self, record: PromptRecord) -> None:
         """One answer more."""
         self.bar.set_description(record.dataset, refresh=False)
+        self.left[record.method] -= 1
+        if self.is_timed:
+            self.bar.set_postfix_str(f"{self.seconds_left(record) / 60:.0f} min left", refresh=False)
         self.bar.update()
         if record.repeat or record.session or not self.is_timed:
             return
@@ -74,6 +83,18 @@ class Progress:
             if self.num_complete == self.next_line and (line := standing(self.totals)):
                 self.next_line *= 2
                 say(f"after {self.num_complete} prompt{'s' * (self.num_complete > 1)}: {line}")
+
+    def seconds_left(self, record: PromptRecord) -> float:
+        """By the seconds that each method's answers took up to this one, its first one by the answer's own clock: the
+        method was made ready before it.
+        """
+        now = time.perf_counter()
+        took, self.last = now - self.last, now
+        of_method = self.taken.setdefault(record.method, [])
+        of_method.append(took if of_method or not record.seconds else min(took, record.seconds.total))
+        means = {name: sum(taken) / len(taken) for name, taken in self.taken.items()}
+        typical = sum(means.values()) / len(means)
+        return sum(count * means.get(name, typical) for name, count in self.left.items())
 
 
 @dataclass

@@ -107,7 +107,8 @@ def measure(config: DictConfig) -> Path:
         print(derived.main_tables(folder))
     for line in filter(None, (noise(run), verdict(run))):
         print(line)
-    print(f"written: {relative(str(folder.absolute()))}{'' if name else ' (table.md has all tables)'}")
+    picture = ", headline.png their picture" if (folder / "headline.png").exists() else ""
+    print(f"written: {relative(str(folder.absolute()))}{'' if name else f' (table.md has all tables{picture})'}")
     check_lossless(run.records)
     failures = [record.failure for record in run.records if record.failure]
     if failures and len(failures) == len(run.records):

@@ -11,9 +11,11 @@ import torch
 from omegaconf import DictConfig
 
 from ngram_trie.bench import cost, models
-from ngram_trie.bench.live import Live
+from ngram_trie.bench.live import BASELINE, Live
 from ngram_trie.bench.measure import Engine
 from ngram_trie.cli.doctor import cached
+from ngram_trie.drafter import Drafter
+from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.run_folder import CALIBRATIONS
 from ngram_trie.store.files import relative
@@ -21,6 +23,11 @@ from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import conversion, gguf_file
 from ngram_trie.targets.load import load_config
 
+#: What answers are like where nothing is known of them: the share of the longest that is allowed, and the tokens that a
+#: step over a draft emits (results/table1). Outside decoders take the stock modules' time a step, as many times ours.
+ANSWERED, EMITTED, OUTSIDE = 0.75, 1.8, 2.4
+#: Nodes of a draft, by which its step is priced.
+NODES = 8
 #: Bytes of a record, as runs of some hundred tokens an answer write them; tables and figures beside them.
 RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
@@ -58,7 +65,7 @@ def weight_gb(config: DictConfig) -> float:
 
 
 def _time(engine: Live, config: DictConfig) -> str:
-    """At most so long, where every answer has all its tokens and nothing drafted is accepted."""
+    """By the calibration of this machine and what answers are usually like."""
     folders = CALIBRATIONS
     found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
     if found is None:
@@ -66,15 +73,22 @@ def _time(engine: Live, config: DictConfig) -> str:
             "unknown: this model has no calibration on this machine (in a checkout, `make calibrate` makes one); a "
             "run shows the time left once it has a few answers"
         )
-    curve, tokens = cost.CostCurve.read(found), config.measure.max_new_tokens
+    curve, tokens = cost.CostCurve.read(found), ANSWERED * config.measure.max_new_tokens
     lengths = [len(prompt.ids) for prompt in engine.items.values() if isinstance(prompt, Prompt)]
-    times = len(engine.keys) / max(1, len(engine.items))
-    reads = 1 if engine.share_prefill else times
-    seconds = sum(
-        reads * curve.prefill(length) + times * tokens * float(curve.step([0], [length + tokens // 2])[0])
-        for length in lengths
-    )
-    return f"at most about {duration(seconds / 3600)}, by the calibration in {relative(str(found))}"
+    times = engine.repeats * engine.sessions
+    seconds = 0.0
+    for length in lengths:
+        middle = [length + tokens / 2]
+        plain, drafted = (float(curve.step([nodes], middle)[0]) for nodes in (0, NODES))
+        reads = 1 if engine.share_prefill else len(engine.names)
+        seconds += times * reads * curve.prefill(length)
+        for name in engine.names:
+            method = engine.methods.get(name)
+            if isinstance(method, Drafter) and not isinstance(method, NoDraft):
+                seconds += times * tokens / EMITTED * drafted
+            else:
+                seconds += times * tokens * plain * (1.0 if name.endswith(BASELINE) else OUTSIDE)
+    return f"about {duration(seconds / 3600)}, by the calibration in {relative(str(found))}"
 
 
 def _memory(engine: Live, config: DictConfig, weights: float) -> str:

@@ -92,7 +92,7 @@ def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[st
     for override in overrides:
         if (group := override.key_or_group) not in groups or override.is_delete():
             continue
-        for name in values_of(override):
+        for name in (part for value in values_of(override) for part in value.strip("[]").split(",")):  # a or [a,b]
             if name not in groups[group]:
                 raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
             if group == "experiment":

@@ -16,13 +16,14 @@ from ngram_trie.report.blocks import WORDS, Block, Cell
 from ngram_trie.store.files import PAPER
 
 NUMBERS = [
-    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "accept_length", "accept_length_macro",
-    "draft_nodes", "tokens_per_second",
+    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "decode_speedup", "prefill_share", "accept_length",
+    "accept_length_macro", "draft_nodes", "tokens_per_second",
 ]  # fmt: skip
 COLUMNS = [
     "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
-    "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second", "num_prompts", "num_sessions",
-    "num_failures", "lossless", "state", "baseline", "protocol", "device", *quality.MEASURES,
+    "decode_speedup", "prefill_share", "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second",
+    "num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device",
+    *quality.MEASURES,
 ]  # fmt: skip
 
 
@@ -78,6 +79,7 @@ def table1(
             row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             row |= {"speedup_session_sd": metrics.session_speedups(part, method).std()}
+            row |= {"decode_speedup": metrics.speedup(part.assign(seconds=part.decode_seconds), method).ratio}
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
@@ -144,10 +146,15 @@ def _labels(part: pd.DataFrame) -> dict[str, str]:
 
 
 def _lead(part: pd.DataFrame, nodes: bool = False) -> dict[str, list[str]]:
-    """The group of each method of `_labels`, and the mean number of nodes that it drafts in a step."""
+    """Of each method of `_labels` the group, the mean number of nodes that it drafts in a step, and how many times as
+    fast as vanilla it decodes, without prefill.
+    """
     rows = part[is_pooled(part.dataset)].drop_duplicates("method").set_index("method").loc[list(_labels(part))]
     lead = {"group": list(rows.group)}
-    return lead | ({"nodes": number_texts(rows.draft_nodes)} if nodes else {})
+    if not nodes:
+        return lead
+    decoding = [f"{ratio:.2f}x" if np.isfinite(ratio) else "-" for ratio in rows.decode_speedup]
+    return lead | {"nodes": number_texts(rows.draft_nodes), "decoding alone": decoding}
 
 
 def number_texts(values: Iterable[float]) -> list[str]:
@@ -173,6 +180,9 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
         f"Prompts: {', '.join(f'{dataset} {count}' for dataset, count in counts.items())}. "
         f"Repeats of each: {num_repeats}."
     )
+    plain = everything[everything.method == everything.baseline]
+    if protocol == "corrected" and plain.prefill_share.notna().any():
+        notes.append(f"Prefill is {plain.prefill_share.iloc[0]:.0%} of {plain.method.iloc[0]}'s time over all tasks.")
     if protocol == "corrected" and everything.speedup_session_sd.notna().any():
         others = everything[everything.method != everything.baseline]
         largest = others.loc[others.speedup_session_sd.idxmax()]

@@ -1,4 +1,4 @@
-"""A run in a line: which drafter is fastest, how much faster with its interval, and on what."""
+"""A run in three lines: how many methods are faster than plain decoding, which is fastest, and what is as fast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEWEST = 6
 
 
 def verdict(run: RunFolder) -> str:
-    """The line that ends a run; "" where there is no drafter to judge. Of synthetic text nothing is named best."""
+    """The lines that end a run; "" where there is no drafter to judge. Of synthetic text nothing is named best."""
     frame = run.frame
     answers = metrics.answered(frame)
     baselines = answers.groupby("method", sort=False).baseline.first()
@@ -52,11 +52,39 @@ def verdict(run: RunFolder) -> str:
         return f"{best}: {times} ({rates}) on {where}: too few prompts to name a winner, give {FEWEST} or more."
     if speed.low <= 1:
         return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
-    pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], drafters)
-    others = _not_separated(pairs, best)
-    lead = f"{best} has the largest speedup" if others else f"{best} is fastest"
-    also = f"; not separated from {', '.join(others)}" if others else ""
-    return f"{lead}: {times} ({rates}) on {where}{also}."
+    pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], list(baselines.index))
+    pairs = pairs[pairs.dataset == metrics.ALL]
+    ahead = [name for name in speeds if _is_faster(pairs, name, baselines[name])]
+    others = [name for name in speeds if name != best and name not in _separated(pairs, best)]
+    told = f"not separated from {_listed(others)}" if others else f"separated from {_listed(list(speeds), best)}"
+    return "\n".join(
+        [
+            f"{len(ahead)} of {_count(len(speeds), 'method')} are faster than plain decoding on {where}.",
+            f"Fastest: {best}, {times} ({rates}).",
+            *([f"It is {told}."] if len(speeds) > 1 else []),
+        ]
+    )
+
+
+def _is_faster(pairs: pd.DataFrame, method: str, baseline: str) -> bool:
+    row = pairwise.between(pairs, method, baseline).iloc[0]
+    return bool(row.significant and row.ratio > 1)
+
+
+def _separated(pairs: pd.DataFrame, best: str) -> set[str]:
+    """The methods that the best one is separated from: Holm's correction over its comparisons (as Hsu's, 1981, with the
+    best, which need none for which one that is).
+    """
+    own = pairs[(pairs.a == best) | (pairs.b == best)]
+    own = own[(own.baseline != own.a) & (own.baseline != own.b)]
+    apart = own[(pairwise.holm(own.p.to_numpy(float)) < pairwise.LEVEL) & ((own.low > 1) | (own.high < 1))]
+    return {*apart.a, *apart.b}
+
+
+def _listed(names: list[str], but: str = "", most: int = 5) -> str:
+    """The first names, and how many more."""
+    names = [name for name in names if name != but]
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _doubt(run: RunFolder, answers: pd.DataFrame, speeds: Mapping[str, metrics.Speedup]) -> str:
@@ -67,12 +95,6 @@ def _doubt(run: RunFolder, answers: pd.DataFrame, speeds: Mapping[str, metrics.S
             return f"{method} is at {speed.ratio:.2f}x with {length:.2f} tokens a pass, which cannot be"
     spread = _spread(run)
     return f"plain decoding's steps scatter by {spread:.0%} from answer to answer" if spread >= TOO_NOISY else ""
-
-
-def _not_separated(pairs: pd.DataFrame, best: str) -> list[str]:
-    """Which other drafters may be as fast."""
-    pairs = pairs[(pairs.dataset == metrics.ALL) & ((pairs.a == best) | (pairs.b == best)) & ~pairs.significant]
-    return [row.b if row.a == best else row.a for row in pairs.itertuples()]
 
 
 def _replayed(run: RunFolder, answers: pd.DataFrame, drafters: list[str]) -> str:

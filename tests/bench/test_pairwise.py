@@ -116,13 +116,26 @@ def test_holm_keeps_the_order_and_lowers_nothing(p: list[float]) -> None:
     assert (np.diff(corrected[np.argsort(values)]) >= 0).all()
 
 
-def test_the_family_is_every_pair_of_a_data_set_and_measure() -> None:
+def test_families_are_corrected_by_themselves() -> None:
+    """By hand: `slow` is cold and slower than `pld`, so that is the best peer; `suffix_warm` is none, knowing more."""
     rng = np.random.default_rng(0)
-    rows = timed(vanilla=[4.0] * 12, a=list(rng.uniform(1, 2, 12)), b=list(rng.uniform(1, 2, 12)), c=[1.0] * 12)
-    found = pairwise(rows, [SPEEDUP])
-    for _, family in found.groupby(["dataset", "measure"]):
-        assert len(family) == 6
-        assert family.p_holm.tolist() == pytest.approx(holm(family.p.to_numpy()).tolist())
+    means = {"vanilla": 4.0, "ngram_trie": 2.5, "pld": 2.0, "slow": 3.0, "suffix_warm": 1.2, "blend": 1.9}
+    rows = timed(**{name: list(mean * rng.uniform(0.9, 1.1, 12)) for name, mean in means.items()})
+    found = pairwise(rows.assign(state=rows.method.map({"suffix_warm": "warm"}).fillna("cold")), [SPEEDUP])
+    for _, of_set in found.groupby("dataset"):
+        names = {family: {frozenset((row.a, row.b)) for row in part.itertuples()}
+                 for family, part in of_set.groupby("family")}  # fmt: skip
+        assert names["plain decoding"] == {frozenset(("vanilla", name)) for name in means if name != "vanilla"}
+        assert names["the best peer"] == {frozenset(("blend", "pld"))}
+        assert names["the paper's trie"] == {
+            frozenset(("ngram_trie", name)) for name in ("pld", "slow", "suffix_warm", "blend")
+        }
+        assert sum(map(len, names.values())) == len(of_set) == 15
+        for family, part in of_set.groupby("family"):
+            corrected = holm((of_set if family == "exploratory" else part).p.to_numpy())
+            if family == "exploratory":
+                corrected = corrected[(of_set.family == family).to_numpy()]
+            assert part.p_holm.tolist() == pytest.approx(corrected.tolist())
 
 
 def test_p_is_that_of_a_t_test_where_questions_are_alike() -> None:

@@ -66,15 +66,16 @@ def test_columns_before_the_cells_follow_their_rows(tmp_path: Path) -> None:
     assert some.splitlines()[::2] == ["| method | nodes a step | RAG |", "| trie (warm)† | 7.5 | 1.50x |"]
 
 
+OTHERS = "exploratory"
 PAIRWISE = pd.DataFrame(
     [
-        ("all", "speedup", "pld", "trie", "cold", "warm", 0.8, 0.5, 1.25, 0.01, 0.02, False, 0.8, 1.0),
-        ("rag", "speedup", "pld", "trie", "cold", "warm", 0.5, 0.4, 0.625, 1e-7, 1e-6, True, 0.5, 0.5),
-        ("rag", "accept_length", "pld", "trie", "cold", "warm", 2.0, 1.0, 4.0, 1.0, 1.0, False, 2.0, 2.0),
+        ("all", "speedup", "planned", "pld", "trie", "cold", "warm", 0.8, 0.5, 1.25, 0.01, 0.02, False, 0.8, 1.0),
+        ("rag", "speedup", OTHERS, "pld", "trie", "cold", "warm", 0.5, 0.4, 0.625, 1e-7, 1e-6, True, 0.5, 0.5),
+        ("rag", "accept_length", OTHERS, "pld", "trie", "cold", "warm", 2.0, 1.0, 4.0, 1.0, 1.0, False, 2.0, 2.0),
     ],
     columns=[
-        "dataset", "measure", "a", "b", "group_a", "group_b", "ratio", "low", "high", "p", "p_holm", "significant",
-        "session_min", "session_max",
+        "dataset", "measure", "family", "a", "b", "group_a", "group_b", "ratio", "low", "high", "p", "p_holm",
+        "significant", "session_min", "session_max",
     ],
 )  # fmt: skip
 
@@ -85,9 +86,9 @@ def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
     assert found[0] == "| speedup | data set | ratio [95% interval] | p, Holm | |"
     assert found[2:] == [
         "| `pld` / `trie` | all | 0.800 [0.500, 1.250] | 0.0200 | not separated |",
-        "| `pld` / `trie` | rag | 0.500 [0.400, 0.625] | below 0.0001 | significant |",
+        "| `pld` / `trie` | rag | 0.500 [0.400, 0.625] | below 0.0001 | significant, exploratory |",
         "| `trie` / `pld` | all | 1.250 [0.800, 2.000] | 0.0200 | not separated |",
-        "| `trie` / `pld` | rag | 2.000 [1.600, 2.500] | below 0.0001 | significant |",
+        "| `trie` / `pld` | rag | 2.000 [1.600, 2.500] | below 0.0001 | significant, exploratory |",
     ]
     turned = between(PAIRWISE, "trie", "pld").iloc[0]
     assert (turned.group_a, turned.session_min, turned.session_max) == ("warm", 1.0, 1.25)

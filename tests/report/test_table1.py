@@ -59,8 +59,8 @@ def test_columns_and_order_of_rows() -> None:
     frame = table1.table1(to_frame(records()), "corrected", "toy", "cpu", METHODS[::-1], ["rag", "qa"])
     assert list(frame.columns) == [
         "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
-        "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second", "num_prompts", "num_sessions",
-        "num_failures", "lossless", "state", "baseline", "protocol", "device",
+        "decode_speedup", "prefill_share", "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second",
+        "num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device",
         "exact_match", "f1", "contains", "rouge_l",
     ]  # fmt: skip
     assert frame.rouge_l.isna().all()
@@ -102,11 +102,11 @@ def test_a_method_without_records_gets_an_empty_row() -> None:
 
 def test_markdown_cells_marks_and_notes() -> None:
     text = rendered(markup.markdown, both(repeats=3), num_repeats=3)
-    assert "| method | group | nodes | qa | rag | all |" in text
+    assert "| method | group | nodes | decoding alone | qa | rag | all |" in text
     # what is marked was told; rag was not; one prompt has no interval
-    assert "| fast | cold | 6.0 | **2.00x** [2.00, 2.00] (**4.00**) | 2.00x (4.00) |" in text
-    assert "| outside_loop† | cold | 6.0 | *1.25x* [1.25, 1.25] (*2.00*) |" in text
-    assert "| slow | preloaded | 6.0 | 0.50x [0.50, 0.50] (1.33) |" in text
+    assert "| fast | cold | 6.0 | 2.43x | **2.00x** [2.00, 2.00] (**4.00**) | 2.00x (4.00) |" in text
+    assert "| outside_loop† | cold | 6.0 | 1.32x | *1.25x* [1.25, 1.25] (*2.00*) |" in text
+    assert "| slow | preloaded | 6.0 | 0.45x | 0.50x [0.50, 0.50] (1.33) |" in text
     corrected, released = text.split("released protocol")[:2]
     order = [line.split("|")[1].strip() for line in corrected.splitlines() if line.startswith("| ")][1:]
     assert order == ["vanilla", "fast", "outside_loop†", "slow"]  # group by group

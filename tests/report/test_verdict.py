@@ -1,4 +1,4 @@
-"""The line that ends a run, and the warning of noise."""
+"""The lines that end a run, and the warning of noise."""
 
 from __future__ import annotations
 
@@ -25,11 +25,14 @@ def answers(count: int, **seconds: float) -> list[PromptRecord]:
 
 
 def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_path: Path) -> None:
-    said = verdict(run(tmp_path, answers(10, vanilla=4.0, pld=2.0, blend=2.0, slow=5.0)))
-    assert said.startswith("pld has the largest speedup: 1.9") and "plain decoding [1.9" in said
-    assert "(1.0 to 2.0 tokens/s) on 10 prompts of qa with toy; not separated from blend." in said
-    alone = verdict(run(tmp_path, answers(10, vanilla=4.0, pld=2.0, slow=5.0)))
-    assert alone.startswith("pld is fastest: 1.9") and alone.endswith("on 10 prompts of qa with toy.")
+    said = verdict(run(tmp_path, answers(10, vanilla=4.0, pld=2.0, blend=2.0, slow=5.0))).splitlines()
+    assert said[0] == "2 of 3 methods are faster than plain decoding on 10 prompts of qa with toy."
+    assert said[1].startswith("Fastest: pld, 1.9") and said[1].endswith("(1.0 to 2.0 tokens/s).")
+    assert said[2:] == ["It is not separated from blend."]
+    alone = verdict(run(tmp_path, answers(10, vanilla=4.0, pld=2.0, slow=5.0))).splitlines()
+    assert alone[2:] == ["It is separated from slow."]
+    many = answers(10, vanilla=4.0, **{f"pld{n}": 2.0 for n in range(9)})
+    assert verdict(run(tmp_path, many)).endswith("It is not separated from pld1, pld2, pld3, pld4, pld5 and 3 more.")
 
 
 @pytest.mark.parametrize(
