@@ -3,11 +3,16 @@
   python -m scripts.bench_cpu model=smollm2_135m dataset=docs_rag dataset.limit=6 dataset.parity=even output=FOLDER
 
 Writes steps.csv (time of a step by its tokens, relative to reading all weights once), answers.csv (seconds per answer
-against `model.generate`, prefill included) and a manifest.
+against `model.generate`, prefill included), first.csv (seconds until the library's first answer in a new process, with
+nothing compiled yet and with all of it) and a manifest.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -29,7 +34,7 @@ from ngram_trie.bench.step_costs import measure_steps
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.generate import Budget, Speculator
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import write_atomically
+from ngram_trie.store.files import cache_folder, write_atomically
 from ngram_trie.targets.cpu import CpuTarget
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import IntArray
@@ -41,6 +46,30 @@ NUM_TOKENS, ROUNDS = 128, 2
 READ = "read all weights"
 #: What answers are compared with.
 GENERATE = "transformers: generate"
+#: A new process: the seconds of the first answer, its model loaded.
+FIRST = """
+import sys, time
+from ngram_trie import load_pretrained, speculative_generate
+model, _ = load_pretrained(sys.argv[1])
+ids = list(map(int, sys.argv[3].split(",")))
+start = time.perf_counter()
+speculative_generate(model, ids, do_sample=False, max_new_tokens=int(sys.argv[2]))
+print(time.perf_counter() - start)
+"""
+
+
+def first_answer(path: str, prompt: IntArray, num_tokens: int) -> pd.DataFrame:
+    """Seconds until the library's first answer, columns `compiled` ("nothing", "all") and `seconds`."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "models").symlink_to(cache_folder() / "models")  # converting a GGUF file is not meant
+        for state in ("nothing", "all"):
+            told = subprocess.run(
+                [sys.executable, "-c", FIRST, path, str(num_tokens), ",".join(map(str, prompt))],
+                capture_output=True, text=True, check=True, env={**os.environ, "NGRAM_TRIE_CACHE": folder},
+            )  # fmt: skip
+            rows.append({"compiled": state, "seconds": float(told.stdout.split()[-1])})
+    return pd.DataFrame(rows)
 
 
 @torch.inference_mode()
@@ -163,15 +192,18 @@ def bench(config: DictConfig) -> Path:
     ]
     table = pd.concat(parts, ignore_index=True)
     told = answers(model, prompts, NUM_TOKENS, ROUNDS)
+    first = first_answer(models.source(config.model)[0], prompts[0], NUM_TOKENS)
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "bench_cpu")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, frame in (("steps", table), ("answers", told)):
+    for name, frame in (("steps", table), ("answers", told), ("first", first)):
         write_atomically(folder / f"{name}.csv", frame.to_csv(index=False, float_format="%.4g"))
     engine.manifest.write(folder / "manifest.json")
     print(f"{engine.model}, {engine.manifest.device}\n")
     print(table.round(2).to_string(index=False))
     print(f"\n{len(prompts)} prompts of {engine.datasets[0]}, at most {NUM_TOKENS} tokens, {ROUNDS} rounds\n")
     print(told.round(3).to_string(index=False))
+    print(f"\nthe first answer of a new process, at most {NUM_TOKENS} tokens, loading not counted\n")
+    print(first.round(1).to_string(index=False))
     print(f"\nwritten: {folder}")
     return folder
 

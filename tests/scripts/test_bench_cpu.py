@@ -30,6 +30,8 @@ def test_tables_of_steps_and_answers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert answers.way[0] == bench_cpu.GENERATE and answers.speedup[0] == 1
     assert (answers.same == 1).all()  # in single precision every way gives the same tokens
     assert (answers.low <= answers.speedup + 1e-3).all() and (answers.speedup <= answers.high + 1e-3).all()
+    first = pd.read_csv(tmp_path / "first.csv").set_index("compiled").seconds
+    assert first["nothing"] > first["all"] > 0
     assert (tmp_path / "manifest.json").exists()
 
 
