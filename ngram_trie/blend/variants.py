@@ -6,7 +6,7 @@ import functools
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from ngram_trie.drafter import (
     Drafter,
     State,
     TopK,
+    check_choice,
     check_int,
     check_place,
     check_positive,
@@ -270,6 +271,10 @@ class BlendWarmDrafter(BlendDrafter):
         self._output += map(int, new_ids)
 
 
+#: The tokens that the model's head is computed for at the prompt's places.
+Vocabulary = Literal["prompt", "all"]
+
+
 class BlendLogitsDrafter(BlendDrafter):
     """The blend over what followed and what the model predicted: n-grams with hard and soft counts.
 
@@ -280,6 +285,7 @@ class BlendLogitsDrafter(BlendDrafter):
     Args:
         top_k, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
         prompt_step: the model's head is computed at every prompt_step-th token of the prompt; 0: only at the last one.
+        vocabulary: for which tokens it is computed there: the "prompt"'s own, or "all".
         options: as in `BlendDrafter`.
 
     Raises:
@@ -302,6 +308,7 @@ class BlendLogitsDrafter(BlendDrafter):
         hard: float = 0.4,
         soft: float = 0.6,
         prompt_step: int = 1,
+        vocabulary: Vocabulary = "prompt",
         **options: Any,
     ) -> None:
         super().__init__(escape=escape, **options)
@@ -314,7 +321,8 @@ class BlendLogitsDrafter(BlendDrafter):
         check_positive("hard", hard)
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
-        self.prompt_step = prompt_step
+        check_choice("vocabulary", vocabulary, get_args(Vocabulary))
+        self.prompt_step, self.vocabulary = prompt_step, vocabulary
         self._settings |= {
             "top_k": top_k,
             "least": float(least),
@@ -338,6 +346,7 @@ class BlendLogitsDrafter(BlendDrafter):
         for part in self.recalled(prompt):
             self._index.recall(part)
         self._first = int(self._index.extend(prompt.ids)[0])
+        self._among = np.unique(prompt.ids) if self.vocabulary == "prompt" else None
 
     def observe(self, new_ids: Sequence[int]) -> None:
         Drafter.observe(self, new_ids)
@@ -359,7 +368,7 @@ class BlendLogitsDrafter(BlendDrafter):
         prompt = np.arange(self._first, end + 1)
         if self.prompt_step and len(prompt) > 1:
             asked = np.arange(0, len(prompt) - 1, self.prompt_step)
-            self._attach(prompt, self.target.top_k_in_prompt(asked, k))
+            self._attach(prompt, self.target.top_k_in_prompt(asked, k, self._among))
         self._attach(prompt, self.target.top_k(k))
 
     def _attach(self, places: IntArray, likely: TopK) -> None:

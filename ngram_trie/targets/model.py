@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
@@ -305,15 +306,21 @@ class TargetModel:
         return top_k_rows(nodes, last.logits[torch.from_numpy(nodes)], k)
 
     @torch.inference_mode()
-    def top_k_in_prompt(self, places: IntArray, k: int) -> TopK:
+    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None) -> TopK:
         """Behind the prompt's tokens at `places`, at least one, after `prefill`: one more product with the model's
         head, some rows at a time, since a row of logits is as long as the vocabulary.
+
+        Args:
+            among: (s,) increasing, the tokens that are looked at, and that probabilities are shared among: as many
+                times cheaper as there are fewer of them; None for the vocabulary.
 
         Raises:
             ValueError: the model does something with its logits that is not known here.
         """
+        rows = None if among is None else torch.from_numpy(among).to(self.device)
         if not self._knows_head:
-            own, said = self._head(self.last.hidden[-1:]), self.last.logits
+            own, said = self._head(self.last.hidden[-1:], rows), self.last.logits[-1:]
+            said = said if rows is None else said[:, rows]
             if not torch.allclose(own.float(), said.float(), rtol=0.02, atol=0.02 * float(said.float().abs().max())):
                 raise ValueError(
                     f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
@@ -321,12 +328,19 @@ class TargetModel:
                 )
             self._knows_head = True
         blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
-        parts = [top_k_rows(block, self._head(self.last.hidden[block]), k) for block in blocks]
-        return TopK(*map(np.concatenate, zip(*parts, strict=True)))
+        parts = [top_k_rows(block, self._head(self.last.hidden[block], rows), k) for block in blocks]
+        found = TopK(*map(np.concatenate, zip(*parts, strict=True)))
+        return found if among is None else found._replace(tokens=among[found.tokens])
 
-    def _head(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does."""
-        config, logits = self.model.config.get_text_config(), self.model.get_output_embeddings()(hidden)
+    def _head(self, hidden: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does; of the tokens
+        `rows` (s,) alone, (n, s), by these rows of a head that is a plain product.
+        """
+        config, head = self.model.config.get_text_config(), self.model.get_output_embeddings()
+        if rows is not None and type(head) is torch.nn.Linear:
+            logits = F.linear(hidden, head.weight[rows], None if head.bias is None else head.bias[rows])
+        else:
+            logits = head(hidden) if rows is None else head(hidden)[:, rows]
         logits = logits / (getattr(config, "logits_scaling", None) or 1)  # Granite
         logits = logits * (getattr(config, "logit_scale", None) or 1)  # Cohere
         cap = getattr(config, "final_logit_softcapping", None)  # Gemma 2

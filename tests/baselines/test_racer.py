@@ -39,7 +39,7 @@ class Silent(FakeTarget):
     def top_k(self, k: int, nodes: Any = None) -> TopK:
         return TopK(np.empty(0, np.int64), np.empty((0, k), np.int64), np.empty((0, k)))
 
-    def top_k_in_prompt(self, places: Any, k: int) -> TopK:
+    def top_k_in_prompt(self, places: Any, k: int, among: Any = None) -> TopK:
         return self.top_k(k)
 
 

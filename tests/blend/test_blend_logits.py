@@ -164,6 +164,20 @@ def test_it_takes_what_the_model_says(prompt_step: int) -> None:
     assert sum(result.accept_lengths) == 11
 
 
+def test_the_head_is_computed_for_the_prompt_s_tokens_or_for_all() -> None:
+    rule = ranked_target(10)
+    asked: list[list[int] | None] = []
+    told = rule.top_k_in_prompt
+    rule.top_k_in_prompt = lambda places, k, among=None: (  # type: ignore[method-assign]
+        asked.append(None if among is None else among.tolist()), told(places, k, among)
+    )[1]  # fmt: skip
+    for vocabulary in ("prompt", "all"):
+        answer(rule, BlendLogitsDrafter(num_draft=4, vocabulary=vocabulary), [3, 5, 3, 7], 4)
+    assert asked == [[3, 5, 7], None]
+    with pytest.raises(ValueError, match="vocabulary"):
+        BlendLogitsDrafter(vocabulary="some")  # type: ignore[arg-type]
+
+
 def test_rejected_drafts_save_steps() -> None:
     """Of a rule that looks back three tokens, what the model said behind rejected drafts is true later on."""
 

@@ -68,8 +68,12 @@ class FakeTarget:
         nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
         return top_k_rows(nodes, self.last.logits[nodes], k)
 
-    def top_k_in_prompt(self, places: IntArray, k: int) -> TopK:
-        return top_k_rows(places, torch.stack([self.runners_up(self.text[: at + 1]) for at in places]), k)
+    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None) -> TopK:
+        logits = torch.stack([self.runners_up(self.text[: at + 1]) for at in places])
+        if among is None:
+            return top_k_rows(places, logits, k)
+        found = top_k_rows(places, logits[:, among], k)
+        return found._replace(tokens=among[found.tokens])
 
     def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
         choices = np.array([self.rule(text) for text in texts])

@@ -39,6 +39,11 @@ def test_a_target_says_them_behind_prompt_and_nodes() -> None:
     np.testing.assert_array_equal(first.tokens, logits[[4]].topk(4).indices)
     np.testing.assert_array_equal(rest.tokens, logits[[0, 2]].topk(4).indices)
     np.testing.assert_allclose(rest.probs, logits[[0, 2]].softmax(-1).topk(4).values, rtol=1e-4)
+    among = np.array([1, 2, 9, 30])
+    few = target.top_k_in_prompt(np.array([0, 2]), 2, among)
+    shares = logits[[0, 2]][:, among].softmax(-1).topk(2)
+    np.testing.assert_array_equal(few.tokens, among[shares.indices])
+    np.testing.assert_allclose(few.probs, shares.values, rtol=1e-4)
     target.verify(DraftTree(np.array([9, 2, 6]), np.array([-1, 0, 0])))
     for node, text in enumerate(([9], [9, 2], [9, 6])):
         with torch.inference_mode():
@@ -68,6 +73,9 @@ def test_models_that_scale_or_cap_their_logits_do_so_in_the_prompt_too(config: P
     with torch.inference_mode():
         probs = model(torch.from_numpy(prompt)[None]).logits[0].softmax(-1)
     np.testing.assert_allclose(likely.probs, probs.topk(4).values, rtol=1e-3)
+    few = target.top_k_in_prompt(np.arange(5), 2, np.array([1, 4, 5]))
+    few_probs = probs[:, [1, 4, 5]]
+    np.testing.assert_allclose(few.probs, (few_probs / few_probs.sum(1, keepdim=True)).topk(2).values, rtol=1e-3)
 
 
 def test_a_model_that_does_something_else_with_its_logits_is_refused() -> None:
