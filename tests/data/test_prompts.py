@@ -116,19 +116,6 @@ def test_llama_2_tokens_hold_meta_s_form(llama) -> None:
     set_template(llama, "vicuna_v1.1")
 
 
-def test_merges_are_sentencepieces(llama) -> None:
-    from sentencepiece import SentencePieceProcessor
-
-    pieces = SentencePieceProcessor(model_file=str(LLAMA))
-    for text in (
-        "I  enjoyed it.   Three",
-        "tabs\tand\n\n\nlines",
-        "naïve 東京 🙂",
-        "code:\n        indented\n            deeper",
-    ):
-        assert llama(text, add_special_tokens=False)["input_ids"] == pieces.encode(text)
-
-
 def test_the_parts_of_a_prompt(tiny) -> None:
     tokenizer = tiny
     set_template(tokenizer, "vicuna_v1.1")
@@ -176,11 +163,6 @@ def test_a_template_may_strip_the_end_of_a_message(tiny) -> None:
     assert texts[0].endswith("Who sat?\n\n ASSISTANT:") and texts[1].endswith("Who sat? ASSISTANT:")
 
 
-def test_an_unknown_template_is_named(tiny) -> None:
-    with pytest.raises(FileNotFoundError, match=r"model.chat_template=vicuna: one of llama-2, vicuna_v1.1, or a Jinja"):
-        set_template(tiny, "vicuna")
-
-
 @given(
     words=st.lists(st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ","]), min_size=1, max_size=60),
     room=st.integers(1, 60),
@@ -201,12 +183,6 @@ def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> 
     if where == "end":
         assert question.context.startswith(kept.rstrip("\n"))
     assert tokenizer.decode(prompt.part("question")).strip() == "Which tree?"
-
-
-def test_what_does_not_fit_fails_unless_told_otherwise(tiny) -> None:
-    question = Question("d", "q", "", "alder " * 50, "Which?")
-    assert len(build_prompt(question, tiny, 20).ids) > 20
-    assert len(build_prompt(replace(question, after="Which? " * 50), tiny, 20, "end").ids) > 20
 
 
 def test_a_later_turn_takes_the_answers_of_this_run(tiny) -> None:

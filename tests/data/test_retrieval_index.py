@@ -16,10 +16,9 @@ import pytest
 pytest.importorskip("faiss")
 pytest.importorskip("datasets")
 
-from ngram_trie.data.answers import has_answer, normalize
+from ngram_trie.data.answers import has_answer
 from ngram_trie.data.retrieval import index
 from ngram_trie.data.retrieval.index import Approximate, Exact
-from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.store.files import PROJECT
 
 ROWS, DIM, SHARD, CHUNK, FACTORY = 700, 16, 100, 32, "IVF8,PQ4x4"
@@ -98,16 +97,6 @@ def test_a_finished_build_encodes_nothing(built: Path) -> None:
     assert sys.maxsize - encoder.calls == 1 and (built / index.INDEX).stat().st_mtime_ns == before
 
 
-def test_too_few_vectors_leave_no_shard(tmp_path: Path) -> None:
-    class Short(Hashing):
-        def encode_passages(self, texts: list[str]) -> np.ndarray:
-            return super().encode_passages(texts[:1])
-
-    with pytest.raises(ValueError, match="returned 1 vectors for 32 passages"):
-        build(tmp_path, Short())
-    assert not list(tmp_path.glob("0*.arrow"))
-
-
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
     index.claim(tmp_path, {"corpus": "a", "shard_size": 1})
     index.claim(tmp_path, {"corpus": "a", "shard_size": 1})
@@ -154,21 +143,10 @@ def test_what_cannot_be_built_is_one_line(tmp_path: Path) -> None:
         ("The works of Mark Twain.", ["mark twain"], True),
         ("Clemens (Twain, Mark)", ["Mark Twain", "Twain Mark"], True),
         ("Mark Twains", ["Mark Twain"], False),
-        ("an unmarked twain", ["Mark Twain"], False),
         ("he was in the USA", ["U.S.A."], True),
-        ("The Beatles", ["A Beatles"], True),
         ("Café au lait", ["cafe\u0301"], True),
         ("nothing", ["The", "!", ""], False),
-        ("two words apart here", ["two apart"], False),
-        ("Nineteen  eighty\nfour", ["eighty four"], True),
-        ("anything", [], False),
     ],
 )
 def test_an_answer_is_found_as_whole_normalised_words(text: str, answers: list[str], there: bool) -> None:
     assert has_answer(text, answers) is there
-
-
-def test_places_by_hand() -> None:
-    assert normalize("The  Quick, brown-fox; a dog!") == "quick brownfox dog"
-    assert first_hit(["no", "yes: Paris", "Paris"], ["Lyon", "paris"]) == 2
-    assert first_hit(["no", "none"], ["paris"]) is None

@@ -43,16 +43,6 @@ def test_training_never_sees_a_held_out_subject() -> None:
     assert world.is_held_out(held_out.name)
 
 
-def test_a_question_follows_its_wordings() -> None:
-    facts = (
-        world.Fact("opened", "1901", "Ashby Bridge was opened in 1901."),
-        world.Fact("length", "50 metres", "It is."),
-    )
-    subject = world.Subject("bridge", "Ashby Bridge", facts)
-    assert subject.question(facts, (0, 1)) == "When was Ashby Bridge opened, and what is the length of the bridge?"
-    assert subject.clause(facts[0], 0) == "It opened in 1901."
-
-
 @pytest.mark.parametrize("task", world.TASKS)
 def test_bundled_prompts(task: str, tokenizer) -> None:
     dataset = BundledDataset(task)
@@ -106,11 +96,6 @@ def test_a_doubled_bos_is_detected(tokenizer) -> None:
     doubled.chat_template = None
     with pytest.raises(ValueError, match="chat template"):
         build_prompt(Question("d", "q", "", "some text", ""), doubled)
-
-
-def test_any_text_survives_the_tokenizer(tokenizer) -> None:
-    for text in ("Zürich – 東京 🙂", "def f(x):\n\treturn x"):
-        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.slow
