@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from support.fake_target import FakeTarget, answer, jumbled
+from support.fake_target import answer, circling
 from support.text import by_path
 
 from ngram_trie.baselines.logitspec import LogitSpec
@@ -15,19 +14,9 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 
-def fake(vocabulary: int, rule: Any, **options: Any) -> FakeTarget:
-    """Its runners-up are the tokens behind the choice, in circles."""
-    return FakeTarget(
-        rule,
-        vocabulary,
-        runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float(),
-        **options,
-    )
-
-
 def first_draft(prompt: list[int], vocabulary: int, **settings: Any) -> DraftTree:
     """The draft behind the first token of the answer, which is the token after the prompt's last one."""
-    target, drafter = fake(vocabulary, lambda text: (text[-1] + 1) % vocabulary), LogitSpec(**settings)
+    target, drafter = circling(lambda text: (text[-1] + 1) % vocabulary, vocabulary), LogitSpec(**settings)
     drafter.bind(target)
     whole = Prompt(np.array(prompt, np.int64))
     first = target.prefill(whole.ids)
@@ -90,7 +79,7 @@ def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_
 def test_drafts_are_those_of_brute_force(
     vocabulary: int, num_draft: int, max_ngram: int, num_copy: int, k: int
 ) -> None:
-    target = fake(vocabulary, jumbled(vocabulary))
+    target = circling(vocabulary=vocabulary)
     prompt, length = [1, 2, 3, 4] * 6, 60
     drafter = LogitSpec(num_draft=num_draft, max_ngram=max_ngram, num_copy=num_copy, top_k=k)
     result = answer(target, drafter, prompt, length)

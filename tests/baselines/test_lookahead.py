@@ -7,12 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_target import FakeTarget, answer, fibonacci, jumbled
-from support.tiny import plain_greedy
 
 from ngram_trie.baselines.lookahead import Lookahead, NgramPool, window_parents
-from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
@@ -57,14 +54,6 @@ def test_the_first_steps_by_hand() -> None:
     assert drafter.pool.after(5)[-1:] == [(10, 15)]
     assert drafter.pool.after(25)[-1:] == [(30, 55)]
     assert drafter.pool.after(10)[-1:] == [(15, 25)]
-
-
-def test_four_matching_guesses_emit_five_tokens() -> None:
-    target = FakeTarget(lambda text: (text[-1] + 1) % 50)
-    prompt = [*range(10, 30), 9]
-    result = answer(target, Lookahead(seed_with_prompt=True), prompt, 16)
-    assert target.trees[0].tokens[:5].tolist() == [10, 11, 12, 13, 14]
-    assert result.accept_lengths == [5, 5, 5]
 
 
 def test_the_window_alone_finds_what_repeats() -> None:
@@ -179,11 +168,3 @@ def test_a_window_that_was_cut_is_kept_as_it_was(max_draft: int, max_depth: int,
     second = drafter.propose(99)
     assert second.num_draft == nodes  # a second row, or the same row again
     assert nodes == 5 or second.tokens[1:].tolist() == first.tokens[1:].tolist()
-
-
-@pytest.mark.parametrize(("window", "level", "guesses"), [(1, 2, 1), (5, 2, 4), (2, 3, 2), (1, 4, 2), (1, 6, 3)])
-def test_small_windows_are_lossless(target: TargetModel, window: int, level: int, guesses: int) -> None:
-    decoder = SpeculativeDecoder(target, Lookahead(window=window, level=level, guesses=guesses))
-    prompt = (3, 4, 5, 6, 7) * 4
-    result = decoder.generate(Prompt(np.array(prompt)), Stop(40))
-    assert result.output_ids == plain_greedy(target.model.config.model_type, "sdpa", prompt, 40)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,12 +96,9 @@ def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:
         ModelBigram(tables=str(tmp_path), k=3).bind(UNKNOWN)
     with pytest.raises(ValueError, match=r"w=4: .* rows of 3 tokens; extend=bigram"):
         ModelBigram(tables=str(tmp_path), k=2, w=4).bind(UNKNOWN)
-    with pytest.raises(ValueError, match=r"k=5: .* ranks 4 tokens"):
-        ModelUnigram(tables=str(tmp_path), k=5).bind(UNKNOWN)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-@pytest.mark.parametrize("bos", [None, 1])
+@pytest.mark.parametrize(("family", "bos"), [("llama", None), ("qwen2", 1)])
 def test_tables_equal_a_pass_token_by_token(family: str, bos: int | None) -> None:
     model, tables = tiny_target(family).model, tables_of(family, bos)
     before = [] if bos is None else [bos]
@@ -188,13 +184,6 @@ def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
         drafter.bind(UNKNOWN)
     SMALL.write(tmp_path / "t")
     assert part_hashes({"bigram": ModelBigram(tables=str(tmp_path / "t"))})["bigram"]
-    (tmp_path / "t" / "bigram.bin").write_bytes(b"1234")
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        NgramTables.open(tmp_path / "t")
-    SMALL.write(tmp_path / "t")
-    (tmp_path / "t" / "header.json").write_text(json.dumps({"format": "other"}))
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        NgramTables.open(tmp_path / "t")
     for name, token in (("unigram", -1), ("bigram", len(SMALL.bigram)), ("extended", -1)):
         wrong = getattr(SMALL, name).copy()
         wrong.flat[1] = token
@@ -211,12 +200,6 @@ def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest
     build_tables(target.model, "another", 2, 1).write(tmp_path / "other")
     with pytest.raises(ValueError, match=r"made with another model than .*; give its own or build them"):
         ModelBigram(tables=str(tmp_path / "other"), k=2).bind(target)
-    SMALL.write(tmp_path / "small")
-    with pytest.raises(ValueError, match="made with another model"):
-        ModelBigram(tables=str(tmp_path / "small"), k=2).bind(target)
-    monkeypatch.setattr(target.model, "name_or_path", "someone/some-model")
-    build_tables(target.model, "someone/some-model@v1", 2, 1).write(tmp_path / "hub")
-    ModelBigram(tables=str(tmp_path / "hub"), k=2).bind(target)
 
 
 def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path) -> None:

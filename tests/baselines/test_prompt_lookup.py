@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from support.llama_tokens import llama_tokenizer
 from support.recorded import PLD_RECORDED, SHARED, TRACES, read_jsonl
+from support.text import chain
 
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.bench.replay import replay
@@ -17,11 +18,7 @@ BOS, EOS = 1, 2
 
 
 def drafted(text: list[int], budget: int = 99, **settings: Any) -> list[int]:
-    drafter = PromptLookup(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    tree = drafter.propose(budget)
-    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == text[-1]
-    return tree.tokens[1:].tolist()
+    return chain(PromptLookup(**settings), text, budget=budget)
 
 
 def test_copies_after_the_earliest_longest_match() -> None:
@@ -47,19 +44,6 @@ def test_spec_bench_quirks() -> None:
     # A shorter n-gram that occurred earlier is complete.
     assert drafted([2, 7, 8, 1, 2, 5, 1, 2], num_draft=4, require_full=True) == [7, 8, 1, 2]
     assert drafted([2, 7, 8, 1, 2, 5, 1, 2], num_draft=4) == [5, 1, 2]
-
-
-def test_the_output_is_searched_too() -> None:
-    drafter = PromptLookup()
-    drafter.start(Prompt(np.array([1, 2])))
-    drafter.observe([3, 4])
-    drafter.observe([3])
-    assert drafter.propose(99).tokens.tolist() == [3, 4, 3]
-
-
-def test_one_token_8000_times() -> None:
-    assert drafted([3] * 8000) == [3] * 10
-    assert drafted([3] * 8000 + [4]) == []
 
 
 def pld_runs() -> Iterator[tuple[list[Trace], list[int]]]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.text import chain
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.sam import SAMDecoding, SuffixAutomaton
@@ -15,12 +16,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
 
 def drafted(text: list[int], output: list[int] | None = None, budget: int = 99, **settings: Any) -> list[int]:
-    drafter = SAMDecoding(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    drafter.observe(output or [])
-    tree = drafter.propose(budget)
-    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == (output or text)[-1]
-    return tree.tokens[1:].tolist()
+    return chain(SAMDecoding(**settings), text, output, budget)
 
 
 def brute_force_match(text: list[int], followers: int = 1) -> tuple[int, int]:
@@ -44,16 +40,6 @@ def test_follows_the_longest_match_from_its_earliest_occurrence() -> None:
 def test_the_match_may_overlap_the_end() -> None:
     assert drafted([7, 7, 7]) == [7]  # "7 7" first ended one token ago
     assert drafted([3] * 8000) == [3]
-
-
-def test_the_output_is_followed_token_by_token() -> None:
-    assert drafted([1, 2], [3, 4, 3]) == [4, 3]
-    assert drafted([1, 2, 8], [1, 2]) == [8, 1, 2]
-    drafter = SAMDecoding()
-    drafter.start(Prompt(np.array([1, 2, 8])))
-    for token in (1, 2):
-        drafter.observe([token])
-    assert drafter.propose(9).tokens.tolist() == [2, 8, 1, 2]
 
 
 def test_lengths() -> None:
@@ -95,14 +81,6 @@ def test_other_texts_are_followed_where_they_match_longer(store: str) -> None:
     assert drafted([1, 2, 3, 4, 5, 6], datastore=store, static_bias=5) == [7]
     assert drafted([60, 2, 3], [9, 5], datastore=store, static_bias=0, num_draft=1) == [100_000]
     assert drafted([60, 2, 3], datastore=store, static_bias=0, alpha=1.5) == [4, 5, 6]
-
-
-def test_the_text_itself_is_preferred_to_other_texts(store: str) -> None:
-    text = [3, 60, 1, 2, 3]  # "3" here, "1 2 3" there
-    assert drafted(text, datastore=store, static_bias=1, num_draft=1) == [4]
-    assert drafted(text, datastore=store, static_bias=2, num_draft=1) == [60]
-    assert drafted(text, datastore=store, static_bias=1, num_draft=1, min_match=2) == [4]
-    assert drafted(text, datastore=store, static_bias=1, num_draft=1, min_match=3) == []
 
 
 def test_an_occurrence_that_ends_a_document_is_passed_over(tmp_path: Path) -> None:
@@ -164,12 +142,3 @@ def test_drafts_follow_an_occurrence_of_the_match(text: list[int], num_draft: in
     draft = drafted(text, num_draft=num_draft, budget=budget)
     length, end = brute_force_match(text)
     assert draft == (text[end : end + min(num_draft, budget)] if length else [])
-
-
-@pytest.mark.slow
-def test_growth_keeps_what_was_there() -> None:
-    text = np.random.default_rng(0).integers(0, 40, 3000).tolist()
-    grown = SuffixAutomaton(text[:10])
-    for token in text[10:]:
-        grown.extend([token])
-    assert grown.match() == SuffixAutomaton(text).match() == brute_force_match(text)

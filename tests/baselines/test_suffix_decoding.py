@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.text import drafted as of_drafter
+from support.text import paths
 
 from ngram_trie.baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
 from ngram_trie.bench.replay import replay
@@ -15,16 +17,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 def drafted(text: list[int], budget: int = 99, **settings: Any) -> DraftTree:
-    drafter = SuffixDecoding(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    tree = drafter.propose(budget)
-    assert tree.tokens[0] == text[-1]
-    return tree
-
-
-def paths(tree: DraftTree) -> list[tuple[int, ...]]:
-    """The tokens from the root to each node, the root left out, in the order of the nodes."""
-    return [tuple(tree.tokens[tree.path_to(node)[1:]].tolist()) for node in range(1, len(tree))]
+    return of_drafter(SuffixDecoding(**settings), text, budget=budget)
 
 
 def occurrences(text: list[int], path: tuple[int, ...]) -> int:
@@ -63,11 +56,6 @@ def test_the_likeliest_continuations_by_hand() -> None:
     assert paths(drafted(text, num_draft=4, alpha=None, ties="deep")) == [(2,), (2, 4), (2, 4, 1), (2, 4, 1, 2)]
     assert paths(drafted(text, num_draft=1)) == [(2,)]
     assert set(paths(drafted(text, num_draft=30, alpha=None, max_depth=2))) == {(2,), (3,)}
-
-
-def test_nothing_to_match() -> None:
-    for text in ([1], [1, 2, 3]):
-        assert drafted(text).num_draft == 0
 
 
 def test_alpha_and_budget_limit_the_nodes() -> None:
