@@ -1,4 +1,4 @@
-"""200 random cases answer as `model.generate`; `adversarial.run_fuzz` has more."""
+"""200 random cases answer as `model.generate`; `adversarial.run_all` tries more."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ import pytest
 from hydra import compose, initialize_config_dir
 
 from ngram_trie.bench import measure as loop
-from ngram_trie.bench.prepare import cached_model
 from ngram_trie.bench.records import RecordWriter, read_records
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
@@ -81,33 +80,6 @@ def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monk
     answered = {(record.method, record.question_id) for record in read_records(tmp_path / "records.jsonl")}
     assert answered == {("vanilla", "rag-001"), ("pld", "rag-001")}
     assert [trace.prompt.question_id for trace in read_traces(tmp_path / "traces.jsonl")] == ["rag-001"]
-
-
-@pytest.mark.slow
-def test_a_sweep_makes_one_folder_a_cell(tmp_path: Path) -> None:
-    cells = ["dataset.limit=1", "measure.max_new_tokens=6", "method=ngram_trie", "method.n=8,9"]
-    done = run("-m", *SMALL, *cells, f"output='{tmp_path}/${{method.n}}'")
-    assert done.returncode == 0, done.stderr
-    assert {folder.name for folder in tmp_path.iterdir()} == {"8", "9"}
-    for folder in tmp_path.iterdir():
-        assert json.loads((folder / "manifest.json").read_text())["config"]["method"]["n"] == int(folder.name)
-        assert len(list(read_records(folder / "records.jsonl"))) == 2
-
-
-@pytest.mark.slow
-def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
-    cached_model.cache_clear()
-    for n in (8, 9):
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            small = [
-                *SMALL,
-                "dataset.limit=1",
-                "measure.max_new_tokens=3",
-                f"method.n={n}",
-                f"output={tmp_path / str(n)}",
-            ]
-            measure(compose("config", small))
-    assert cached_model.cache_info().misses == 1
 
 
 @pytest.mark.slow

@@ -3,10 +3,12 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from support.tiny import VOCABULARY, tiny_model, tiny_target
 
@@ -82,8 +84,22 @@ def test_load_model_round_trip_and_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing keys: model\.layers\.1\.mlp"):
         load_model(str(tmp_path), device="cpu")
     (tmp_path / "model.safetensors").write_bytes(b"not weights at all")
-    with pytest.raises(FileNotFoundError, match="cannot be loaded"):
+    damaged = r"cannot be loaded: its weights are cut short, damaged, or not only tensors \(.*\): fetch them again$"
+    with pytest.raises(FileNotFoundError, match=damaged):
         load_model(str(tmp_path), device="cpu")
+
+
+@pytest.mark.parametrize("error", [GatedRepoError, RepositoryNotFoundError, HfHubHTTPError])
+def test_what_the_hub_does_not_give_is_one_line(monkeypatch: pytest.MonkeyPatch, error: type[HfHubHTTPError]) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("transformers' own words") from error("Access is\nrestricted.", response=mock.Mock())
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refused)
+    with pytest.raises(FileNotFoundError) as raised:
+        load_model("some/model")
+    said = str(raised.value)
+    assert said.startswith("model 'some/model' cannot be loaded: ") and "Access is restricted" in said
+    assert said.endswith("; or give a folder with its files: model.path=FOLDER") and "\n" not in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
