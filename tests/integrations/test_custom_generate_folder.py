@@ -91,11 +91,6 @@ def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_pa
     assert torch.equal(told, model.generate(PROMPT, max_new_tokens=20))
 
 
-def test_code_of_a_folder_is_not_run_unasked(model: PreTrainedModel) -> None:
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        model.generate(PROMPT, custom_generate=str(folder()), trust_remote_code=False)
-
-
 def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hidden(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, path: object, target: object = None) -> None:

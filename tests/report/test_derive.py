@@ -118,13 +118,6 @@ def test_a_synthetic_run_says_so_and_names_no_best(tmp_path: Path) -> None:
         assert set(pd.read_csv(folder / "table.csv").dataset) == {"rag", "all"}
 
 
-def test_readings_come_with_table_1(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "live", ["rag"], [1])
-    assert "Readings side by side" in derive.write(folder)
-    rows = pd.read_csv(folder / "readings.csv")
-    assert rows.reading.tolist() == ["released", "corrected"] * 2 and set(rows.source) == {"measured"}
-
-
 def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
     text = derive.write(folder)
@@ -156,13 +149,6 @@ def test_table_4_replayed(tmp_path: Path) -> None:
     )
     page = (folder / "table4" / "table.md").read_text(encoding="utf-8")
     assert "predicted speedup" in page and "| ngram_trie, passages |" in page and "qwen2-7b-instruct" in page
-
-
-def test_a_run_in_which_everything_failed_has_no_quality(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "live", ["rag"], [])
-    (folder / "quality.csv").write_text(",".join([*quality.KEYS, *quality.MEASURES]) + "\n", encoding="utf-8")
-    assert "quality" not in derive.write(folder)
-    assert pd.read_csv(folder / "table.csv").contains.isna().all()
 
 
 def test_a_bar_for_each_task_and_context() -> None:
@@ -217,18 +203,6 @@ def test_a_table_stands_beside_without_the_answers_that_loop(engine: str, tmp_pa
     assert f"{LOOPS_NOTE} They are left out here" in left and "without loops" in left
     assert len(read(folder / "table_without_loops.json").measured) == 1
     assert (folder / "pairwise_without_loops.csv").exists() == (folder / "pairwise.csv").exists()
-
-
-def test_a_sweep_has_a_table_without_loops_too(tmp_path: Path) -> None:
-    folder = make_looping(tmp_path / "run", "live", {"rag": ("2", "4"), "qa": ("3",)})
-    written = RunManifest.read(folder / "manifest.json")
-    config = {**written.config, "grid": {"num_draft": [4]}, "method": {"name": "ngram_trie"}, "methods": {}}
-    replace(written, config=config).write(folder / "manifest.json")
-    records = folder / "records.jsonl"
-    records.write_text(records.read_text().replace('"method":"ngram_trie"', '"method":"ngram_trie[num_draft=4]"'))
-    derive.write(folder, without_loops=True)
-    rest = pd.read_csv(folder / "table_without_loops.csv")
-    assert rest[rest.dataset == "rag"].accept_length.tolist() == [5] and LOOPS_NOTE in (folder / "table.md").read_text()
 
 
 def test_no_such_table_where_no_answer_loops_or_all_do(tmp_path: Path) -> None:

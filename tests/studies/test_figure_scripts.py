@@ -55,21 +55,6 @@ def test_case_study_shows_the_whole_answer(traces: Path, tmp_path: Path, capsys:
     assert "accept length" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--method", "ngram_tri"], "did you mean ngram_trie"),
-        (["--method", "hf_generate"], "owns its decoding loop"),
-        (["--set", "n=1"], "n=1"),
-        (["--dataset", "rags"], "data sets"),
-    ],
-)
-def test_case_study_errors_are_one_line(traces: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
-    with pytest.raises(SystemExit) as error:
-        invoke(case_study.main, [str(traces), str(tmp_path), *arguments])
-    assert str(error.value).startswith("error:") and message in str(error.value) and "\n" not in str(error.value)
-
-
 def test_time_split_covers_every_step_and_part(traces: Path, tmp_path: Path) -> None:
     invoke(time_split.main, [str(traces), str(tmp_path), "--num-draft", "16"])
     table = pd.read_csv(tmp_path / "time_split.csv")

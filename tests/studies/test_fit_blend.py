@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,14 +42,6 @@ def test_every_node_is_recorded_once() -> None:
     assert len(nodes) == sum(frame.nodes[0])
     # A step emits what was accepted and one token more, at the answer's end perhaps not.
     assert sum(frame.accepted[0]) - len(frame.accepted[0]) <= sum(accepted for _, accepted in nodes)
-
-
-def test_a_wrong_token_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = fit_blend.replay
-    wrong = lambda *given: replace(real(*given), output_ids=[9])  # noqa: E731
-    monkeypatch.setattr(fit_blend, "replay", wrong)
-    with pytest.raises(AssertionError, match=r"BlendDrafter on .*'qa', '0'.*not give the recorded"):
-        fit_blend.replayed(BlendDrafter(), TRACES)
 
 
 @pytest.mark.slow
