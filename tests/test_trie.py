@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.text import paths
 
 from ngram_trie import reference
-from ngram_trie.tree import DraftTree
 from ngram_trie.trie import NgramTrie, ReleasedTrie
 
 texts = st.lists(st.integers(0, 3), max_size=40)
@@ -17,10 +17,6 @@ exact = settings(derandomize=True, deadline=None, max_examples=150)
 
 def ids(*tokens: int) -> np.ndarray:
     return np.array(tokens, np.int64)
-
-
-def paths(tree: DraftTree) -> list[tuple[int, ...]]:
-    return [tuple(int(tree.tokens[at]) for at in tree.path_to(node)[1:]) for node in range(1, len(tree))]
 
 
 def test_one_window_of_figure_1() -> None:
@@ -60,19 +56,6 @@ def test_longest_match_first_and_fallback() -> None:
     assert (12,) in paths(trie.draft(ids(8, 8, 3), 40))  # one token matches
     assert trie.draft(ids(1, 2, 99), 8).num_draft == 0  # none does
     assert trie.draft(ids(12), 8).num_draft == 0  # a path, but nothing follows
-
-
-def test_a_match_without_continuation_gives_way_to_a_shorter_one() -> None:
-    trie = NgramTrie([3, 10, 9, 2, 3], n=6, prefix_len=3)
-    assert paths(trie.draft(ids(9, 2, 3), 1)) == [(10,)]
-
-
-def test_budget_and_root() -> None:
-    trie = NgramTrie(np.arange(50) % 7, n=6, prefix_len=3)
-    for num_draft in (0, 1, 3, 10**9):
-        tree = trie.draft(ids(1, 2), num_draft)
-        assert tree.num_draft == min(num_draft, 4)  # n - 2 tokens follow a match of two
-        assert tree.tokens[0] == 2
 
 
 def test_two_texts_share_no_window() -> None:

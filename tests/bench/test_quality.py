@@ -80,10 +80,6 @@ def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence() -> None:
     assert quality.measure("", Asked(reference="the cat"))["rouge_l"] == 0
 
 
-def test_without_anything_to_compare_with_nothing_is_scored() -> None:
-    assert all(map(math.isnan, quality.measure("text", Asked()).values()))
-
-
 def test_one_row_an_answer_of_the_first_repeat_and_none_for_a_failure() -> None:
     asked = {("qa", "1", 0): Asked(answers=("Paris",)), ("qa", "2", 0): Asked()}
     records = [
@@ -96,13 +92,3 @@ def test_one_row_an_answer_of_the_first_repeat_and_none_for_a_failure() -> None:
     assert scores.exact_match[0] == 1 and pd.isna(scores.exact_match[1])
     with pytest.raises(KeyError, match="3"):
         quality.score([answer("vanilla", [5], "3")], asked, decode)
-
-
-def test_one_text_is_scored_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    scored = []
-    monkeypatch.setattr(quality, "measure", lambda text, _: scored.append(text) or dict.fromkeys(quality.MEASURES, 0.5))
-    asked = {("qa", "1", 0): Asked(), ("qa", "2", 0): Asked()}
-    same = [answer(method, [5], question) for method in ("vanilla", "fast") for question in ("1", "2")]
-    scores = quality.score([*same, answer("lossy", [4])], asked, decode)
-    assert scored == ["Paris", "Paris", "in"]  # the same words answer another question
-    assert len(scores) == 5

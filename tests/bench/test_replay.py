@@ -125,17 +125,6 @@ def test_steps_by_hand() -> None:
     assert (early.accept_lengths, early.tree_sizes) == ([4, 1, 1], [3, 0, 3])
 
 
-def test_a_reason_that_says_nothing_still_ends_the_answer() -> None:
-    result = replay.replay(NoDraft(), trace_of([1], [2, 3], stop_reason=""))
-    assert (result.output_ids, result.accept_lengths) == ([2, 3], [1])
-
-
-@pytest.mark.parametrize("drafter", [PromptLookup(), NgramTrieDrafter(), ReleasedNgramTrieDrafter()])
-def test_a_prompt_of_one_token_may_be_drafted_in_prefill(drafter: Drafter) -> None:
-    result = replay.replay(drafter, trace_of([5], [5, 5, 2]).drafted_in_prefill())
-    assert result.output_ids == [5, 5, 5, 2] and sum(result.accept_lengths) == 3
-
-
 # ---- a run of many answers -------------------------------------------------------------------------------------------
 
 
@@ -243,15 +232,6 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
         assert [r.accept_lengths for r in records] == [[5]] * 30
         path.write_text("".join(path.read_text().splitlines(keepends=True)[:27]))  # and once more from there
     assert jobs == [30, 30]  # one job each time: another process would not remember
-
-
-def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_path: Path) -> None:
-    """Also where both are replayed in one process."""
-    traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(20)["qa"], 1)]
-    noisy = [replace(trace, prompt=replace(trace.prompt, dataset="qa+passages")) for trace in traces]
-    with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
-        measure(engine({"warm": Counting()}, {"qa": traces, "qa+passages": noisy}), writer)
-    assert [r.accept_lengths for r in read_records(tmp_path / "records.jsonl")] == [[5]] * 20
 
 
 # ---- the tiny model, live and replayed ---------------------------------------------------------------------------
@@ -367,16 +347,6 @@ def test_the_table_has_a_row_for_each_category_and_all(trace_file, tmp_path, mon
     assert ((tmp_path / "records.jsonl").read_bytes(), (tmp_path / "table.csv").read_bytes()) == before
 
 
-def test_drafting_in_prefill_is_a_setting(trace_file, tmp_path, monkeypatch) -> None:
-    for name, setting in (("late", "false"), ("early", "true")):
-        cli(
-            monkeypatch, f"engine.traces={trace_file}", "method=vanilla", f"engine.draft_in_prefill={setting}",
-            f"output={tmp_path / name}",
-        )  # fmt: skip
-    late, early = (pd.read_csv(tmp_path / name / "table.csv").iloc[-1] for name in ("late", "early"))
-    assert (late.num_steps, early.num_steps) == (34 * 7, 35 * 7)
-
-
 def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
     trace_file, tmp_path, monkeypatch
 ) -> None:
@@ -391,15 +361,3 @@ def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
     before = (tmp_path / "table.csv").read_bytes()
     derive.write(tmp_path)
     assert (tmp_path / "table.csv").read_bytes() == before
-
-
-def test_a_grid_has_a_row_for_each_cell(trace_file, tmp_path, monkeypatch) -> None:
-    cli(monkeypatch, f"engine.traces={trace_file}", "method=ngram_trie", "grid={num_draft:[2,4]}", f"output={tmp_path}")
-    table = pd.read_csv(tmp_path / "table.csv")
-    assert list(table.num_draft) == [2] * 3 + [4] * 3 and list(table.dataset) == ["qa", "rag", "all"] * 2
-    by_hand = [
-        length
-        for trace in read_traces(trace_file)
-        for length in replay.replay(NgramTrieDrafter(num_draft=4), trace).accept_lengths
-    ]
-    assert table.accept_length.iloc[-1] == pytest.approx(np.mean(by_hand), rel=1e-5)

@@ -23,7 +23,6 @@ from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.ngram_tables import NgramTables
 
 ANSWERS = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), max_size=6)
 
@@ -108,21 +107,6 @@ def test_a_draft_over_a_table_by_hand() -> None:
     assert found == pytest.approx(
         {9: 2 / 5 + 2 / 5 / 6, 8: 1 / 5 + 2 / 5 / 12, 3: 2 / 5 * (1 / 6 + 1 / 4), 1: 2 / 5 / 6, 2: 2 / 5 / 6}
     )
-
-
-def test_a_model_says_its_probabilities() -> None:
-    tables = NgramTables(
-        "",
-        True,
-        np.array([[0, 1], [1, 0]], np.int32),
-        np.array([[1, 0], [0, 1]], np.int32),
-        np.empty((2, 2, 0), np.int32),
-        np.array([[0.5, 0.25], [0.75, 0.125]], np.float32),
-    )
-    table = CountTables.of_model(tables, k=1, escape=1.0)
-    assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
-    with pytest.raises(ValueError, match="k=3: the tables hold 2 successors"):
-        CountTables.of_model(tables, k=3, escape=1.0)
 
 
 # ---- stores ----------------------------------------------------------------------------------------------------------
@@ -267,8 +251,3 @@ def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> N
     # an answer to the question itself is no help
     alone = record(tmp_path / "alone.jsonl", [first])
     assert replay(BlendWarmDrafter(answers=alone), first).accept_lengths == replay(BlendDrafter(), first).accept_lengths
-
-
-def test_a_table_has_to_come_from_somewhere() -> None:
-    with pytest.raises(ValueError, match="needs tables, a folder, or answers"):
-        BlendBigramDrafter()

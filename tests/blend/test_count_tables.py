@@ -172,12 +172,6 @@ def test_tables_are_written_and_read(tmp_path_factory: pytest.TempPathFactory, t
     assert again.max_context == 3 and again.about["model"] == "m" and again.questions == {("qa", "1")}
 
 
-def test_opened_tables_are_mapped(tmp_path: Path) -> None:
-    written(tmp_path, [[1, 2, 3]])
-    again = CountTables.open(tmp_path)
-    assert all(isinstance(getattr(again, name).base, np.memmap) for name in count_tables.TYPES)
-
-
 def test_missing_and_foreign_tables_are_not_opened(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no count tables there; build them: python -m scripts\.build_prior"):
         CountTables.open(tmp_path)
@@ -268,45 +262,14 @@ def test_the_command_builds_of_texts(tmp_path: Path) -> None:
     assert tables.counts[first] == 3 and tower[1] in row(tables, [first]) and tables.counts[last] == 3
 
 
-def test_the_command_builds_of_a_data_set(tmp_path: Path) -> None:
-    pytest.importorskip("datasets")
-    turns = [{"content": text, "role": "user"} for text in ("A bridge.", "A tower.")]
-    (tmp_path / "chat.jsonl").write_text(json.dumps({"prompt": "A bridge.", "messages": turns}) + "\n")
-    arguments = ["--dataset", str(tmp_path / "chat.jsonl"), "--model", "tiny", "--min-count", "1"]
-    invoke(build_prior.main, [*arguments, "--output", str(tmp_path / "prior")])
-    tables = CountTables.open(tmp_path / "prior")
-    assert tables.about["tokens"] == sum(
-        map(len, build_prior.documents.load_tokenizer("tiny")(["A bridge.", "A tower."]))
-    )
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ([], "give SOURCE or --dataset"),
-        (["absent"], "absent: no such file or folder"),
         ([__file__, "--parity", "odd"], "only with --answers"),
         ([__file__], "a text needs --model"),
-        ([__file__, "--answers"], "no answer: output_token_ids"),
-        ([str(Path(__file__).parent), "--model", "tiny"], "holds no file that ends in"),
     ],
 )
 def test_what_the_command_does_not_take(arguments: list[str], message: str) -> None:
     with pytest.raises(SystemExit, match=message):
         invoke(build_prior.main, arguments)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"k": 0}, "k=0: must be an integer of at least 1"),
-        ({"escape": 0}, "escape=0: must be a number above 0"),
-        ({"max_context": 0}, "max_context=0"),
-        ({"min_count": 0}, "min_count=0"),
-        ({"min_change": 2}, "min_change=2: must be a number from 0 to 1"),
-        ({"texts": [[-1]]}, "text 0: token ids must be from 0"),
-    ],
-)
-def test_values_that_are_not_allowed(settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        CountTables.of_texts(**{"texts": [], "k": 2, "escape": 1.0, **settings})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from copy import copy
 from dataclasses import replace
 
@@ -11,15 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.recorded import TRACES, vicuna_tokenizer
 
 from ngram_trie.data.prompts import Question, build_prompt, build_prompts, set_template
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
-SHARED = PROJECT.parent / "shared"
-TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"
-LLAMA = SHARED / "tokenizers" / "llama2" / "tokenizer.model"
 SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
@@ -33,15 +30,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory):
-    """The Llama tokenizer as lmsys/vicuna-7b-v1.3 publishes it: a SentencePiece file and no tokenizer.json."""
-    if not LLAMA.exists():
-        pytest.skip(f"{LLAMA.relative_to(PROJECT.parent)} is not beside the project")
-    folder = tmp_path_factory.mktemp("vicuna")
-    shutil.copy(LLAMA, folder)
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    about = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about))
-    return load_tokenizer(str(folder), legacy=True)
+    return vicuna_tokenizer(tmp_path_factory.mktemp("vicuna"))
 
 
 def message_of(recorded: dict) -> str:

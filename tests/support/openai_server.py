@@ -16,7 +16,7 @@ class OpenAIServer:
 
     Attributes:
         answer: from a request's body to the pieces of its text.
-        fail: number of a request (from 0) -> "429", "500", "drop", "not json", "error event", "no reason".
+        fail: number of a request (from 0) -> "429", "500", "drop", "not json", "no reason".
         key: the only key it takes; None for any.
         counts: whether it says how many tokens an answer has: as many as its text has words.
         models: what it says it serves.
@@ -70,8 +70,6 @@ class OpenAIServer:
                     self.event({"choices": [choice]})
                     if place == 1 and failure == "drop":
                         return self.wfile.flush()
-                    if failure == "error event":
-                        return self.event({"error": {"message": "out of memory"}})
                     if failure == "not json":
                         return self.write("data: {broken\n\n")
                 if failure != "no reason":
