@@ -71,6 +71,7 @@ COMMANDS = [
     Row(REPLAY + "engine.verify=rows", "no such setting"),
     Row(REPLAY + "method=medusa", "medusa drafts from the model's"),
     Row(FORCED + "engine.categories=[nothing]", "no answers of nothing: it has rag"),
+    Row(FORCED + "method=sps", "method sps runs a model of its own, which cannot be forced; use engine=live"),
     Row("engine=teacher_forced engine.traces={beyond} model.weights=random", "engine.traces=.*beyond"),
     Row("budget=auto budget.constants=nowhere", "budget.constants=nowhere: no such file"),
     Row("budget=auto budget.constants={list_json}", "budget.constants"),

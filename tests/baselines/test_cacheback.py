@@ -46,18 +46,6 @@ def test_the_first_round_and_chaining_by_hand() -> None:
     assert tree.probs is not None and tree.probs.tolist() == pytest.approx([1, *begun, *chained])
 
 
-def test_what_does_not_fit_ends_a_round() -> None:
-    assert drafted(Cacheback(num_draft=11, reserve=3), FOLLOWED, [1]).tokens.tolist()[1:] == [
-        *(2, 8, 9, 2, 3, 4),  # of 8
-        *(1, 2, 8),  # behind 4, of 5
-    ]
-    assert drafted(Cacheback(num_draft=8, reserve=0), FOLLOWED, [1]).num_draft == 6
-    assert drafted(Cacheback(num_draft=8, reserve=8), FOLLOWED, [1]).num_draft == 0
-    # Half the budget has half the reserve.
-    assert drafted(Cacheback(num_draft=24, reserve=6), FOLLOWED, [1], budget=12).num_draft == 12
-    assert drafted(Cacheback(), FOLLOWED, [1], budget=2).num_draft == 0
-
-
 def test_merged_beginnings_leave_room() -> None:
     # Three followers take 8 of 9 nodes; behind 4, 1 2 8 take 3 of the 4 left, and 1 5 6 would need two more.
     merged = Cacheback(num_draft=12, reserve=3, merge=True)
@@ -83,13 +71,6 @@ def test_the_frozen_table_is_asked_second_and_knows_no_answer_to_the_question(tm
     assert begun("a") == [[6, 6, 6], [8, 8, 8]]
     assert begun("b") == [[6, 6, 6], [7, 7, 7], [2, 3, 4]]
     assert "_frozen" in vars(drafter) and "_frozen" not in drafter.__getstate__()
-
-
-def test_sizes_for_an_equal_budget() -> None:
-    assert Cacheback.sized(95) == {"num_draft": 95, "reserve": 16, "merge": True}
-    for size in range(1, 130):
-        tree = drafted(Cacheback(**Cacheback.sized(size)), FOLLOWED * 4, [1])
-        assert size - 3 < tree.num_draft <= size
 
 
 # ---- against the release's own structures, in plain Python -----------------------------------------------------------

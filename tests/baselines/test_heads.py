@@ -24,7 +24,6 @@ from ngram_trie.baselines.medusa import PUBLISHED_TREE, HeadDrafter, Medusa, Tre
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
-from scripts.studies.tiny.train_heads import scored
 
 SIZE = 32
 KEPT = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -249,14 +248,6 @@ def test_wrong_weights_and_values_are_named(tmp_path: Path, kind: type[HeadDraft
     torch.save(tensors | {key: torch.zeros(3, SIZE)}, file)
     with pytest.raises(ValueError, match=r"of another shape: .*\(3, 32\), not \(61, 32\)"):
         kind(heads=str(folder), num_heads=2).bind(tiny_target("llama"))
-
-
-def test_heads_learn_only_inside_answers() -> None:
-    ids = torch.arange(12).view(1, 12)
-    weights = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 0, 1, 1, 1, 0]])
-    positions, ahead = scored(ids, weights, num_heads=2)
-    assert positions.tolist() == [2, 3, 7]
-    assert ahead.tolist() == [[3, 4, 5], [4, 5, 6], [8, 9, 10]]
 
 
 @pytest.mark.parametrize("kind", [Medusa, Hydra])

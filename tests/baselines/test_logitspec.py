@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-from support.fake_target import answer, circling
+from support.fake_target import answer, begun, circling
 from support.text import by_path
 
 from ngram_trie.baselines.logitspec import LogitSpec
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 
 def first_draft(prompt: list[int], vocabulary: int, **settings: Any) -> DraftTree:
     """The draft behind the first token of the answer, which is the token after the prompt's last one."""
     target, drafter = circling(lambda text: (text[-1] + 1) % vocabulary, vocabulary), LogitSpec(**settings)
-    drafter.bind(target)
-    whole = Prompt(np.array(prompt, np.int64))
-    first = target.prefill(whole.ids)
-    drafter.start(whole)
-    drafter.observe([first])
+    begun(drafter, target, [*prompt, (prompt[-1] + 1) % vocabulary])
     return drafter.propose(9999)
 
 

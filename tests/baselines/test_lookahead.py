@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_target import FakeTarget, answer, fibonacci, jumbled
+from support.fake_target import FakeTarget, answer, begun, fibonacci, jumbled
 
 from ngram_trie.baselines.lookahead import Lookahead, NgramPool, window_parents
 from ngram_trie.prompt import Prompt
@@ -54,14 +54,6 @@ def test_the_first_steps_by_hand() -> None:
     assert drafter.pool.after(5)[-1:] == [(10, 15)]
     assert drafter.pool.after(25)[-1:] == [(30, 55)]
     assert drafter.pool.after(10)[-1:] == [(15, 25)]
-
-
-def test_the_window_alone_finds_what_repeats() -> None:
-    target = FakeTarget(lambda text: (text[-1] + 1) % 6)
-    result = answer(target, Lookahead(), [1, 2, 3, 4, 5, 0], 40)
-    # Three steps fill the window, the fourth pools its columns: true counts all but the first, which is the root's.
-    # Two steps later the text has come to a token that one of them begins with.
-    assert result.accept_lengths == [1] * 6 + [5] * 6 + [3]
 
 
 def test_output_is_pooled_with_the_prompt_or_not_at_all() -> None:
@@ -156,11 +148,7 @@ def test_a_small_budget_takes_guesses_first_then_the_window() -> None:
 @pytest.mark.parametrize(("max_draft", "max_depth", "nodes"), [(99, 99, 5), (3, 3, 5), (2, 99, 3), (99, 2, 3)])
 def test_a_window_that_was_cut_is_kept_as_it_was(max_draft: int, max_depth: int, nodes: int) -> None:
     drafter, target = Lookahead(window=3, level=3), FakeTarget(fibonacci)
-    drafter.bind(target)
-    prompt = Prompt(np.array([1, 1]))
-    first_token = target.prefill(prompt.ids)
-    drafter.start(prompt)
-    drafter.observe([first_token])
+    begun(drafter, target, [1, 1, 2])
     first = drafter.propose(99)
     target.verify(first.pruned(max_draft, max_depth))
     target.commit(2, [0])

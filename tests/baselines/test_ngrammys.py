@@ -79,17 +79,6 @@ def test_mixed_rows_come_from_the_context_first(tmp_path: Path) -> None:
     assert drafter.propose(99).tokens.tolist() == [1, 2, 2, 0]  # the rows 2 2 and 2 0 share a node
 
 
-def test_few_nodes_reach_beyond_the_first_token(tmp_path: Path) -> None:
-    """The mixed rows are always full, so with ten of them eight nodes would be eight first tokens."""
-    shape = MixedNgrams.sized(8)
-    assert shape == {"k": 2, "num_draft": 8}
-    SMALL.write(tmp_path)
-    drafter = MixedNgrams(tables=str(tmp_path), w=5, extend="bigram", **shape)
-    drafter.start(Prompt(np.array([0, 1])))
-    tree = drafter.propose(99)  # the rows 2 3 0 1 2 and 3 0 1 2 3, each to its fourth token
-    assert tree.tokens.tolist() == [1, 2, 3, 3, 0, 0, 1, 1, 2] and tree.depths.tolist() == [0, 1, 1, 2, 2, 3, 3, 4, 4]
-
-
 def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
     with pytest.raises(ValueError, match=r"k=3: .* holds 2 successors"):

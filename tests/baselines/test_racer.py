@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_target import FakeTarget, circling
+from support.fake_target import FakeTarget, begun, circling
 from support.text import by_path
 
 from ngram_trie.baselines.racer import RACER
 from ngram_trie.drafter import TopK
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 Path = tuple[int, ...]
@@ -36,11 +35,7 @@ class Silent(FakeTarget):
 def first_draft(target: FakeTarget, text: list[int], budget: int = 9999, **settings: Any) -> tuple[RACER, DraftTree]:
     """The draft behind `text`, of which the last token is the first of the answer."""
     drafter = RACER(**settings)
-    drafter.bind(target)
-    prompt = Prompt(np.array(text[:-1], np.int64))
-    target.prefill(prompt.ids)
-    drafter.start(prompt)
-    drafter.observe(text[-1:])
+    begun(drafter, target, text)
     return drafter, drafter.propose(budget)
 
 

@@ -36,15 +36,6 @@ def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
     assert drafted(store, [0, 1, 2], max_hits=2) == [[3], [3, 4]]  # "1 2" at an end comes first
 
 
-def test_the_longest_span_that_hits_is_taken(store: Path) -> None:
-    assert drafted(store, [9, 1, 2])[:2] == [[3], [3, 5]]
-    assert drafted(store, [9, 1, 2], max_span=2)[1] == [3, 4]
-    assert drafted(store, [0, 2]) == []
-    assert drafted(store, [0, 2], min_span=1)[:2] == [[3], [8]]
-    assert drafted(store, [2]) == []
-    assert drafted(store, [4, 9]) == []  # the end of one document, the start of the next
-
-
 def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:
     missing = REST(datastore="nowhere")
     with pytest.raises(

@@ -83,14 +83,6 @@ def test_other_texts_are_followed_where_they_match_longer(store: str) -> None:
     assert drafted([60, 2, 3], datastore=store, static_bias=0, alpha=1.5) == [4, 5, 6]
 
 
-def test_an_occurrence_that_ends_a_document_is_passed_over(tmp_path: Path) -> None:
-    build_datastore([[5, 1, 2], [1, 2, 3], [2, 4]], tmp_path)
-    values: Any = {"datastore": str(tmp_path), "static_bias": 0}
-    assert drafted([60, 1, 2], **values) == [3]
-    assert drafted([60, 5, 1, 2], **values) == [3]  # "5 1 2" only ends one
-    assert drafted([60, 3], **values) == []  # nothing follows 3, and no draft crosses into the next document
-
-
 def test_a_datastore_is_a_part_and_makes_the_state_preloaded(store: str) -> None:
     drafter = SAMDecoding(datastore=store)
     assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]

@@ -109,24 +109,6 @@ def test_the_first_steps_by_hand() -> None:
     assert tree.probs is not None and tree.probs.tolist() == pytest.approx(np.cumprod(steps).tolist())
 
 
-def test_of_the_means_the_k_likeliest_are_kept() -> None:
-    drafter = STAND(num_draft=12, order=1, k=3)
-    target = begun(drafter, [9, 2], 7, [3, 4, 5], [0.7, 0.2, 0.05])
-    drafter.propose(99)
-    for tokens, probs in (([3, 9, 4], [0.5, 0.3, 0.1]), ([5, 3, 1], [0.8, 0.1, 0.1])):
-        drafter.observe([2])
-        target.verified(DraftTree.root_only(2), [0], {0: (tokens, probs)})
-        drafter.observe([7])
-        drafter.propose(99)
-    drafter.observe([2])
-    target.verified(DraftTree.root_only(2), [], {0: (tokens, probs)})
-    tree = drafter.propose(99)
-    # After two 5 had .025, less than 3, 4 and 9, and was forgotten.
-    assert tree.probs is not None
-    behind = {int(tree.tokens[node]): tree.probs[node] for node in np.flatnonzero(tree.parents == 0)}
-    assert behind == pytest.approx({3: 1.3 / 3, 5: 0.8 / 3})
-
-
 class Averages:
     """A plain-Python table and the template filled from it."""
 

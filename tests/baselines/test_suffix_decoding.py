@@ -58,15 +58,6 @@ def test_the_likeliest_continuations_by_hand() -> None:
     assert set(paths(drafted(text, num_draft=30, alpha=None, max_depth=2))) == {(2,), (3,)}
 
 
-def test_alpha_and_budget_limit_the_nodes() -> None:
-    text = [*range(50), 10, 11]
-    assert paths(drafted(text, num_draft=99, alpha=2))[-1] == (12, 13, 14, 15)
-    assert drafted(text, num_draft=99, alpha=None).num_draft == 40
-    assert drafted(text, num_draft=99, alpha=None, max_depth=9).num_draft == 8  # of "11" alone
-    assert drafted(text, num_draft=3).num_draft == drafted(text, budget=3).num_draft == 3
-    assert drafted(text, alpha=0.3).num_draft == 0
-
-
 def test_min_prob_leaves_out_what_is_unlikely() -> None:
     text = [1, 2, 4, 1, 2, 5, 1, 3, 6, 1]
     assert (3,) in paths(drafted(text, num_draft=50, alpha=None))

@@ -1,14 +1,12 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from support.fake_target import answer, circling
+from support.fake_target import answer, begun, circling
 from support.text import ranks
 from support.tiny import tiny_model
 
 from ngram_trie import Speculator
 from ngram_trie.baselines.token_recycling import TokenRecycling, template, template_probs
-from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -90,10 +88,7 @@ def test_drafts_are_the_template_filled_from_the_matrix(vocabulary: int, budget:
 def test_of_one_token_at_several_nodes_the_last_counts() -> None:
     drafter = TokenRecycling(num_draft=8, k=2)
     target = circling()
-    drafter.bind(target)
-    prompt = Prompt(np.array([1, 2, 3]))
-    target.prefill(prompt.ids)
-    drafter.start(prompt)
+    begun(drafter, target, [1, 2, 3, 4])
     target.verify(DraftTree.chain(4, [7, 7, 7]))
     target.commit(3, [0])
     drafter.observe([7])

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -124,29 +122,3 @@ def test_a_file_of_something_else_without_a_last_newline_is_left_alone(tmp_path:
     with pytest.raises(FileExistsError, match="not of run r"):
         RecordWriter(path, "r")
     assert path.read_text() == "my own notes"
-
-
-def test_a_record_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = written(tmp_path, "q1")
-    before = path.read_bytes()
-
-    class Full:
-        """A disk with room for ten bytes more."""
-
-        def __init__(self, file: Any) -> None:
-            self.file, self.room = file, 10
-
-        def write(self, content: bytes) -> int:
-            if not self.room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            taken, self.room = self.file.write(content[: self.room]), 0
-            return int(taken)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-    with RecordWriter(path, "r") as writer:
-        writer._file = Full(writer._file)  # type: ignore[assignment]
-        with pytest.raises(OSError, match=r"No space left on device: .*records\.jsonl"):
-            writer.write(record("q2"))
-        assert path.read_bytes() == before and record("q2").key not in writer

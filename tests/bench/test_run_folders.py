@@ -121,11 +121,3 @@ def test_records_are_checked_against_the_manifest(tmp_path: Path, change: dict[s
     records.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match=f"jsonl:2: {message}"):
         _ = RunFolder(tmp_path).records
-
-
-def test_a_run_knows_how_many_answers_it_has(tmp_path: Path) -> None:
-    run(tmp_path)
-    assert RunFolder(tmp_path).is_complete
-    records = tmp_path / "records.jsonl"
-    records.write_text("".join(records.read_text().splitlines(keepends=True)[:2]))
-    assert not RunFolder(tmp_path).is_complete

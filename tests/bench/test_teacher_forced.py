@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig
+from support.configs import composed
 from support.teacher_forced import MANIFEST, TINY, traces
 from support.tiny import tiny_target
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -50,11 +49,6 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY))
     (tmp_path / "traces.jsonl").write_text("".join(trace.to_json() + "\n" for trace in traces()))
     return tmp_path / "tiny", tmp_path / "traces.jsonl"
-
-
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        return compose("config", list(overrides))
 
 
 @pytest.mark.parametrize("backend", ["stock", "cuda_graph", "cpu"])
@@ -169,22 +163,6 @@ def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_in
     # the first of each is the warm-up's
     assert told == [[["0", "0"], ["0"], ["0"]], [["0", "1"], ["0"], ["0", "1"]]]
     assert kept.answers == [*first.output_ids, *second.output_ids]
-
-
-def test_a_token_that_the_model_has_not_and_a_drafter_with_a_model_are_one_line(
-    files: tuple[Path, Path], tmp_path: Path
-) -> None:
-    wide = dataclasses.replace(traces()[0], output_ids=[3, 250, 4])
-    files[1].write_text(wide.to_json() + "\n")
-    overrides = [
-        "engine=teacher_forced", f"engine.traces={files[1]}", "model.weights=random", f"model.architecture={files[0]}",
-        "model.name=tiny", "model.device=cpu", f"output={tmp_path / 'run'}",
-    ]  # fmt: skip
-    with pytest.raises(ValueError, match=r"traces\.jsonl: holds token 250, but the model's vocabulary has 200: take"):
-        run.measure(composed(*overrides))
-    with pytest.raises(ValueError, match="method sps runs a model of its own, which cannot be forced; use engine=live"):
-        run.measure(composed(*overrides, "method=sps"))
-    assert not (tmp_path / "run").exists()
 
 
 def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:

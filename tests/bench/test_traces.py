@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.recorded import TRACES, read_jsonl
 
 from ngram_trie.bench.traces import (
     UNLIMITED,
@@ -167,23 +166,6 @@ def test_lines_left_out_and_blank_lines_cost_nothing(tmp_path: Path) -> None:
 )
 def test_the_last_user_turn_of_a_vicuna_prompt(prompt_ids: list[int], span: tuple[int, int] | None) -> None:
     assert vicuna_spans(prompt_ids) == ({} if span is None else {"user": span})
-
-
-@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
-def test_every_recorded_turn_has_its_user_turn() -> None:
-    read = read_traces(TRACES)
-    rows = {(row["category"], str(row["question_id"]), row["turn"]): row for row in read_jsonl(TRACES)}
-    assert [trace.key for trace in read] == list(rows) and len(read) == 280
-    for trace in read:
-        start, end = trace.prompt.spans["user"]
-        before, after = trace.prompt.ids[:start].tolist(), trace.prompt.ids[end:].tolist()
-        assert after == ASSISTANT
-        assert before[-3:] == (USER if trace.prompt.turn == 0 else [29958, 11889, 29901])
-        # Nothing of the last turn lies before it, and no other turn in it.
-        text = rows[trace.key]["prompt"]
-        assert text.count("USER:") == trace.prompt.turn + 1 == text.count("ASSISTANT:")
-        if trace.prompt.turn == 0:
-            assert start == 34  # BOS, the system prompt and " USER:" are the same everywhere
 
 
 @given(traces())

@@ -15,7 +15,6 @@ from ngram_trie.data.docs import corpus, tasks
 from ngram_trie.data.docs.corpus import Documentation, documentation, split
 from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, Entry, entries
 from ngram_trie.methods import ConfigError
-from scripts.retrieve_docs import recall
 
 WORDS = " ".join(f"w{number}" for number in range(60))
 FILES = {
@@ -170,12 +169,3 @@ def test_every_question_is_answered_by_the_installed_documentation(docs: corpus.
                 found = retrieved["passages"][entry.id]
                 assert len(found) == 5 and all(id in docs.passages for id, _ in found)
                 assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-
-
-def test_recall_is_of_each_task_without_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"docs_rag": [Entry(f"docs_rag-00{n}", "a.b", ("c",), "?") for n in range(1, 5)]}
-    monkeypatch.setattr("scripts.retrieve_docs.entries", lambda: asked)
-    places = [{"id": f"docs_rag-00{n}", "ivfpq": None if n > 1 else 7, "ivfpq reranked": 1} for n in range(1, 5)]
-    table = recall(places, (5, 100)).set_index(["reranked", "k"])
-    assert set(table.task) == {"docs_rag"} and set(table.questions) == {2}
-    assert table.found.to_dict() == {(False, 5): 0, (False, 100): 1, (True, 5): 2, (True, 100): 2}

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
+from support.configs import composed
 
 from ngram_trie.bench.config import NoiseSettings, noise_settings
 from ngram_trie.bench.trace_noise import with_noise
-from ngram_trie.bench.traces import Trace, parse_trace
+from ngram_trie.bench.traces import Trace
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
-from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
 
@@ -82,19 +78,11 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("config", [override])
+    config = composed(override)
     with pytest.raises(ValueError, match=message):
         noise_settings(config)
     with pytest.raises(ValueError, match="noise comes from other questions"):
         NoisyDataset(BundledDataset("rag", 1), "passages", 0.3, 0)
-
-
-def test_every_data_set_stands_before_its_noisy_ones() -> None:
-    clean = {name: BundledDataset(name, 2) for name in ("rag", "open_qa")}
-    noisy = noisy_datasets(clean, NoiseSettings(("passages", "paragraph")))
-    assert list(noisy) == ["rag", "rag+passages", "rag+paragraph", "open_qa", "open_qa+passages", "open_qa+paragraph"]
-    assert {question.dataset for question in noisy["rag+passages"].questions} == {"rag+passages"}
 
 
 def recorded(category: str, number: int, length: int = 40) -> Trace:
@@ -115,11 +103,3 @@ def test_recorded_answers_get_noise_beside_the_prompt() -> None:
     assert len(with_noise(clean, NoiseSettings(("passages",), 0.0))["a+passages"][0].prompt.noise) == 0
     with pytest.raises(ValueError, match="another category, and there is none"):
         with_noise({"a": clean["a"]}, NoiseSettings(("paragraph",)))
-
-
-def test_a_trace_keeps_the_noise_it_was_recorded_with() -> None:
-    trace = recorded("rag+paragraph", 1)
-    trace = replace(trace, prompt=replace(trace.prompt, noise=np.array([7, 8])))
-    read = parse_trace(trace.to_json())
-    assert read and read.prompt.noise.tolist() == [7, 8]
-    assert "noise_token_ids" not in json.loads(recorded("rag", 1).to_json())

@@ -95,16 +95,6 @@ def test_llama_2_prompts_are_fastchats(tiny, system: str) -> None:
         assert text == "<s>" + fastchat_llama2(turns, system)
 
 
-def test_llama_2_tokens_hold_meta_s_form(llama) -> None:
-    """Meta tokenises each exchange by itself, with BOS and EOS around it; the first word has its space."""
-    set_template(llama, "llama-2")
-    question = Question("d", "q", "", "Two  words?", "", turn=1, history=(("One?", "Yes."),))
-    first = llama("[INST] One? [/INST] Yes. ", add_special_tokens=False)["input_ids"]
-    second = llama("[INST] Two  words? [/INST]", add_special_tokens=False)["input_ids"]
-    assert build_prompt(question, llama).ids.tolist() == [1, *first, 2, 1, *second]
-    set_template(llama, "vicuna_v1.1")
-
-
 def test_the_parts_of_a_prompt(tiny) -> None:
     tokenizer = tiny
     set_template(tokenizer, "vicuna_v1.1")

@@ -15,14 +15,13 @@ import numpy as np
 import pooch
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
+from support.configs import composed
 from support.datasets import write_lines
 from support.tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
 from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
 from ngram_trie import methods
-from ngram_trie.bench import config as configuration
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
@@ -65,11 +64,6 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def bge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_bge(tmp_path_factory.mktemp("bge"))
-
-
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
-        return compose("retrieval", list(overrides))
 
 
 # corpora
@@ -172,16 +166,6 @@ def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) ->
         read_questions("hub", path=write_lines(tmp_path / "q.jsonl", [row]))
 
 
-def test_no_questions_say_what_to_do(tmp_path: Path, empty_hub_cache: None) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        read_questions("mandarjoshi/trivia_qa", "rc.nocontext")
-    said = str(error.value)
-    assert said.startswith("rc.nocontext/validation-* of mandarjoshi/trivia_qa cannot be loaded: ")
-    assert said.endswith("https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE")
-    with pytest.raises(ValueError, match="no questions"):
-        read_questions("hub", path=write_lines(tmp_path / "q.jsonl", []))
-
-
 # models
 
 
@@ -246,25 +230,10 @@ def test_minilm_finds_what_is_alike() -> None:
 def test_missing_weights_say_what_to_do(
     tmp_path: Path, empty_hub_cache: None, overrides: list[str], group: str, message: str
 ) -> None:
-    config = composed(*(override.format(empty=tmp_path) for override in overrides))
+    config = composed(*(override.format(empty=tmp_path) for override in overrides), name="retrieval")
     with pytest.raises(methods.ConfigError, match=f"^{group}: {message}") as error:
         methods.build(config[group], group)
     assert "\n" not in str(error.value)
-
-
-def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
-    """Of each file that is read, cut short."""
-    remedy = ": if a file is missing, cut short or damaged, fetch it again"
-    for part, file, field, load in (
-        ("m3", "pytorch_model.bin", "encoder.path", BgeM3Encoder),
-        ("reranker", "model.safetensors", "reranker.path", CrossEncoder),
-    ):
-        folder = Path(shutil.copytree(bge / part, tmp_path / file))
-        (folder / file).write_bytes((folder / file).read_bytes()[:50])
-        with pytest.raises(FileNotFoundError) as error:
-            load(str(folder))
-        said = str(error.value)
-        assert said.startswith(f"{field}={folder} cannot be loaded (") and said.endswith(remedy) and "\n" not in said
 
 
 # configs and scripts
@@ -277,7 +246,8 @@ def tiny(bge: Path, passages: str, questions: str, folder: Path, *more: str) -> 
     """The paper's pipeline with the tiny models."""
     paths = [f"encoder.path={bge / 'm3'}", f"reranker.path={bge / 'reranker'}", "encoder.max_length=64"]
     places = [f"corpus.path={passages}", f"questions.path={questions}", f"folder={folder / 'index'}"]
-    return composed(*SMALL, *paths, *places, "reranker.max_length=96", "top=20", f"output={folder / 'out'}", *more)
+    small = [*SMALL, *paths, *places, "reranker.max_length=96", "top=20", f"output={folder / 'out'}", *more]
+    return composed(*small, name="retrieval")
 
 
 @pytest.fixture(scope="module")

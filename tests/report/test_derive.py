@@ -139,18 +139,6 @@ def test_table_4_live(tmp_path: Path) -> None:
     assert "| ngram_trie, noisy | 1.22x | 1.21x | 2.27x | 2.10x |" in published
 
 
-def test_table_4_replayed(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "replay", NOISY, [4])
-    derive.write(folder)
-    frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
-    assert frame.accept_length["ngram_trie", "passages", "all"] == 2
-    assert (
-        frame.predicted_speedup["ngram_trie", "clean", "all"] > frame.predicted_speedup["ngram_trie", "passages", "all"]
-    )
-    page = (folder / "table4" / "table.md").read_text(encoding="utf-8")
-    assert "predicted speedup" in page and "| ngram_trie, passages |" in page and "qwen2-7b-instruct" in page
-
-
 def test_a_bar_for_each_task_and_context() -> None:
     rows = [("rag", "clean", 2.0), ("rag", "passages", 1.5), ("all", "clean", 2.5), ("all", "passages", math.nan)]
     frame = pd.DataFrame(rows, columns=["dataset", "context", "accept_length"])

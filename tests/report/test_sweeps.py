@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from support.records import record, write_records
 
 from ngram_trie.bench.config import grid_cells
-from ngram_trie.bench.cost import CostCurve, assumed_curve
+from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive, sweeps
 from ngram_trie.report.blocks import Block, Tables
 from ngram_trie.report.markup import markdown
-from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store.files import PAPER
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
@@ -107,16 +105,6 @@ def test_live_rows_by_hand() -> None:
     assert frame.tokens_per_second.tolist() == pytest.approx([5 / 4, 3 / 1, 8 / 5])
     assert frame.trie_ms.tolist() == pytest.approx([150, 300, 200])  # (draft + build) / steps
     assert frame.inference_ms.tolist() == pytest.approx([1150, 400, 900])  # (verify - build + commit) / steps
-
-
-def test_order_and_empty_rows() -> None:
-    frame = sweeps.cell_table(RECORDS, CURVE, False, [CELL, "none"], ["rag", "nothing", "qa"])
-    assert frame.method.tolist() == [CELL] * 4 + ["none"] * 4
-    assert frame.dataset.tolist() == ["rag", "nothing", "qa", "all"] * 2
-    empty = frame[(frame.dataset == "nothing") | (frame.method == "none")]
-    assert empty.num_prompts.eq(0).all() and empty.num_steps.eq(0).all()
-    rest = empty.drop(columns=["method", "group", "dataset", "num_prompts", "num_steps"])
-    assert rest.isna().all(axis=None)
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------
@@ -269,28 +257,3 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     derive.write(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
-
-
-def test_a_replay_predicts_the_same_however_long_the_drafting_took(tmp_path: Path) -> None:
-    tables = []
-    for name, factor in (("fast", 1), ("slow", 50)):
-        folder = make_folder(tmp_path / name, "replay", {"num_draft": [4, 8]}, [])
-        path = folder / "records.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row in rows:
-            row["draft_us"] = [factor * lap for lap in row["draft_us"]]
-            row["seconds"]["draft"] *= factor
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        derive.write(folder)
-        tables.append(pd.read_csv(folder / "table.csv"))
-        assert "without the drafter's time" in (folder / "table.md").read_text()
-    measured = ["propose_us_median", "propose_us_p99"]
-    pd.testing.assert_frame_equal(*(table.drop(columns=measured) for table in tables))
-    assert (tables[1].propose_us_median == 50 * tables[0].propose_us_median).all()
-
-
-def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
-    assert RunFolder(folder).curve == assumed_curve(q0=4)
-    live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
-    assert RunFolder(live).curve is None  # nobody measured this model

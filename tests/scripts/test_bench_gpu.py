@@ -11,7 +11,7 @@ from support.teacher_forced import TINY, traces
 from support.tiny import tiny_target
 
 from ngram_trie.bench.cost import CostCurve
-from ngram_trie.bench.gpu_bench import Bench, Settings, measure
+from ngram_trie.bench.gpu_bench import Settings, measure
 from ngram_trie.bench.records import read_records
 from ngram_trie.bench.step_costs import copy_bandwidth, step_bytes
 from ngram_trie.bench.traces import Trace
@@ -54,25 +54,6 @@ def test_one_call_measures_everything(arguments: list[str], tmp_path: Path) -> N
     records = list(read_records(folder / "teacher_forced" / "records.jsonl"))
     assert {record.method for record in records} == {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
     assert found["teacher_forced"]["title"] in derive.write(folder / "teacher_forced")  # anywhere, later
-
-
-@pytest.mark.slow
-def test_a_part_that_breaks_or_has_no_time_left_is_said_and_costs_no_other(tmp_path: Path) -> None:
-    run = Bench(tmp_path, 90.0)
-
-    def breaks() -> None:
-        raise RuntimeError("no such kernel\nand more")
-
-    def says_nothing() -> None:
-        raise AssertionError
-
-    assert run.part("first", breaks) is None
-    assert run.part("silent", says_nothing) is None
-    assert run.part("second", lambda: 3, needs=100.0) is None
-    assert run.part("third", lambda: np.array([1.5])) == [1.5]
-    written = json.loads((tmp_path / "bench.json").read_text())
-    assert written["failed"] == {"first": "RuntimeError: no such kernel", "silent": "AssertionError: AssertionError"}
-    assert "it needs about 100 s" in written["left out"]["second"] and written["third"] == [1.5]
 
 
 def test_bytes_of_a_step_by_hand() -> None:

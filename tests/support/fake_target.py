@@ -101,6 +101,16 @@ class FakeTarget:
         return text[len(prompt) :]
 
 
+def begun(drafter: Drafter, target: Any, text: list[int]) -> Prompt:
+    """A drafter behind a prompt and the first token of the answer, the last of `text`; returns the prompt."""
+    prompt = Prompt(np.array(text[:-1], np.int64))
+    drafter.bind(target)
+    target.prefill(prompt.ids)
+    drafter.start(prompt)
+    drafter.observe(text[-1:])
+    return prompt
+
+
 def answer(target: FakeTarget, drafter: Drafter, prompt: list[int], length: int) -> GenerationResult:
     """The loop's answer, which has to be the greedy one."""
     result = SpeculativeDecoder(target, drafter).generate(Prompt(np.array(prompt, np.int64)), Stop(length))
