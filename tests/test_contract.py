@@ -146,9 +146,8 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
         drafter = made(name, parts, **dict.fromkeys(kept, keep))
-        decoder = SpeculativeDecoder(
-            circling(lambda text: 3 * text[-1] % 79, VOCABULARY), drafter
-        )  # 78 tokens without a repeat
+        target = circling(lambda text: 3 * text[-1] % 79, VOCABULARY)  # 78 tokens without a repeat
+        decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
         prompts = [Prompt(np.array(ids), {"released": (0, 5)}, question_id=name) for name, ids in asked.items()]
         return drafter.remembers, [decoder.generate(prompt, Stop(40)).accept_lengths for prompt in prompts]

@@ -36,15 +36,6 @@ def test_any_draft_leaves_greedy_output_unchanged(family, attention, prompt, tre
     assert drafter.observed == truth  # to the last token, for drafters that remember answers
 
 
-def test_a_perfect_draft_is_taken_whole() -> None:
-    prompt = [1, 2, 3]
-    truth = plain_greedy("llama", "sdpa", tuple(prompt), 13)
-    drafter = Scripted([lambda text: DraftTree.chain(text[-1], truth[1:6])] * 2)
-    result = SpeculativeDecoder(tiny_target("llama"), drafter).generate(Prompt(np.array(prompt)), Stop(13))
-    assert result.accept_lengths[0] == 6  # five drafted and the one that follows
-    assert result.tree_sizes[0] == 5
-
-
 def test_verify_greedy_by_hand() -> None:
     #        9 -> 1 -> 2      the target says: 1 after 9, 3 after 1, 4 after 3
     #          -> 1 -> 3

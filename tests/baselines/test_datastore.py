@@ -148,12 +148,6 @@ def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str
     assert texts(tmp_path / "out") == (["A bridge?\nA bridge."] if layout == "texts" else TURNS) * 2
 
 
-def test_paragraphs_of_a_text_are_documents(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("A bridge.\nIt is long.\n\n\nA ship.\n")
-    invoke(script.main, [str(tmp_path / "a.txt"), *TINY_MODEL, "--output", str(tmp_path / "out")])
-    assert texts(tmp_path / "out") == ["A bridge.\nIt is long.", "A ship."]
-
-
 JSON_TEXT, TEXT = json.dumps({"text": "hello"}), "hello"
 NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data' (--field)"
 

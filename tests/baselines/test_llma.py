@@ -23,15 +23,6 @@ def test_copies_after_the_first_of_the_longest_matches() -> None:
     assert drafted(text, [33]) == []
 
 
-def test_copy_length_counts_the_pending_token() -> None:
-    text = list(range(40))
-    assert drafted(text, [5]) == list(range(6, 25))
-    assert drafted(text, [5], k=2) == [6]
-    assert drafted(text, [5], budget=3) == [6, 7, 8]
-    assert drafted(text, [38]) == [39]  # the reference ends
-    assert drafted(text, [39]) == []
-
-
 def test_the_trigger_is_output_and_the_source_is_reference() -> None:
     assert drafted([1, 2, 3, 1], []) == []  # the prompt's own end triggers nothing
     assert drafted([1, 2], [7, 8, 7]) == []  # the output is not copied from

@@ -34,15 +34,6 @@ def test_the_first_step_by_hand() -> None:
     assert first_draft([3], 50, top_k=2).tokens.tolist() == [4, 5]
 
 
-def test_likelier_guesses_are_continued_further() -> None:
-    """All tokens in order, then the last one: token r is the guess of rank r, and r + 1 has followed it."""
-    tree = first_draft([*range(100), 99], 100, num_draft=500)
-    paths = set(by_path(tree, tree.tokens.tolist()))
-    longest = {first: max(len(path) for path in paths if path[:1] == (first,)) for first in range(1, 64)}
-    assert longest == {1: 20} | {r: 4 if r <= 8 else 3 if r <= 32 else 1 for r in range(2, 64)}
-    assert all(path == tuple(range(path[0], path[-1] + 1)) for path in paths if path)
-
-
 def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_copy: int) -> list[tuple[int, ...]]:
     """The draft's paths by brute force, of the text with the pending token."""
     verified = text[:-1]

@@ -64,21 +64,6 @@ def test_min_prob_leaves_out_what_is_unlikely() -> None:
     assert (3,) not in paths(drafted(text, num_draft=50, alpha=None, min_prob=0.4))
 
 
-def test_a_new_prompt_starts_afresh_unless_outputs_are_remembered() -> None:
-    fresh, warm = SuffixDecoding(), SuffixDecoding(remember_outputs=True)
-    assert (fresh.state, warm.state) == ("cold", "warm")
-    for drafter, expected in ((fresh, []), (warm, [33, 34])):
-        drafter.start(Prompt(np.array([1, 2])))
-        drafter.observe([31, 32])
-        drafter.observe([33, 34])
-        drafter.start(Prompt(np.array([8, 9])))
-        drafter.observe([32])
-        # Prompts are not remembered, and no draft runs over an answer's end.
-        assert drafter.propose(99).tokens[1:].tolist() == expected
-        drafter.start(Prompt(np.array([8, 1])))
-        assert drafter.propose(99).num_draft == 0
-
-
 def test_a_question_is_never_drafted_from_an_answer_to_itself() -> None:
     def steps(drafter: SuffixDecoding, question: str, output: list[int], dataset: str = "qa") -> list[int]:
         return replay(drafter, Trace("m", Prompt(np.array([1, 2]), {}, dataset, question), output)).accept_lengths

@@ -1,14 +1,13 @@
 from __future__ import annotations
 
 import pytest
-from support.fake_target import answer, begun, circling
+from support.fake_target import answer, circling
 from support.text import ranks
 from support.tiny import tiny_model
 
 from ngram_trie import Speculator
 from ngram_trie.baselines.token_recycling import TokenRecycling, template, template_probs
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree
 
 
 def shape(num_draft: int, k: int = 8) -> list[tuple[int, ...]]:
@@ -83,19 +82,6 @@ def test_drafts_are_the_template_filled_from_the_matrix(vocabulary: int, budget:
         done += emitted
     assert done == length
     assert max(result.accept_lengths) > 1
-
-
-def test_of_one_token_at_several_nodes_the_last_counts() -> None:
-    drafter = TokenRecycling(num_draft=8, k=2)
-    target = circling()
-    begun(drafter, target, [1, 2, 3, 4])
-    target.verify(DraftTree.chain(4, [7, 7, 7]))
-    target.commit(3, [0])
-    drafter.observe([7])
-    successors = drafter.propose(99).tokens[1:3].tolist()
-    after_last = target.rule([1, 2, 3, 4, 7, 7, 7])
-    assert successors == [after_last, (after_last + 1) % 50]
-    assert after_last not in {target.rule([1, 2, 3, 4, 7]), target.rule([1, 2, 3, 4, 7, 7])}
 
 
 def test_a_growing_cache_forgets_nothing(target: TargetModel) -> None:

@@ -34,13 +34,18 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
 
 
 def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
+    under_way, at_once = [], []
+
     def slowly(body: Any) -> list[str]:
+        under_way.append(body)
+        at_once.append(len(under_way))
         time.sleep(0.1)
+        under_way.pop()
         return ["one ", "two three ", "four"]
 
     with OpenAIServer(answer=slowly, metrics=True) as server:
         (trial,) = run(tmp_path, {"mine": server.url})
-    assert server.most_at_once == 2
+    assert max(at_once) == 2
     assert len(server.requests) == 6  # one to warm up
     body = server.requests[1]
     assert all(isinstance(token, int) for token in body["prompt"]) and body["temperature"] == 0 and body["stream"]

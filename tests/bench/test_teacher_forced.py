@@ -165,35 +165,18 @@ def test_a_drafter_that_remembers_knows_no_answer_beforehand_and_all_after_an_in
     assert kept.answers == [*first.output_ids, *second.output_ids]
 
 
-def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill() -> None:
+def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
-
-    class RecordingDrafter(TargetModel):
-        def begin_prefill(self, prompt_ids: np.ndarray) -> None:
-            said.append("begin")
-            super().begin_prefill(prompt_ids)
-
-        def end_prefill(self) -> int:
-            said.append("end")
-            return super().end_prefill()
-
-    class Tells(NoDraft):
-        def start(self, prompt: Prompt) -> None:
-            said.append("start")
-            super().start(prompt)
-
-    class ReadsLogits(Tells):
-        reads = "logits"
-
-    class RunsAModel(Tells):
-        uses_device = True
-
-    target = RecordingDrafter(tiny_target("llama").model)
-    prompt, answers = Prompt(np.array([5, 6, 7])), []
-    for drafter in (Tells(), ReadsLogits(), RunsAModel()):
-        answers.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(5)).output_ids)
-    assert said == ["begin", "start", "end", *2 * ["begin", "end", "start"]]
-    assert answers[0] == answers[1] == answers[2]
+    for owner, name in ((TargetModel, "begin_prefill"), (TargetModel, "end_prefill"), (NoDraft, "start")):
+        own = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, own=own, name=name: said.append(name) or own(*given))
+    target, prompt = TargetModel(tiny_target("llama").model), Prompt(np.array([5, 6, 7]))
+    plain, reads_logits, runs_a_model = NoDraft(), NoDraft(), NoDraft()
+    reads_logits.reads, runs_a_model.uses_device = "logits", True  # type: ignore[misc]
+    drafters = (plain, reads_logits, runs_a_model)
+    first, *others = (SpeculativeDecoder(target, each).generate(prompt, Stop(5)).output_ids for each in drafters)
+    assert said == ["begin_prefill", "start", "end_prefill", *2 * ["begin_prefill", "end_prefill", "start"]]
+    assert all(answer == first for answer in others)
     assert SpS.uses_device
 
 

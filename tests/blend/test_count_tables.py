@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import pickle
 from collections import Counter
@@ -15,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.text import by_path
-from support.tiny import tiny_target
 
 from ngram_trie.bench.live import part_hashes, split_missing
 from ngram_trie.bench.replay import replay
@@ -79,18 +77,6 @@ def test_rows_by_hand() -> None:
     assert row(tables, [9, 1, 2]) == row(tables, [1, 2])
     assert tables.counts.tolist() == [0, 2, 4, 3, 1, 2]
     assert tables.about["contexts"] == [3, 2] and tables.about["tokens"] == 12
-
-
-def test_what_is_pruned() -> None:
-    texts = [[1, 2, 3], [1, 2, 3], [5, 2, 3], [5, 2, 4]]
-    # After 1 2, 3 is up from 1/2 to 5/6; after 5 2 only 4 is, from 1/6 to 1/3.
-    assert CountTables.of_texts(texts, k=2, escape=1.0, max_context=2, min_change=0.2).about["contexts"] == [3, 1]
-    assert CountTables.of_texts(texts, k=2, escape=1.0, max_context=2, min_change=0.4).about["contexts"] == [3, 0]
-    assert CountTables.of_texts(texts, k=2, escape=1.0, max_context=2, min_count=3).about["contexts"] == [1, 0]
-    one = CountTables.of_texts(texts, k=1, escape=1.0, max_context=1)
-    assert row(one, [2]) == pytest.approx({3: 1 / 2})
-    nothing = CountTables.of_texts([], k=2, escape=1.0)
-    assert not len(nothing.keys) and row(nothing, [1]) == {} and nothing.background().total == 0
 
 
 @given(
@@ -194,13 +180,6 @@ def test_tables_of_other_tokens_do_not_fit(tmp_path: Path) -> None:
             tables.check(other, tmp_path)
 
 
-def test_a_drafter_checks_its_prior_against_the_model(tmp_path: Path) -> None:
-    for token, fits in ((60, True), (61, False)):
-        written(tmp_path, [[1, 2, token]])
-        with contextlib.nullcontext() if fits else pytest.raises(ValueError, match="another model's tokens"):
-            BlendDrafter(prior=str(tmp_path)).bind(tiny_target("llama"))
-
-
 # ---- drafters and the command ----------------------------------------------------------------------------------------
 
 
@@ -245,21 +224,6 @@ def test_the_command_builds_of_answers(tmp_path: Path, capsys: pytest.CaptureFix
     assert header["about"]["parity"] == "odd" and header["about"]["source"] == "traces.jsonl"
     invoke(build_prior.main, [*arguments, "--tokens", "4"])
     assert set(row(CountTables.open(folder), [20])) == {30}
-
-
-def test_the_command_builds_of_texts(tmp_path: Path) -> None:
-    folder = tmp_path / "in"
-    (folder / "deep").mkdir(parents=True)
-    (folder / "a.txt").write_text("A bridge.\n\nA bridge.\n")
-    (folder / "deep" / "b.jsonl").write_text(json.dumps({"text": "A tower."}) + "\n")
-    (folder / "c.bin").write_bytes(b"\xff\xfe")
-    output = tmp_path / "prior"
-    invoke(build_prior.main, [str(folder), "--model", "tiny", "--output", str(output), "--min-count", "1"])
-    tables = CountTables.open(output)
-    encode = build_prior.documents.load_tokenizer("tiny")
-    (first, *_, last), tower = encode(["A bridge."])[0], encode(["A tower."])[0]
-    assert tables.about["model"] and not tables.questions
-    assert tables.counts[first] == 3 and tower[1] in row(tables, [first]) and tables.counts[last] == 3
 
 
 @pytest.mark.parametrize(

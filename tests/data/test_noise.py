@@ -73,7 +73,6 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     [
         ("noise={kinds: [static]}", "noise.kinds.0=static: must be 'paragraph' or 'passages'"),
         ("noise={kinds: [paragraph], share: 1.0}", "noise.share=1.0: must be less than 1"),
-        ("noise={kinds: [paragraph], part: 0.3}", "noise.part: no such setting; there are: kinds, share, seed"),
         ("noise={share: 0.3}", "noise.kinds: must be given"),
     ],
 )

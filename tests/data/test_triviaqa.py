@@ -45,13 +45,6 @@ def test_passages_each_followed_by_a_blank_line_then_one_sentence_with_the_quest
     assert fewer.context == "Passage 1.1.\n\nPassage 1.2." and fewer.after == first.after
 
 
-def test_the_last_warm_up_and_parity_goes_by_id(path: Path) -> None:
-    assert [q.question_id for q in configured("triviaqa", path=str(path)).questions] == ["tc_1", "tc_2", "tc_3", "tc_4"]
-    assert [q.question_id for q in configured("triviaqa", path=str(path)).warmup] == ["tc_5", "tc_6"]
-    even = configured("triviaqa", path=str(path), parity="even", limit=1, warmup=1)
-    assert [q.question_id for q in even.questions] == ["tc_2"]
-
-
 def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         configured("triviaqa", path=str(tmp_path / "none.jsonl"))

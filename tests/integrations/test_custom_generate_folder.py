@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from support.tiny import tiny_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, TextStreamer
+from transformers import GenerationConfig, PreTrainedModel
 
 from ngram_trie.generate import SpeculativeOutput
 from ngram_trie.integrations.folder import copy_to, folder
@@ -58,26 +58,6 @@ def test_own_options_and_those_of_generate_arrive(model: PreTrainedModel) -> Non
         drafted(model, folder(), shape="star")
     with pytest.raises(ValueError, match=r"^num_beams=2, "):
         drafted(model, folder(), num_beams=2)
-
-
-def test_streamer_tokenizer_and_stop_strings_arrive(capsys: pytest.CaptureFixture[str]) -> None:
-    path = PROJECT / "data/tiny/model"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    chat = [{"role": "user", "content": "Anna Sharp was born in Fenford. Where was Anna Sharp born?"}]
-    inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
-    options = {"max_new_tokens": 20, "do_sample": False, "tokenizer": tokenizer}
-    start = inputs["input_ids"].shape[1]
-    whole = tokenizer.decode(model.generate(**inputs, **options)[0, start:], skip_special_tokens=True)
-    assert len(whole) > 6
-    stop, ours = whole[3:6], {"custom_generate": str(folder()), "trust_remote_code": True}
-    expected = model.generate(**inputs, **options, stop_strings=stop)
-    streamer = TextStreamer(tokenizer, skip_prompt=True)
-    told = model.generate(**inputs, **options, **ours, stop_strings=[stop], streamer=streamer)
-    assert torch.equal(told, expected)
-    assert capsys.readouterr().out.strip() == tokenizer.decode(expected[0, start:]).strip()
-    # those of the model's own generation config hold, too
-    model.generation_config.stop_strings = [stop]
-    assert torch.equal(model.generate(**inputs, **options, **ours), expected)
 
 
 def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_path: Path) -> None:

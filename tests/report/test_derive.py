@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from ngram_trie.bench import quality
 from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive
-from ngram_trie.report.bar_charts import context_quality_figure
 from ngram_trie.report.blocks import read
 from ngram_trie.report.run_folder import RunFolder
 
@@ -137,17 +135,6 @@ def test_table_4_live(tmp_path: Path) -> None:
     assert "| ngram_trie, clean | 3.25x [3.25, 3.25] (4.00) | 3.25x [3.25, 3.25] (4.00) | 3.25x" in measured
     assert "ngram_trie 4.00, paragraph 3.00 (-25.0%), passages 2.00 (-50.0%)" in measured
     assert "| ngram_trie, noisy | 1.22x | 1.21x | 2.27x | 2.10x |" in published
-
-
-def test_a_bar_for_each_task_and_context() -> None:
-    rows = [("rag", "clean", 2.0), ("rag", "passages", 1.5), ("all", "clean", 2.5), ("all", "passages", math.nan)]
-    frame = pd.DataFrame(rows, columns=["dataset", "context", "accept_length"])
-    axes = context_quality_figure(frame).axes[0]
-    assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
-    assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
-    with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
-        context_quality_figure(pd.concat([frame, frame]))
 
 
 def make_looping(folder: Path, engine: str, loops: dict[str, tuple[str, ...]]) -> Path:

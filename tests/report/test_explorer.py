@@ -123,8 +123,6 @@ def test_evidence_by_hand(text: list[int], token: int, expected: Evidence) -> No
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["ngram_tri"], "ngram_tri"),
-        (["blend", "num_drafts=8"], "num_draft"),
         (["blend", "8"], "FIELD=VALUE"),
         (["medusa"], "cannot be replayed|hidden states"),
     ],

@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.collections import LineCollection
 from matplotlib.text import Text
 
 from ngram_trie.bench.metrics import Agreement
@@ -58,17 +57,6 @@ def test_a_panel_for_each_task_one_for_all_with_its_numbers_and_one_for_accept_l
     assert [text.get_position()[1] for text in speeds.texts] == [0, 2, 4]
     assert len(speedup_figure(rows(datasets=(*"abcdef", "all"))).axes) == 2  # no room for six tasks
     assert len(speedup_figure(rows(), tasks=False).axes) == 2
-
-
-def test_dots_stand_at_the_values_and_groups_and_outside_loops_look_apart() -> None:
-    top = speedup_figure(rows()).axes[0]
-    dots = [container.lines[0] for container in top.containers]
-    assert [dot.get_xdata()[0] for dot in dots[:3]] == [1.0, 1.5, 2.0]
-    assert [dot.get_marker() for dot in dots] == ["D", "o", "^", "^"]
-    assert [dot.get_markerfacecolor() == "white" for dot in dots] == [False, True, False, False]
-    assert len({dot.get_color() for dot in dots}) == 3
-    low, high = top.containers[2].lines[2][0].get_segments()[0][:, 0]
-    assert (low, high) == pytest.approx((1.8, 2.2))
 
 
 def test_the_headline_holds_ten_rows_of_every_group_and_the_papers_method() -> None:
@@ -149,12 +137,6 @@ def test_every_figure_draws_cleanly_within_the_text_width_and_saves_the_same_byt
             assert figure.bbox.padded(1).containsx(box.x0) and figure.bbox.padded(1).containsx(box.x1), text
 
 
-def outlined(axes: Axes) -> list[list[tuple[float, float]]]:
-    """The pieces of the outline around cells, as pairs of points (column, row)."""
-    lines = [each for each in axes.collections if isinstance(each, LineCollection)]
-    return [[tuple(point) for point in piece] for each in lines for piece in each.get_segments()]
-
-
 def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> None:
     figure = heatmap_figure(grid_rows(), "accept_length", "accept length (tokens per step)")
     assert [title(axes) for axes in figure.axes[:-1]] == ["qa", "spec bench rag"]
@@ -171,17 +153,6 @@ def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> Non
 def test_heatmap_marks_the_best_cell_of_each_panel(best, cells) -> None:
     for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes[:-1]:
         assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == cells
-        assert not outlined(axes)  # no interval is known
-
-
-def test_heatmap_outlines_what_the_interval_does_not_tell_from_the_best() -> None:
-    frame = grid_rows()
-    frame["accept_length_tied"] = (frame.n == 10) & (frame.prefix_len < 4)
-    figure = heatmap_figure(frame, "accept_length", "accept length")
-    around = outlined(figure.axes[0])
-    # around columns 0 and 1 of row 1; nothing between the two
-    assert len(around) == 6 and [(1.5, 0.5), (1.5, 1.5)] in around and [(0.5, 0.5), (0.5, 1.5)] not in around
-    assert "paired 95% interval" in figure.get_suptitle().replace("\n", " ")
 
 
 def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> None:
@@ -210,18 +181,6 @@ def test_accept_lengths_are_bars_in_percent_with_a_row_of_panels_for_each_model(
     assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
     assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
-
-
-def test_time_split_stacks_to_the_whole_and_names_the_total() -> None:
-    figure = time_split_figure(time_rows())
-    (axes,) = figure.axes
-    widths = {bars.get_label(): [bar.get_width() for bar in bars] for bars in axes.containers}
-    assert widths["search"] == pytest.approx([75, 100 * 1500 / 1530])
-    assert widths["processing"] == pytest.approx([25, 0])
-    assert widths["attention"] == pytest.approx([0, 100 * 30 / 1530])
-    assert [bar.get_x() for bar in axes.containers[1]] == pytest.approx(widths["search"])  # stacked
-    # 2% is too narrow for its number
-    assert words(axes) == ["75%", "98%", "25%", "40.0 µs per step", "1,530 µs per step"]
 
 
 @pytest.mark.parametrize(

@@ -161,28 +161,6 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     assert all(f"Table {number}" in block.title for block in blocks)
 
 
-LIVE = GRID.assign(tokens_per_second=9.0, trie_ms=1.0, inference_ms=2.0, predicted_speedup=1.1)
-
-
-def with_datasets(*names: str) -> pd.DataFrame:
-    return pd.concat([LIVE[LIVE.dataset == "qa"].assign(dataset=name) for name in names])
-
-
-def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> None:
-    frame = with_datasets("rag")
-    assert "predicted" not in sweeps.measured_blocks(2, frame, "toy")[0].title
-    for replayed in (frame.drop(columns="speedup"), frame.assign(speedup=math.nan)):
-        (block,) = sweeps.measured_blocks(2, replayed, "toy")
-        assert block.title == "toy, Table 2, rag, predicted speedup" and shown(block)["9"] == [1.1, 1.1]
-    # Table 6 has times only, and a replay has none of them; nor has Table 3 a place for a sweep over n.
-    times = ["trie_ms", "inference_ms"]
-    trie, inference = sweeps.measured_blocks(6, with_datasets("summarization"), "toy")
-    assert (shown(trie)["9"], shown(inference)["9"]) == ([1.0, 1.0], [2.0, 2.0])
-    assert (trie.unit, math.isnan(trie.rows["9"][0].accept_length)) == ("", True)
-    assert sweeps.measured_blocks(6, with_datasets("summarization").drop(columns=times), "toy") == []
-    assert sweeps.measured_blocks(3, frame, "toy") == []
-
-
 # ---- a folder --------------------------------------------------------------------------------------------------------
 
 

@@ -10,24 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.tables import SMALL
-from support.tiny import tiny_target
 
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.bar_charts import share_figure
-from ngram_trie.targets.rows import RowsTarget
 from scripts import build_ngram_tables
 from scripts.studies import ngrammys as script
 from scripts.studies import ngrammys_parts as room
-
-
-def test_slowdowns_are_relative_to_a_plain_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, sizes in (("CALL_K", [1, 2]), ("CALL_W", [1, 3]), ("CALL_CONTEXTS", [4, 9])):
-        monkeypatch.setattr(room, name, sizes)
-    frame = room.slowdowns(RowsTarget(tiny_target("llama").model, 64), num_calls=2)
-    assert len(frame) == 2 * 5 and (frame.call_ms > 0).all()
-    assert (frame[frame.w == 0].slowdown == 1).all()
-    assert set(frame.context) == {4, 9}
 
 
 def trace(output: list[int]) -> Trace:

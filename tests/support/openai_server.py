@@ -21,7 +21,6 @@ class OpenAIServer:
         counts: whether it says how many tokens an answer has: as many as its text has words.
         models: what it says it serves.
         requests: bodies of the answers asked for.
-        most_at_once: largest number of answers under way.
     """
 
     answer: Callable[[Any], list[str]] = lambda body: ["one ", "two three ", "four"]
@@ -32,8 +31,6 @@ class OpenAIServer:
     metrics: bool = False
     requests: list[Any] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    most_at_once: int = 0
-    _under_way: int = 0
     _lock: Any = field(default_factory=threading.Lock)
 
     def __enter__(self) -> OpenAIServer:
@@ -63,7 +60,7 @@ class OpenAIServer:
                     return self.reply(int(failure), json.dumps({"error": {"message": "too much\nto do"}}))
                 self.send_response(200)
                 self.end_headers()
-                pieces = self.answered(body)
+                pieces = server.answer(body)
                 for place, piece in enumerate(pieces):
                     choice: dict[str, Any] = {"index": 0, "finish_reason": None}
                     choice |= {"text": piece} if "prompt" in body else {"delta": {"content": piece}}
@@ -77,16 +74,6 @@ class OpenAIServer:
                 if server.counts:
                     self.event({"choices": [], "usage": {"completion_tokens": len("".join(pieces).split())}})
                 self.write(": a comment\n\ndata: [DONE]\n\n")
-
-            def answered(self, body: Any) -> list[str]:
-                with server._lock:
-                    server._under_way += 1
-                    server.most_at_once = max(server.most_at_once, server._under_way)
-                try:
-                    return server.answer(body)
-                finally:  # before a byte is sent, so that what a client asks next is not counted beside it
-                    with server._lock:
-                        server._under_way -= 1
 
             def event(self, event: Any) -> None:
                 self.write(f"data: {json.dumps(event)}\n\n")

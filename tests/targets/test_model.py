@@ -33,17 +33,6 @@ def test_keep_moves_the_path_behind_the_past() -> None:
     assert values[0, 0, -1, 0] == -2
 
 
-def test_every_node_sees_its_own_path_and_nothing_else(target: TargetModel) -> None:
-    prompt, root = [7, 8, 9], 3
-    tree = DraftTree.from_paths(root, [[1, 2, 3], [1, 4], [5]])
-    target.prefill(np.array(prompt))
-    chosen = target.verify(tree)
-    for node in range(len(tree)):
-        text = [*prompt, *tree.tokens[tree.path_to(node)].tolist()]
-        alone = target.model(torch.tensor([text])).logits[0, -1].argmax()
-        assert chosen[node] == alone
-
-
 def test_near_tie_excuses_nothing_in_single_precision() -> None:
     target = tiny_target("llama")
     with torch.inference_mode():
