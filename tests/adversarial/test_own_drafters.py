@@ -1,4 +1,4 @@
-"""Drafters of a person's own that go wrong are one error with drafter, step and reason; seeds; small models."""
+"""Drafters of a person's own that go wrong are one error with drafter, step and reason; and seeds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How likely drafters hold their nodes to be accepted (`DraftTree.probs`): by hand, and what holds for all."""
+"""How likely drafters hold their nodes to be accepted (`DraftTree.probs`): by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The blend of all orders against a reference in plain Python, by hand, and as a drafter."""
+"""The blend of all orders by hand and against a reference in plain Python."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ def drafted(text: list[int], num_draft: int = 200, **settings: Any) -> tuple[Dra
     tree = BlendIndex(text, **settings).draft(num_draft)
     assert tree.probs is not None
     return tree, tree.probs.tolist()
-
-
-# ---- probabilities ---------------------------------------------------------------------------------------------------
 
 
 def test_probabilities_by_hand() -> None:

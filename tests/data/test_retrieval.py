@@ -1,5 +1,5 @@
-"""From files to contexts.jsonl: corpora, questions, BGE-M3's and the reranker's code with tiny random weights, MiniLM,
-the two scripts end to end, and every message.
+"""From files to contexts.jsonl: corpora, questions, BGE-M3's code with tiny random weights, late
+interaction, the two scripts end to end, and what is said of missing parts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""transformers' `generate` with the folder that ships: from disk and from a hub, with all of its options."""
+"""transformers' `generate` with the folder that ships: from disk and from a hub, with its options."""
 
 from __future__ import annotations
 

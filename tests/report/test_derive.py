@@ -1,4 +1,4 @@
-"""What a report makes of a folder: the quality beside Table 1, the readings, and Table 4, live and replayed."""
+"""What a report makes of a folder: quality, comparisons, Table 4, and tables without loops."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The packed backend: when it is taken, when it is refused, and that it follows its model's weights. That it computes
-what the stock model does is tested in test_static.py.
+what the stock model does is tested in test_cuda_graph.py.
 """
 
 from __future__ import annotations
