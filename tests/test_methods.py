@@ -62,12 +62,3 @@ def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_pa
     assert min(length["sps"], length["medusa"], length["space"]) > 1.8 and length["hydra"] > length["medusa"]
     table = (tmp_path / "table.md").read_text()
     assert "Compared with a vanilla of their own: space over space_vanilla." in table
-
-
-@pytest.mark.slow
-def test_the_rest_of_the_table_comes_without_a_part(parts: list[str], tmp_path: Path) -> None:
-    absent = f"methods.rest.datastore={tmp_path / 'absent'}"
-    records = run(*SMALL, *parts, absent, "measure.max_new_tokens=2", f"output={tmp_path / 'run'}")
-    assert "rest" not in {r.method for r in records} and "medusa" in {r.method for r in records}
-    table = (tmp_path / "run" / "table.md").read_text()
-    assert "Not run: rest: " in table and "python -m scripts.build_datastore" in table

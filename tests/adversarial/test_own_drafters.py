@@ -1,4 +1,4 @@
-"""Drafters of a person's own that go wrong are one error with drafter, step and reason; and seeds."""
+"""Drafters of a person's own that go wrong are one error with drafter, step and reason; seeds; small models."""
 
 from __future__ import annotations
 
@@ -55,3 +55,8 @@ def test_a_wrong_draft_is_one_error(propose: Callable[[int], Any], message: str)
 def test_a_seed_is_an_integer(seed: Any) -> None:
     with pytest.raises(ValueError, match=r"^seed=.*: must be an integer"):
         speculative_generate(tiny_model("llama"), [5, 6, 7], "pld", max_new_tokens=3, do_sample=True, seed=seed)
+
+
+def test_a_vocabulary_smaller_than_k() -> None:
+    with pytest.raises(ValueError, match="k=8: must be at most 5, the size of the model's vocabulary"):
+        speculative_generate(tiny_model("llama", vocab_size=5), [3, 4], "token_recycling", max_new_tokens=4)

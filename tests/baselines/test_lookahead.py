@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_target import FakeTarget, answer, begun, fibonacci, jumbled
 
-from ngram_trie.baselines.lookahead import Lookahead, NgramPool, window_parents
+from ngram_trie.baselines.lookahead import Lookahead, window_parents
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -26,17 +26,6 @@ def test_the_window_is_a_comb() -> None:
     assert tree.depths.tolist() == [0, 1, 2, 1, 2, 3, 2, 3, 4]
     behind_candidates = window_parents(2, 2, first=4)
     assert behind_candidates.tolist() == [0, 0, 4]
-
-
-def test_the_pool_is_first_in_first_out_without_repeats() -> None:
-    pool = NgramPool(2)
-    for ngram in [(1, 5, 6), (1, 7, 8), (2, 5, 6), (1, 5, 6)]:
-        pool.add(ngram)
-    assert pool.after(1) == [(5, 6), (7, 8)]  # seen again, so new again
-    pool.add((1, 9, 9))
-    assert pool.after(1) == [(9, 9), (5, 6)]
-    assert pool.after(2) == [(5, 6)]
-    assert pool.after(3) == []
 
 
 def test_the_first_steps_by_hand() -> None:
@@ -156,3 +145,8 @@ def test_a_window_that_was_cut_is_kept_as_it_was(max_draft: int, max_depth: int,
     second = drafter.propose(99)
     assert second.num_draft == nodes  # a second row, or the same row again
     assert nodes == 5 or second.tokens[1:].tolist() == first.tokens[1:].tolist()
+
+
+@pytest.mark.parametrize(("window", "level", "guesses"), [(1, 2, 1), (5, 2, 4), (1, 6, 3)])
+def test_windows_of_one_row_or_column_are_lossless(window: int, level: int, guesses: int) -> None:
+    answer(FakeTarget(jumbled(4)), Lookahead(window=window, level=level, guesses=guesses), [0, 1, 2], 60)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from fractions import Fraction
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from hypothesis import strategies as st
 from support.tables import SMALL
 from support.text import by_path, drafted
 
+from ngram_trie.baselines.arctic_suffix import ArcticSuffix
 from ngram_trie.baselines.context_ngrams import ContextNgrams
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.llma import LLMA
@@ -159,6 +163,18 @@ def test_of_earlier_answers_by_hand() -> None:
 
 
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
+
+
+def test_of_the_authors_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says itself; here with a stand-in of the same interface."""
+
+    cache = mock.Mock()
+    drafted_by_it = SimpleNamespace(token_ids=[5, 6, 7], parents=[-1, 0, 0], probs=[0.5, 0.25, 0.125])
+    cache.return_value.speculate.return_value = drafted_by_it
+    module = SimpleNamespace(SuffixDecodingCache=cache)
+    monkeypatch.setitem(sys.modules, "arctic_inference", SimpleNamespace(suffix_decoding=module))
+    monkeypatch.setitem(sys.modules, "arctic_inference.suffix_decoding", module)
+    assert scores(drafted(ArcticSuffix(), [1], [2])) == {(5,): 0.5, (5, 6): 0.25, (5, 7): 0.125}
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,8 +1,6 @@
-import pickle
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -10,7 +8,6 @@ from support.text import chain
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.sam import SAMDecoding, SuffixAutomaton
-from ngram_trie.prompt import Prompt
 
 TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=60)
 
@@ -82,11 +79,6 @@ def test_a_datastore_is_a_part_and_makes_the_state_preloaded(store: str) -> None
     drafter = SAMDecoding(datastore=store)
     assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]
     assert SAMDecoding().state == "cold" and not SAMDecoding().parts()
-    drafter = pickle.loads(pickle.dumps(drafter))  # as a worker process gets it
-    for _ in range(2):  # a new prompt starts afresh
-        drafter.start(Prompt(np.array([1, 2, 3])))
-        drafter.observe([4, 5, 6])
-        assert drafter.propose(9).tokens.tolist() == [6, 7]
     build_datastore([[1, 2, 3, 4, 5, 6, 8]], Path(store))  # another one at the same place
     assert drafted([1, 2, 3, 4, 5, 6], datastore=store) == [8]
     with pytest.raises(FileNotFoundError, match="datastore=nowhere: no datastore there"):

@@ -238,6 +238,15 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
 TASKS = ["summarization", "rag", "open_qa", "attributed_qa"]
 
 
+def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_path: Path) -> None:
+    """Also where both are replayed in one process."""
+    traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(20)["qa"], 1)]
+    noisy = [replace(trace, prompt=replace(trace.prompt, dataset="qa+passages")) for trace in traces]
+    with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
+        measure(engine({"warm": Counting()}, {"qa": traces, "qa+passages": noisy}), writer)
+    assert [r.accept_lengths for r in read_records(tmp_path / "records.jsonl")] == [[5]] * 20
+
+
 def token_only() -> list[str]:
     """All methods that there are, but for those that need a store to be built first."""
     names = sorted(path.stem for path in (config.CONFIGS / "method").glob("*.yaml"))
@@ -322,6 +331,9 @@ def test_the_table_has_a_row_for_each_category_and_all(trace_file, tmp_path, mon
     manifest = RunManifest.read(tmp_path / "manifest.json")
     assert manifest.config["engine"]["traces"] == "toy.jsonl" and manifest.config["method"]["num_draft"] == 4
     assert "model" not in manifest.config and "dataset" not in manifest.config
+    cli(monkeypatch, *arguments[:-1], "engine.draft_in_prefill=true", f"output={tmp_path / 'early'}")
+    early = pd.read_csv(tmp_path / "early" / "table.csv")
+    assert early.num_steps.iloc[-1] != table.num_steps.iloc[-1]
     # A finished run is not run again, and its report is derived from the records.
     before = (tmp_path / "records.jsonl").read_bytes(), (tmp_path / "table.csv").read_bytes()
     cli(monkeypatch, *arguments)

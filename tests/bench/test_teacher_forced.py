@@ -192,6 +192,11 @@ def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> Non
     assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
 
 
+def test_random_weights_are_always_the_same(files: tuple[Path, Path]) -> None:
+    first, second = (random_model(str(files[0]), "float32", "cpu", max_position_embeddings=n) for n in (300, 500))
+    assert torch.equal(first.lm_head.weight, second.lm_head.weight) and second.config.max_position_embeddings == 500
+
+
 def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
     assert config.engine.backend == "auto"

@@ -20,8 +20,10 @@ from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace
 from ngram_trie.blend.background import FOLDS, AnswerStore, Background, read_answers
 from ngram_trie.blend.context_index import BlendIndex
+from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.ngram_tables import NgramTables
 
 ANSWERS = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=12), max_size=6)
 
@@ -85,6 +87,19 @@ def left_of_text(text: list[int], context: list[int], escape: int) -> Fraction:
 
 
 # ---- stores ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_says_its_probabilities() -> None:
+    tables = NgramTables(
+        "",
+        True,
+        np.array([[0, 1], [1, 0]], np.int32),
+        np.array([[1, 0], [0, 1]], np.int32),
+        np.empty((2, 2, 0), np.int32),
+        np.array([[0.5, 0.25], [0.75, 0.125]], np.float32),
+    )
+    table = CountTables.of_model(tables, k=1, escape=1.0)
+    assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
 
 
 @given(TEXTS, ANSWERS, st.sampled_from([1, 4]), st.integers(1, 30))

@@ -226,6 +226,21 @@ def test_the_command_builds_of_answers(tmp_path: Path, capsys: pytest.CaptureFix
     assert set(row(CountTables.open(folder), [20])) == {30}
 
 
+def test_the_command_builds_of_texts(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "a.txt").write_text("A bridge.\n\nA bridge.\n")
+    (folder / "deep" / "b.jsonl").write_text(json.dumps({"text": "A tower."}) + "\n")
+    (folder / "c.bin").write_bytes(b"\xff\xfe")
+    output = tmp_path / "prior"
+    invoke(build_prior.main, [str(folder), "--model", "tiny", "--output", str(output), "--min-count", "1"])
+    tables = CountTables.open(output)
+    encode = build_prior.documents.load_tokenizer("tiny")
+    (first, *_, last), tower = encode(["A bridge."])[0], encode(["A tower."])[0]
+    assert tables.about["model"] and not tables.questions
+    assert tables.counts[first] == 3 and tower[1] in row(tables, [first]) and tables.counts[last] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from support.datasets import configured, write_lines
@@ -53,3 +54,10 @@ def test_a_folder_has_a_file_for_each_split(folder: Path) -> None:
     assert len(configured("hagrid", path=str(folder), warmup=0).questions) == 4
     with pytest.raises(ConfigError, match=r"dataset hagrid: dataset\.split=test: must be dev or train"):
         configured("hagrid", path=str(folder), split="test")
+
+
+def test_from_the_hub_one_file_of_a_revision_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = mock.Mock(return_value=str(folder / "dev.jsonl"))
+    monkeypatch.setattr("ngram_trie.data.sources.hf_hub_download", fetch)
+    assert len(configured("hagrid", warmup=0, revision="v1").questions) == 4
+    fetch.assert_called_once_with("miracl/hagrid", "hagrid-v1.0-en/dev.jsonl", repo_type="dataset", revision="v1")

@@ -6,6 +6,7 @@ import gzip
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -141,13 +142,8 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
 def test_from_the_hub_the_pinned_revision_s_subset_and_split_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
-
-    def fetched(hub: str, repo_type: str, revision: str) -> str:
-        asked.append((hub, repo_type, revision))
-        return str(tmp_path)
-
-    monkeypatch.setattr("ngram_trie.data.sources.snapshot_download", fetched)
+    fetch = mock.Mock(return_value=str(tmp_path))
+    monkeypatch.setattr("ngram_trie.data.sources.snapshot_download", fetch)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "arrow")
     parts = []
     for subset, rows in (("main", GSM8K), ("socratic", GSM8K[:3])):
@@ -155,7 +151,8 @@ def test_from_the_hub_the_pinned_revision_s_subset_and_split_are_read(
         parts.append(f"- config_name: {subset}\n  data_files:\n  - split: test\n    path: {subset}/test-*\n")
     (tmp_path / "README.md").write_text(f"---\nconfigs:\n{''.join(parts)}---\n")
     assert len(configured("gsm8k").questions) == 3  # of five, two of them to warm up
-    assert asked == [("openai/gsm8k", "dataset", OmegaConf.load(CONFIGS / "dataset" / "gsm8k.yaml").revision)]
+    pinned = OmegaConf.load(CONFIGS / "dataset" / "gsm8k.yaml").revision
+    fetch.assert_called_once_with("openai/gsm8k", repo_type="dataset", revision=pinned)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "hagrid", "spec_bench"])

@@ -13,6 +13,7 @@ from ngram_trie.bench.trace_noise import with_noise
 from ngram_trie.bench.traces import Trace
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
+from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.prompt import Prompt
@@ -82,6 +83,13 @@ def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
         noise_settings(config)
     with pytest.raises(ValueError, match="noise comes from other questions"):
         NoisyDataset(BundledDataset("rag", 1), "passages", 0.3, 0)
+
+
+def test_every_data_set_stands_before_its_noisy_ones() -> None:
+    clean = {name: BundledDataset(name, 2) for name in ("rag", "open_qa")}
+    noisy = noisy_datasets(clean, NoiseSettings(("passages", "paragraph")))
+    assert list(noisy) == ["rag", "rag+passages", "rag+paragraph", "open_qa", "open_qa+passages", "open_qa+paragraph"]
+    assert {question.dataset for question in noisy["rag+passages"].questions} == {"rag+passages"}
 
 
 def recorded(category: str, number: int, length: int = 40) -> Trace:

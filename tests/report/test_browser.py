@@ -86,39 +86,6 @@ def test_no_script_of_a_results_folder_runs(opened: Open, tmp_path: Path, body: 
         assert browser.execute_script(own) == [1, 0] and body[:9] in browser.find_element("id", "main").text
 
 
-COLUMN = """
-const run = document.querySelector("#run-table1-smollm2-docs-epyc").closest("details");
-const table = run.querySelector("table.sortable");
-run.open = true;
-return [table, table.rows[0].cells[3].querySelector("button")];
-"""
-
-
-@in_browser
-def test_tables_sort_by_click_and_by_keyboard(opened: Open) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    browser = opened()
-    table, button = browser.execute_script(COLUMN)
-
-    def column(at: int) -> list[str]:
-        cells = "return [...arguments[0].tBodies[0].rows].map((row) => row.cells[arguments[1]].textContent)"
-        return browser.execute_script(cells, table, at)
-
-    def order(button: Any) -> str:
-        return browser.execute_script("return arguments[0].closest('th').getAttribute('aria-sort')", button)
-
-    given = column(0)
-    values = [float(cell.partition("x")[0]) for cell in column(3)]
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
-    button.click()
-    assert order(button) == "descending" and [float(c.partition("x")[0]) for c in column(3)] == sorted(values)[::-1]
-    button.send_keys(Keys.ENTER)
-    assert order(button) == "ascending" and [float(c.partition("x")[0]) for c in column(3)] == sorted(values)
-    button.send_keys(Keys.SPACE)
-    assert order(button) == "none" and column(0) == given
-
-
 @pytest.mark.slow
 @in_browser
 def test_the_explorer_steps(opened: Open) -> None:

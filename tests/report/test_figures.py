@@ -7,7 +7,6 @@ import warnings
 from itertools import product
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.axes import Axes
@@ -153,34 +152,6 @@ def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> Non
 def test_heatmap_marks_the_best_cell_of_each_panel(best, cells) -> None:
     for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes[:-1]:
         assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == cells
-
-
-def test_lines_have_a_panel_for_each_series_and_ticks_where_the_values_are() -> None:
-    figure = line_figure(line_rows(), "num_draft", "speedup", "speedup (ratio)")
-    run, paper = figure.axes
-    assert [title(axes) for axes in figure.axes] == ["this run", "paper"]
-    for axes, ticks in ((run, [8, 24, 32]), (paper, [8, 64])):
-        assert list(axes.get_xticks()) == ticks and not len(axes.get_xticks(minor=True))
-        assert axes.get_xscale() == "log" and axes.get_xlabel() == "draft nodes per step (num_draft)"
-        assert list(axes.containers[0].lines[0].get_xdata()) == ticks
-    assert run.get_ylim() == paper.get_ylim() and run.get_xlim() == paper.get_xlim()
-    # intervals where they are known
-    ends = np.array([segment[:, 1] for segment in run.containers[0].lines[2][0].get_segments()])
-    assert ends == pytest.approx(np.outer([1.08, 1.24, 1.32], [0.9, 1.2]))
-    assert all(np.ptp(segment[:, 1]) == 0 for segment in paper.containers[0].lines[2][0].get_segments())
-
-
-def test_accept_lengths_are_bars_in_percent_with_a_row_of_panels_for_each_model() -> None:
-    frame = accept_rows(("toy", "other"))
-    figure = accept_length_figure(frame[~((frame.model == "other") & (frame.dataset == "qa"))])
-    places = [(axes.get_subplotspec().rowspan.start, axes.get_subplotspec().colspan.start) for axes in figure.axes]
-    assert places == [(0, 0), (0, 1), (1, 1)]
-    assert [axes.get_ylabel() for axes in figure.axes] == ["toy", "", "other"]
-    assert title(figure.axes[0]) == "qa (1,200 steps)"
-    bars = figure.axes[0].patches
-    assert [bar.get_x() + bar.get_width() / 2 for bar in bars] == pytest.approx([1, 2, 5])
-    assert [bar.get_height() for bar in bars] == pytest.approx([50, 30, 20])
-    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
 
 
 @pytest.mark.parametrize(
