@@ -124,5 +124,7 @@ def test_the_explorer_steps(opened: Open) -> None:
             assert len(now) == here["emitted"]
     missed = press("miss")
     assert any(s["start"] == missed and len(s["path"]) == 1 for d in data["drafters"] for s in d["steps"])
+    press("difference")
+    assert len({step(number)["start"] + step(number)["emitted"] for number in range(2)}) == 2
     assert panels[1].find_elements(By.CSS_SELECTOR, "svg .badge"), "and where they come from"
     assert panels[1].find_elements(By.CSS_SELECTOR, ".prob"), "the blend knows how likely its nodes are"
