@@ -5,18 +5,16 @@ from __future__ import annotations
 import copy
 import pickle
 import re
-from collections.abc import Callable
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
-from support.fake_target import FakeTarget, jumbled
+from support.fake_target import FakeTarget, circling, jumbled
 from support.tiny import plain_greedy, tiny_target
 
 from ngram_trie.baselines.datastore import build_datastore
@@ -73,18 +71,9 @@ def answered(method: Drafter, target: Any, prompt: list[int], length: int) -> li
     return SpeculativeDecoder(target, method).generate(whole, Stop(length)).tree_sizes
 
 
-def target_of(rule: Callable[[list[int]], int]) -> FakeTarget:
-    """A target of `VOCABULARY` tokens whose runners-up are those behind its choice."""
-
-    def runners_up(text: list[int]) -> torch.Tensor:
-        return -((torch.arange(VOCABULARY) - rule(text)) % VOCABULARY).float()
-
-    return FakeTarget(rule, VOCABULARY, max_draft=256, runners_up=runners_up)
-
-
 def fake(vocabulary: int) -> FakeTarget:
     """It says the first `vocabulary` of its tokens."""
-    return target_of(jumbled(vocabulary))
+    return circling(jumbled(vocabulary), VOCABULARY, max_draft=256)
 
 
 def made(name: str, parts: dict[str, str], **fields: Any) -> Any:
@@ -157,7 +146,8 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
         drafter = made(name, parts, **dict.fromkeys(kept, keep))
-        decoder = SpeculativeDecoder(target_of(lambda text: 3 * text[-1] % 79), drafter)  # 78 tokens without a repeat
+        target = circling(lambda text: 3 * text[-1] % 79, VOCABULARY)  # 78 tokens without a repeat
+        decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
         prompts = [Prompt(np.array(ids), {"released": (0, 5)}, question_id=name) for name, ids in asked.items()]
         return drafter.remembers, [decoder.generate(prompt, Stop(40)).accept_lengths for prompt in prompts]
@@ -202,6 +192,34 @@ def test_what_reads_more_than_tokens_is_not_replayed(parts: dict[str, str], name
     else:
         with pytest.raises(ValueError, match=f"{name} drafts from the model's .*, which a trace does not hold"):
             check_replayable({name: drafter})
+
+
+OF_TOKENS = [
+    name
+    for name in NAMES
+    if resolve_name(imported(str(OmegaConf.load(choices()["method"][name])["_target_"]))).reads == "tokens"
+]
+TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
+
+
+@pytest.mark.parametrize("name", OF_TOKENS)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(prompt=TOKENS, output=TOKENS, budget=st.integers(1, 40))
+def test_probabilities_fall_along_every_path(
+    parts: dict[str, str], name: str, prompt: list[int], output: list[int], budget: int
+) -> None:
+    drafter = made(name, parts)
+    for text in (output, prompt):  # what is remembered of the first may be drafted for the second
+        drafter.start(Prompt(np.array(text, np.int64), {"released": (0, len(text))}))
+        drafter.observe(output)
+        tree = drafter.propose(budget)
+        if tree.probs is None:
+            assert not tree.num_draft or not drafter.scores_nodes, "it drafts and does not say how likely"
+            continue
+        assert tree.probs.dtype == np.float64 and tree.probs.shape == tree.tokens.shape and tree.probs[0] == 1
+        is_chain = tree.parents.tolist() == list(range(-1, tree.num_draft))
+        assert is_chain or not drafter.drafts_chains
+        assert (tree.probs >= 0).all() and (tree.probs[1:] <= tree.probs[tree.parents[1:]]).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,9 +9,9 @@ from support.recorded import EVEN_TRACES, RELEASED_TRIE, TRACES, read_jsonl
 from ngram_trie.bench import metrics
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.bench.replay import replay
-from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.bench.traces import read_traces
 from ngram_trie.drafter import Drafter
-from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
+from ngram_trie.drafters import NgramTrieDrafter, ReleasedNgramTrieDrafter
 from ngram_trie.prompt import Prompt
 
 BOTH: list[Callable[..., Drafter]] = [NgramTrieDrafter, ReleasedNgramTrieDrafter]
@@ -28,13 +28,6 @@ def drafted(drafter: Drafter, output: list[int], prompt: Prompt = PROMPT, budget
     return tree.tokens[1:].tolist()
 
 
-def test_vanilla_never_drafts() -> None:
-    drafter = NoDraft()
-    assert drafted(drafter, [10]) == []
-    result = replay(drafter, Trace("toy", PROMPT, [10, 11, 12, 13]))
-    assert (result.accept_lengths, result.tree_sizes) == ([1, 1, 1], [0, 0, 0])
-
-
 def test_of_several_spans_the_first_that_the_prompt_has() -> None:
     """`method=ngram_trie_context`: the context, else the user's turn, else everything."""
     ids = np.array([1, 5, 6, 7, 5, 8])
@@ -48,11 +41,6 @@ def test_of_several_spans_the_first_that_the_prompt_has() -> None:
         assert prompt.ends_with("context|user|prompt") == (expected[-1] == 8)
     with pytest.raises(ValueError, match=r"context='context.question': this prompt has the parts prompt, user"):
         Prompt(ids, {"user": (2, 6)}).part("context|question")
-
-
-def test_the_match_spans_prompt_and_output() -> None:
-    prompt = Prompt(np.array([1, 2, 3, 4, 9, 9, 2, 3, 5, 9, 9, 1, 2]))
-    assert drafted(NgramTrieDrafter(num_draft=1), [3], prompt) == [4]
 
 
 @pytest.mark.parametrize("make", BOTH)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
-from hydra import compose, initialize_config_dir
-from transformers import LlamaConfig, LlamaForCausalLM
+from support.configs import composed
 
 from ngram_trie.baselines.arctic_suffix import is_installed
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import metrics
 from ngram_trie.bench.records import PromptRecord, read_records
 from ngram_trie.cli.app import invoke
-from ngram_trie.store.files import CONFIGS
 from scripts import build_datastore, build_ngram_tables
 from scripts.run import measure
 
@@ -42,16 +39,14 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def run(*overrides: str) -> list[PromptRecord]:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        folder = measure(compose("config", list(overrides)))
+    folder = measure(composed(*overrides))
     return list(read_records(folder / "records.jsonl"))
 
 
 @pytest.mark.slow
 def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_path: Path) -> None:
     records = run(*SMALL, *parts, "measure.max_new_tokens=40", f"output={tmp_path}")
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        methods = set(configuration.named(compose("config", SMALL), "method", "methods"))
+    methods = set(configuration.named(composed(*SMALL), "method", "methods"))
     methods -= set() if is_installed() else {"suffix_arctic"}
     assert {r.method for r in records} == {*methods, "space_vanilla"} and len(records) == len(TASKS) * (
         len(methods) + 1
@@ -67,31 +62,3 @@ def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_pa
     assert min(length["sps"], length["medusa"], length["space"]) > 1.8 and length["hydra"] > length["medusa"]
     table = (tmp_path / "table.md").read_text()
     assert "Compared with a vanilla of their own: space over space_vanilla." in table
-
-
-@pytest.mark.slow
-def test_the_rest_of_the_table_comes_without_a_part(parts: list[str], tmp_path: Path) -> None:
-    absent = f"methods.rest.datastore={tmp_path / 'absent'}"
-    records = run(*SMALL, *parts, absent, "measure.max_new_tokens=2", f"output={tmp_path / 'run'}")
-    assert "rest" not in {r.method for r in records} and "medusa" in {r.method for r in records}
-    table = (tmp_path / "run" / "table.md").read_text()
-    assert "Not run: rest: " in table and "python -m scripts.build_datastore" in table
-
-
-def test_a_space_model_of_older_layout_is_loaded_and_compared_with_itself(tmp_path: Path) -> None:
-    """A causal model with a mask token behind its vocabulary, and weights in PyTorch's own format."""
-    torch.manual_seed(3)
-    config = LlamaConfig(
-        vocab_size=3073, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=2048, initializer_range=0.3, tie_word_embeddings=False,
-        architectures=["LlamaForCausalLM"],
-    )  # fmt: skip
-    config.save_pretrained(tmp_path / "space")
-    torch.save(LlamaForCausalLM(config).state_dict(), tmp_path / "space" / "pytorch_model.bin")
-    records = run(
-        "method=space", f"method.model={tmp_path / 'space'}", "dataset=rag", "dataset.limit=1", "model.device=cpu",
-        "measure.repeats=1", "measure.max_new_tokens=20", f"output={tmp_path / 'run'}",
-    )  # fmt: skip
-    outputs = {r.method: r.output_ids for r in records}
-    assert outputs["space"] == outputs["space_vanilla"] != outputs["vanilla"]
-    assert max(next(r.tree_sizes for r in records if r.method == "space")) == 35

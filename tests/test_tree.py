@@ -86,12 +86,6 @@ def test_a_copy_by_the_rule_of_succession() -> None:
     assert alone is not None and alone.tolist() == [1]
 
 
-def test_chain_and_root_only() -> None:
-    assert DraftTree.chain(4, [5, 6]).parents.tolist() == [-1, 0, 1]
-    assert DraftTree.chain(4, []).num_draft == 0
-    assert DraftTree.root_only(4).tokens.tolist() == [4]
-
-
 @pytest.mark.parametrize(
     ("tokens", "parents"), [([], []), ([1], [-1, 0]), ([1], [0]), ([1, 2], [-1, 1]), ([1, 2], [-1, -1])]
 )

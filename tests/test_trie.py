@@ -5,9 +5,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.text import paths
 
 from ngram_trie import reference
-from ngram_trie.tree import DraftTree
 from ngram_trie.trie import NgramTrie, ReleasedTrie
 
 texts = st.lists(st.integers(0, 3), max_size=40)
@@ -17,10 +17,6 @@ exact = settings(derandomize=True, deadline=None, max_examples=150)
 
 def ids(*tokens: int) -> np.ndarray:
     return np.array(tokens, np.int64)
-
-
-def paths(tree: DraftTree) -> list[tuple[int, ...]]:
-    return [tuple(int(tree.tokens[at]) for at in tree.path_to(node)[1:]) for node in range(1, len(tree))]
 
 
 def test_one_window_of_figure_1() -> None:
@@ -50,29 +46,6 @@ def test_ties_deep_and_shallow() -> None:
     text = ids(9, 1)
     assert paths(trie.draft(text, 3, "deep")) == [(2,), (2, 3), (2, 3, 0)]
     assert paths(trie.draft(text, 3, "shallow")) == [(2,), (4,), (2, 3)]
-
-
-def test_longest_match_first_and_fallback() -> None:
-    trie = NgramTrie([0, 0, 1, 2, 3, 10, 9, 2, 3, 11, 9, 3, 12], n=6, prefix_len=3)
-    assert paths(trie.draft(ids(1, 2, 3), 1)) == [(10,)]
-    assert paths(trie.draft(ids(8, 9, 2, 3), 1)) == [(11,)]
-    assert paths(trie.draft(ids(8, 2, 3), 2, "shallow")) == [(10,), (11,)]  # two tokens match
-    assert (12,) in paths(trie.draft(ids(8, 8, 3), 40))  # one token matches
-    assert trie.draft(ids(1, 2, 99), 8).num_draft == 0  # none does
-    assert trie.draft(ids(12), 8).num_draft == 0  # a path, but nothing follows
-
-
-def test_a_match_without_continuation_gives_way_to_a_shorter_one() -> None:
-    trie = NgramTrie([3, 10, 9, 2, 3], n=6, prefix_len=3)
-    assert paths(trie.draft(ids(9, 2, 3), 1)) == [(10,)]
-
-
-def test_budget_and_root() -> None:
-    trie = NgramTrie(np.arange(50) % 7, n=6, prefix_len=3)
-    for num_draft in (0, 1, 3, 10**9):
-        tree = trie.draft(ids(1, 2), num_draft)
-        assert tree.num_draft == min(num_draft, 4)  # n - 2 tokens follow a match of two
-        assert tree.tokens[0] == 2
 
 
 def test_two_texts_share_no_window() -> None:
@@ -118,17 +91,6 @@ def test_worst_cases_stay_within_n_nodes_a_token(text: np.ndarray) -> None:
         assert trie.draft(ids(5, 0), 32, ties).num_draft <= 32
 
 
-def test_released_matches_any_length_and_drafts_the_rest_of_the_window() -> None:
-    trie = ReleasedTrie([1, 2, 3, 4, 5, 6, 7, 8, 9], n=6, prefix_len=3)
-    for text in (ids(2, 3, 4), ids(9, 3, 4), ids(9, 9, 4)):
-        assert trie.draft(text, 64).tokens.tolist() == [4, 5, 6, 7]
-    assert trie.draft(ids(1), 64).tokens.tolist() == [1, 2, 3, 4]
-    assert trie.draft(ids(7), 64).tokens.tolist() == [7, 8, 9, 2]  # one EOS follows the text
-    assert trie.draft(ids(9), 64).tokens.tolist() == [9, 100]  # no window of six begins at 7
-    assert trie.draft(ids(77), 64).tokens.tolist() == [77, 100]
-    assert ReleasedTrie([], n=6, prefix_len=3).draft(ids(1), 64).tokens.tolist() == [1, 100]
-
-
 def test_released_pads_the_first_tokens_of_a_text_with_eos() -> None:
     # n=6, L_p=3. EOS, 2, follows the text. Before its windows 567893 and 678932 come its first four tokens, as
     # 2 2 5 6 7 8 and 2 5 6 7 8 2 (behind 5 6 7 only one token is left, too few), and its first five, as 2 5 6 7 8 9 and
@@ -158,18 +120,6 @@ def test_released_drops_the_paths_with_the_most_different_tokens() -> None:
     trie = ReleasedTrie([1, 2, 2, 2, 1, 3, 4, 5], n=4, prefix_len=1, eos_id=0)
     assert set(paths(trie.draft(ids(1), 5))) == {(2,), (2, 2), (2, 2, 2), (3,)}
     assert trie.draft(ids(1), 0).num_draft == 0
-
-
-def test_released_keeps_texts_apart() -> None:
-    one, both = ReleasedTrie([5, 6, 7, 8, 9], n=4, prefix_len=2), ReleasedTrie([5, 6], [7, 8, 9], n=4, prefix_len=2)
-    assert paths(one.draft(ids(5, 6), 64)) == [(7,), (7, 8)]
-    assert paths(both.draft(ids(5, 6), 64)) == [(100,)]
-    assert paths(both.draft(ids(7), 64)) == paths(one.draft(ids(7), 64)) == [(8,), (8, 9)]
-    # What two texts begin with, and whole windows that both hold, are one match each.
-    twice = ReleasedTrie([5, 6, 7, 8, 9], [5, 6, 7, 8, 9], n=4, prefix_len=2)
-    for suffix in (ids(5), ids(6), ids(7), ids(5, 6)):
-        for num_draft in range(1, 9):
-            assert paths(twice.draft(suffix, num_draft)) == paths(one.draft(suffix, num_draft))
 
 
 def test_released_goes_on_with_the_output() -> None:

@@ -21,11 +21,8 @@ def traces() -> dict[str, str | bytes]:
     return {
         "traces": row() + row(question_id="q-2"),
         "deep": "[" * 100_000 + "]" * 100_000 + "\n",
-        "blank": "\n\n  \n",
         "nothing": "",
         "huge_ids": row(output_token_ids=[2**40]),
-        "small_room": row(max_output_tokens=1),
-        "nan_row": '{"prompt_token_ids": NaN}\n',
         "beyond": row(output_token_ids=[7, 5, 99_999]),
     }
 
@@ -34,8 +31,6 @@ TEMPLATES = {
     "template_raises": "{{ raise_exception('no turn for you') }}",
     "template_loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
     "{% endfor %}{% endfor %}{% endfor %}",
-    "template_unparsed": "{% for m in messages %}{{ m.content",
-    "template_undefined": "{{ nothing.at.all }}",
     "template_huge": "{{ 'a' * 999999999999 }}",
     "template_escapes": "{{ messages.__class__.__mro__[1].__subclasses__() }}",
     "template_silent": "hello",
@@ -65,16 +60,10 @@ def make(folder: Path) -> dict[str, str]:
     put("binary", bytes(range(256)) * 8)
     put("broken_gguf.gguf", b"GGUF" + bytes(40))
     put("list_json.json", "[1]")
-    put("object_json.json", "{}")
-    put("listed_config", "[1]", "config.json")
     put("foreign_config", '{"model_type": "no_such_model"}', "config.json")
-    put("store_list", "[1]", "header.json")
     put("store_foreign", '{"name": "another program"}', "header.json")
     put("store_half", '{"tokens": 5', "header.json")
     put("curve_nan", json.dumps(CURVE | {"step_seconds": [[float("nan")], [0.2]]}), "curve.json")
-    put("curve_negative", json.dumps(CURVE | {"step_seconds": [[-0.1], [0.2]]}), "curve.json")
-    put("curve_list", "[1]", "curve.json")
-    put("curve_foreign", '{"points": 5}', "curve.json")
     put("curve_half", '{"device": "d", "no', "curve.json")
     (folder / "empty").mkdir()
     found["empty"] = str(folder / "empty")

@@ -55,11 +55,3 @@ def test_a_full_disk_loses_at_most_the_record_being_written(tmp_path: Path) -> N
         assert len(known) >= len(whole) * min(room, size) // size // 2
     assert replay(folder).returncode == 0
     assert answers(folder) == whole
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", ["/proc/ngram-trie", "/sys/ngram-trie", "{file}/run"])
-def test_a_folder_that_cannot_be_made_is_one_line(folder: str, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    done = replay(Path(folder.format(file=tmp_path / "file")))
-    assert done.returncode == 2 and folder.split("/")[-2].strip("{}") in the_line(done)

@@ -1,4 +1,4 @@
-"""200 random cases answer as `model.generate`; `adversarial.run_fuzz` has more."""
+"""200 random cases answer as `model.generate`; `adversarial.run_all` tries more."""
 
 from __future__ import annotations
 
@@ -10,13 +10,6 @@ from adversarial import fuzz
 @pytest.mark.parametrize("start", range(0, 200, 50))
 def test_drafted_answers_are_those_of_generate(start: int) -> None:
     assert not list(fuzz.differing(range(start, start + 50)))
-
-
-def test_a_case_is_its_seed_and_all_kinds_come() -> None:
-    cases = [fuzz.Case.of(seed) for seed in range(2000)]
-    assert cases[:50] == [fuzz.Case.of(seed) for seed in range(50)]
-    assert {case.drafter for case in cases} == set(fuzz.drafters()) and len(fuzz.drafters()) >= 20
-    assert len({(case.model[0], case.ending) for case in cases}) == 4 * 8
 
 
 def test_a_wrong_answer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,18 +46,6 @@ def test_the_first_round_and_chaining_by_hand() -> None:
     assert tree.probs is not None and tree.probs.tolist() == pytest.approx([1, *begun, *chained])
 
 
-def test_what_does_not_fit_ends_a_round() -> None:
-    assert drafted(Cacheback(num_draft=11, reserve=3), FOLLOWED, [1]).tokens.tolist()[1:] == [
-        *(2, 8, 9, 2, 3, 4),  # of 8
-        *(1, 2, 8),  # behind 4, of 5
-    ]
-    assert drafted(Cacheback(num_draft=8, reserve=0), FOLLOWED, [1]).num_draft == 6
-    assert drafted(Cacheback(num_draft=8, reserve=8), FOLLOWED, [1]).num_draft == 0
-    # Half the budget has half the reserve.
-    assert drafted(Cacheback(num_draft=24, reserve=6), FOLLOWED, [1], budget=12).num_draft == 12
-    assert drafted(Cacheback(), FOLLOWED, [1], budget=2).num_draft == 0
-
-
 def test_merged_beginnings_leave_room() -> None:
     # Three followers take 8 of 9 nodes; behind 4, 1 2 8 take 3 of the 4 left, and 1 5 6 would need two more.
     merged = Cacheback(num_draft=12, reserve=3, merge=True)
@@ -67,19 +55,6 @@ def test_merged_beginnings_leave_room() -> None:
     larger = drafted(Cacheback(num_draft=13, reserve=3, merge=True), FOLLOWED, [1])
     assert larger.tokens.tolist() == [*tree.tokens.tolist(), 5, 6]
     assert larger.parents.tolist() == [*tree.parents.tolist(), 9, 12]
-
-
-def test_no_more_followers_than_asked_and_the_least_recent_go_first() -> None:
-    kept = drafted(Cacheback(followers=2, reserve=0, num_draft=99), [*FOLLOWED, 1, 5, 6, 7], [1])
-    assert kept.tokens[kept.parents == 0].tolist() == [5, 2] and kept.tokens[4:7].tolist() == [2, 8, 9]
-
-
-def test_longer_leaders_span_text_and_follower() -> None:
-    text = [1, 2, 3, 4, 9, 2, 3, 5, 3, 4, 6]
-    tree = drafted(Cacheback(leader_len=2, follower_len=1, num_draft=3, reserve=1), text, [2, 3])
-    # behind 2 3: 5 and 4; behind 3 5: 3
-    assert tree.tokens.tolist() == [3, 5, 4, 3] and tree.parents.tolist() == [-1, 0, 0, 1]
-    assert drafted(Cacheback(leader_len=3), [], [1, 2]).num_draft == 0
 
 
 def test_the_frozen_table_is_asked_second_and_knows_no_answer_to_the_question(tmp_path: Path) -> None:
@@ -96,24 +71,6 @@ def test_the_frozen_table_is_asked_second_and_knows_no_answer_to_the_question(tm
     assert begun("a") == [[6, 6, 6], [8, 8, 8]]
     assert begun("b") == [[6, 6, 6], [7, 7, 7], [2, 3, 4]]
     assert "_frozen" in vars(drafter) and "_frozen" not in drafter.__getstate__()
-
-
-def test_what_was_seen_stays_only_if_asked() -> None:
-    for keep in (False, True):
-        drafter = Cacheback(keep_between_prompts=keep)
-        assert drafter.state == ("warm" if keep else "cold")
-        drafted(drafter, FOLLOWED, [7, 7])
-        # No n-gram reaches from one prompt into the next, such as 7 after 7 7.
-        assert (drafted(drafter, [40, 41], [1]).num_draft > 0) == keep
-        assert drafted(drafter, [40, 41], [7]).tokens.tolist()[1:4] == ([1, 2, 3] if keep else [])
-    assert Cacheback.state == "cold"
-
-
-def test_sizes_for_an_equal_budget() -> None:
-    assert Cacheback.sized(95) == {"num_draft": 95, "reserve": 16, "merge": True}
-    for size in range(1, 130):
-        tree = drafted(Cacheback(**Cacheback.sized(size)), FOLLOWED * 4, [1])
-        assert size - 3 < tree.num_draft <= size
 
 
 # ---- against the release's own structures, in plain Python -----------------------------------------------------------
@@ -186,11 +143,3 @@ def test_drafts_are_what_plain_dicts_give(
         assert each.probs is not None and each.probs[0] == 1 and (each.probs > 0).all()
         assert (each.probs[1:] < each.probs[each.parents[1:]]).all()
     assert len(inner) == shared.num_draft <= size and inner >= set(paths[: follower_len if paths else 0])
-
-
-# ---- in the loop -----------------------------------------------------------------------------------------------------
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no such file of answers"):
-        drafted(Cacheback(answers=str(tmp_path / "none.jsonl")), [1], [2])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from unittest import mock
 
 import pytest
 import torch
@@ -65,14 +64,3 @@ def test_weights_are_a_folder_or_what_the_hub_gives_and_else_a_missing_part(
     assert (
         where == Path("someone/weights") and why.startswith("weights 'someone/weights' cannot be loaded: ") and not rest
     )
-
-
-def test_an_unreachable_hub_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    with pytest.raises(FileNotFoundError) as error:
-        locate("someone/nothing-of-this-name")
-    assert str(error.value).endswith("; or give a folder with them") and "\n" not in str(error.value)
-    monkeypatch.setattr("ngram_trie.baselines.checkpoints.snapshot_download", mock.Mock(side_effect=RuntimeError()))
-    with pytest.raises(FileNotFoundError, match=r"^weights 'a/b' cannot be loaded: RuntimeError; or give"):
-        locate("a/b")

@@ -19,13 +19,6 @@ def test_guesses_are_the_choices_of_one_step_ago() -> None:
     assert all(tree.parents.tolist() == list(range(-1, tree.num_draft)) for tree in target.trees)
 
 
-def test_a_continuation_that_needs_no_guesses_is_found_at_once() -> None:
-    target = FakeTarget(lambda text: 7 * len(text) % 50)
-    result = answer(target, Jacobi(num_draft=5, fill=99), [1, 2], 22)
-    # Whatever is guessed, the choices are right and one step later accepted; then the window is new ground.
-    assert result.accept_lengths == [1, 6, 1, 6, 1, 6]
-
-
 @pytest.mark.parametrize(("fill", "first"), [(9, [9, 9, 9]), ("repeat", [3, 3, 3])])
 def test_first_guesses(fill: Any, first: list[int]) -> None:
     target = FakeTarget(fibonacci)

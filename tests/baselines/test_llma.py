@@ -1,23 +1,16 @@
 from typing import Any
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.text import chain
 
 from ngram_trie.baselines.llma import LLMA
-from ngram_trie.prompt import Prompt
 
 words = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
 
 def drafted(text: list[int], output: list[int], budget: int = 99, **settings: Any) -> list[int]:
-    drafter = LLMA(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    drafter.observe(output)
-    tree = drafter.propose(budget)
-    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == [*text, *output][-1]
-    return tree.tokens[1:].tolist()
+    return chain(LLMA(**settings), text, output, budget)
 
 
 def test_copies_after_the_first_of_the_longest_matches() -> None:
@@ -30,33 +23,11 @@ def test_copies_after_the_first_of_the_longest_matches() -> None:
     assert drafted(text, [33]) == []
 
 
-def test_nothing_is_copied_below_the_match_length() -> None:
-    text = [1, 2, 3, 4, 5]
-    assert drafted(text, [2], n=2) == []
-    assert drafted(text, [9, 2], n=2) == []
-    assert drafted(text, [1, 2], n=2) == [3, 4, 5]
-    assert drafted(text, [1, 2], n=3) == []
-
-
-def test_copy_length_counts_the_pending_token() -> None:
-    text = list(range(40))
-    assert drafted(text, [5]) == list(range(6, 25))
-    assert drafted(text, [5], k=2) == [6]
-    assert drafted(text, [5], budget=3) == [6, 7, 8]
-    assert drafted(text, [38]) == [39]  # the reference ends
-    assert drafted(text, [39]) == []
-
-
 def test_the_trigger_is_output_and_the_source_is_reference() -> None:
     assert drafted([1, 2, 3, 1], []) == []  # the prompt's own end triggers nothing
     assert drafted([1, 2], [7, 8, 7]) == []  # the output is not copied from
     # Nor does a match reach back from the output into the prompt: only "1" matches, not "9 1".
     assert drafted([5, 1, 6, 9, 1, 7, 9], [1], k=2) == [6]
-
-
-def test_the_longest_match_is_no_shorter_than_the_trigger() -> None:
-    with pytest.raises(ValueError, match="max_n=5: must be an integer of at least 6"):
-        LLMA(n=6)
 
 
 @given(

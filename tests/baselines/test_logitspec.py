@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from support.fake_target import FakeTarget, answer, jumbled
+from support.fake_target import answer, begun, circling
 from support.text import by_path
 
 from ngram_trie.baselines.logitspec import LogitSpec
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
-
-
-def fake(vocabulary: int, rule: Any, **options: Any) -> FakeTarget:
-    """Its runners-up are the tokens behind the choice, in circles."""
-    return FakeTarget(
-        rule,
-        vocabulary,
-        runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float(),
-        **options,
-    )
 
 
 def first_draft(prompt: list[int], vocabulary: int, **settings: Any) -> DraftTree:
     """The draft behind the first token of the answer, which is the token after the prompt's last one."""
-    target, drafter = fake(vocabulary, lambda text: (text[-1] + 1) % vocabulary), LogitSpec(**settings)
-    drafter.bind(target)
-    whole = Prompt(np.array(prompt, np.int64))
-    first = target.prefill(whole.ids)
-    drafter.start(whole)
-    drafter.observe([first])
+    target, drafter = circling(lambda text: (text[-1] + 1) % vocabulary, vocabulary), LogitSpec(**settings)
+    begun(drafter, target, [*prompt, (prompt[-1] + 1) % vocabulary])
     return drafter.propose(9999)
 
 
@@ -49,15 +32,6 @@ def test_the_first_step_by_hand() -> None:
     assert longer.tokens.tolist() == [6, 7, 8, 1, 5, 6, 9, 2, 5] and longer.depths.tolist() == list(range(9))
     assert first_draft([3], 50, num_draft=3).tokens.tolist() == [4, 5, 6, 7]  # nothing to copy
     assert first_draft([3], 50, top_k=2).tokens.tolist() == [4, 5]
-
-
-def test_likelier_guesses_are_continued_further() -> None:
-    """All tokens in order, then the last one: token r is the guess of rank r, and r + 1 has followed it."""
-    tree = first_draft([*range(100), 99], 100, num_draft=500)
-    paths = set(by_path(tree, tree.tokens.tolist()))
-    longest = {first: max(len(path) for path in paths if path[:1] == (first,)) for first in range(1, 64)}
-    assert longest == {1: 20} | {r: 4 if r <= 8 else 3 if r <= 32 else 1 for r in range(2, 64)}
-    assert all(path == tuple(range(path[0], path[-1] + 1)) for path in paths if path)
 
 
 def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_copy: int) -> list[tuple[int, ...]]:
@@ -90,7 +64,7 @@ def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_
 def test_drafts_are_those_of_brute_force(
     vocabulary: int, num_draft: int, max_ngram: int, num_copy: int, k: int
 ) -> None:
-    target = fake(vocabulary, jumbled(vocabulary))
+    target = circling(vocabulary=vocabulary)
     prompt, length = [1, 2, 3, 4] * 6, 60
     drafter = LogitSpec(num_draft=num_draft, max_ngram=max_ngram, num_copy=num_copy, top_k=k)
     result = answer(target, drafter, prompt, length)

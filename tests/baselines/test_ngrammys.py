@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -80,29 +79,15 @@ def test_mixed_rows_come_from_the_context_first(tmp_path: Path) -> None:
     assert drafter.propose(99).tokens.tolist() == [1, 2, 2, 0]  # the rows 2 2 and 2 0 share a node
 
 
-def test_few_nodes_reach_beyond_the_first_token(tmp_path: Path) -> None:
-    """The mixed rows are always full, so with ten of them eight nodes would be eight first tokens."""
-    shape = MixedNgrams.sized(8)
-    assert shape == {"k": 2, "num_draft": 8}
-    SMALL.write(tmp_path)
-    drafter = MixedNgrams(tables=str(tmp_path), w=5, extend="bigram", **shape)
-    drafter.start(Prompt(np.array([0, 1])))
-    tree = drafter.propose(99)  # the rows 2 3 0 1 2 and 3 0 1 2 3, each to its fourth token
-    assert tree.tokens.tolist() == [1, 2, 3, 3, 0, 0, 1, 1, 2] and tree.depths.tolist() == [0, 1, 1, 2, 2, 3, 3, 4, 4]
-
-
 def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:
     SMALL.write(tmp_path)
     with pytest.raises(ValueError, match=r"k=3: .* holds 2 successors"):
         ModelBigram(tables=str(tmp_path), k=3).bind(UNKNOWN)
     with pytest.raises(ValueError, match=r"w=4: .* rows of 3 tokens; extend=bigram"):
         ModelBigram(tables=str(tmp_path), k=2, w=4).bind(UNKNOWN)
-    with pytest.raises(ValueError, match=r"k=5: .* ranks 4 tokens"):
-        ModelUnigram(tables=str(tmp_path), k=5).bind(UNKNOWN)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2"])
-@pytest.mark.parametrize("bos", [None, 1])
+@pytest.mark.parametrize(("family", "bos"), [("llama", None), ("qwen2", 1)])
 def test_tables_equal_a_pass_token_by_token(family: str, bos: int | None) -> None:
     model, tables = tiny_target(family).model, tables_of(family, bos)
     before = [] if bos is None else [bos]
@@ -188,13 +173,6 @@ def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
         drafter.bind(UNKNOWN)
     SMALL.write(tmp_path / "t")
     assert part_hashes({"bigram": ModelBigram(tables=str(tmp_path / "t"))})["bigram"]
-    (tmp_path / "t" / "bigram.bin").write_bytes(b"1234")
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        NgramTables.open(tmp_path / "t")
-    SMALL.write(tmp_path / "t")
-    (tmp_path / "t" / "header.json").write_text(json.dumps({"format": "other"}))
-    with pytest.raises(ValueError, match="damaged or of another format"):
-        NgramTables.open(tmp_path / "t")
     for name, token in (("unigram", -1), ("bigram", len(SMALL.bigram)), ("extended", -1)):
         wrong = getattr(SMALL, name).copy()
         wrong.flat[1] = token
@@ -211,12 +189,6 @@ def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest
     build_tables(target.model, "another", 2, 1).write(tmp_path / "other")
     with pytest.raises(ValueError, match=r"made with another model than .*; give its own or build them"):
         ModelBigram(tables=str(tmp_path / "other"), k=2).bind(target)
-    SMALL.write(tmp_path / "small")
-    with pytest.raises(ValueError, match="made with another model"):
-        ModelBigram(tables=str(tmp_path / "small"), k=2).bind(target)
-    monkeypatch.setattr(target.model, "name_or_path", "someone/some-model")
-    build_tables(target.model, "someone/some-model@v1", 2, 1).write(tmp_path / "hub")
-    ModelBigram(tables=str(tmp_path / "hub"), k=2).bind(target)
 
 
 def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path) -> None:

@@ -1,11 +1,13 @@
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from support.llama_tokens import llama_tokenizer
-from support.recorded import PLD_RECORDED, SHARED, TRACES, read_jsonl
+from support.recorded import PLD_RECORDED, TRACES, read_jsonl, vicuna_tokenizer
+from support.text import chain
 
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.bench.replay import replay
@@ -17,11 +19,7 @@ BOS, EOS = 1, 2
 
 
 def drafted(text: list[int], budget: int = 99, **settings: Any) -> list[int]:
-    drafter = PromptLookup(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    tree = drafter.propose(budget)
-    assert tree.parents.tolist() == list(range(-1, tree.num_draft)) and tree.tokens[0] == text[-1]
-    return tree.tokens[1:].tolist()
+    return chain(PromptLookup(**settings), text, budget=budget)
 
 
 def test_copies_after_the_earliest_longest_match() -> None:
@@ -49,22 +47,9 @@ def test_spec_bench_quirks() -> None:
     assert drafted([2, 7, 8, 1, 2, 5, 1, 2], num_draft=4) == [5, 1, 2]
 
 
-def test_the_output_is_searched_too() -> None:
-    drafter = PromptLookup()
-    drafter.start(Prompt(np.array([1, 2])))
-    drafter.observe([3, 4])
-    drafter.observe([3])
-    assert drafter.propose(99).tokens.tolist() == [3, 4, 3]
-
-
-def test_one_token_8000_times() -> None:
-    assert drafted([3] * 8000) == [3] * 10
-    assert drafted([3] * 8000 + [4]) == []
-
-
-def pld_runs() -> Iterator[tuple[list[Trace], list[int]]]:
+def pld_runs(folder: Path) -> Iterator[tuple[list[Trace], list[int]]]:
     """The turns of each question as Spec-Bench's prompt lookup met them, and the accept lengths it recorded."""
-    tokenizer = llama_tokenizer(SHARED / "tokenizers" / "llama2" / "tokenizer.model")
+    encode = functools.partial(vicuna_tokenizer(folder).encode, add_special_tokens=False)
     vanilla = {(trace.prompt.question_id, trace.prompt.turn): trace for trace in read_traces(TRACES)}
     texts = {(str(row["question_id"]), row["turn"]): row for row in read_jsonl(TRACES)}
     for row in read_jsonl(PLD_RECORDED):
@@ -74,9 +59,9 @@ def pld_runs() -> Iterator[tuple[list[Trace], list[int]]]:
             if number:
                 # The run went on from its own first answer, and its "</s>" was the EOS token.
                 first = texts[question, number]["prompt"].replace(texts[question, 0]["output"], row["turns"][0])
-                parts = [tokenizer.encode(part).ids for part in first.split("</s>")]
+                parts = [encode(part) for part in first.split("</s>")]
                 prompt = Prompt(np.array([BOS, *parts[0], EOS, *parts[1]], np.int64))
-            output = tokenizer.encode(text).ids
+            output = encode(text)
             output = output if len(output) == new_tokens else [*output, EOS]
             # It drafts from the prompt alone, verifies that along with the prompt, and counts it as the first step.
             turns.append(replace(vanilla[question, number], prompt=prompt, output_ids=output).drafted_in_prefill())
@@ -84,11 +69,11 @@ def pld_runs() -> Iterator[tuple[list[Trace], list[int]]]:
 
 
 @needs_traces
-def test_reproduces_what_spec_bench_recorded() -> None:
+def test_reproduces_what_spec_bench_recorded(tmp_path: Path) -> None:
     drafter = PromptLookup(max_ngram=3, num_draft=10, require_full=True, dummy_when_none=100)
     same = [
         [length for turn in turns for length in replay(drafter, turn).accept_lengths] == expected
-        for turns, expected in pld_runs()
+        for turns, expected in pld_runs(tmp_path)
     ]
     print(f"{sum(same)} of {len(same)} questions step by step")
     assert sum(same) >= 0.99 * len(same)

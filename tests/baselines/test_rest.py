@@ -1,33 +1,24 @@
-import pickle
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from support.text import drafted as of_drafter
+from support.text import paths
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.rest import REST
 from ngram_trie.bench.live import part_hashes, split_missing
-from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree
 
 DOCUMENTS = st.lists(st.lists(st.integers(0, 2), max_size=12), min_size=1, max_size=4).filter(any)
 
 
-def drafted(folder: Path, text: list[int], budget: int = 99, **values: Any) -> DraftTree:
-    drafter = REST(datastore=str(folder), **values)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    tree = drafter.propose(budget)
-    assert tree.tokens[0] == text[-1]
-    return tree
-
-
-def paths(tree: DraftTree) -> list[list[int]]:
-    return [tree.tokens[tree.path_to(node)[1:]].tolist() for node in range(1, len(tree))]
+def drafted(folder: Path, text: list[int], budget: int = 99, **values: Any) -> list[list[int]]:
+    """The paths of a draft."""
+    return [list(path) for path in paths(of_drafter(REST(datastore=str(folder), **values), text, budget=budget))]
 
 
 @pytest.fixture
@@ -39,32 +30,10 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
-    assert paths(drafted(store, [0, 1, 2])) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
-    assert paths(drafted(store, [0, 1, 2], num_tokens=2)) == [[3], [3, 4], [3, 5]]
-    assert paths(drafted(store, [0, 1, 2], num_draft=1)) == paths(drafted(store, [0, 1, 2], budget=1)) == [[3]]
-    assert paths(drafted(store, [0, 1, 2], max_hits=2)) == [[3], [3, 4]]  # "1 2" at an end comes first
-
-
-def test_the_longest_span_that_hits_is_taken(store: Path) -> None:
-    assert paths(drafted(store, [9, 1, 2]))[:2] == [[3], [3, 5]]
-    assert paths(drafted(store, [9, 1, 2], max_span=2))[1] == [3, 4]
-    assert drafted(store, [0, 2]).num_draft == 0
-    assert paths(drafted(store, [0, 2], min_span=1))[:2] == [[3], [8]]
-    assert drafted(store, [2]).num_draft == 0
-    assert drafted(store, [4, 9]).num_draft == 0  # the end of one document, the start of the next
-
-
-def test_the_output_is_looked_up_and_a_new_prompt_starts_afresh(store: Path) -> None:
-    drafter = REST(datastore=str(store))
-    assert drafter.state == "preloaded"
-    drafter.start(Prompt(np.array([0])))
-    drafter.observe([1, 2])
-    assert drafter.propose(1).tokens.tolist() == [2, 3]
-    drafter.start(Prompt(np.array([2])))
-    assert drafter.propose(9).num_draft == 0
-    drafter = pickle.loads(pickle.dumps(drafter))  # as a worker process gets it: the files are opened anew
-    drafter.start(Prompt(np.array([1, 2])))
-    assert drafter.propose(1).num_draft == 1
+    assert drafted(store, [0, 1, 2]) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
+    assert drafted(store, [0, 1, 2], num_tokens=2) == [[3], [3, 4], [3, 5]]
+    assert drafted(store, [0, 1, 2], num_draft=1) == drafted(store, [0, 1, 2], budget=1) == [[3]]
+    assert drafted(store, [0, 1, 2], max_hits=2) == [[3], [3, 4]]  # "1 2" at an end comes first
 
 
 def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:
@@ -102,7 +71,6 @@ def test_drafts_are_the_most_frequent_prefixes_of_brute_force(
             counts.update(tuple(follow[:size]) for size in range(1, len(follow) + 1))
         if ends:
             break
-    tree = drafted(tmp_path, text, num_tokens=num_tokens, num_draft=num_draft)
-    kept = [tuple(path) for path in paths(tree)]
+    kept = [tuple(path) for path in drafted(tmp_path, text, num_tokens=num_tokens, num_draft=num_draft)]
     assert len(set(kept)) == len(kept) == min(num_draft, len(counts))
     assert sorted((counts[path] for path in kept), reverse=True) == sorted(counts.values(), reverse=True)[: len(kept)]

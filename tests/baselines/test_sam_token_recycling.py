@@ -5,34 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from support.fake_target import FakeTarget, jumbled
+from support.fake_target import begun, circling
 
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.sam_token_recycling import SAMTokenRecycling
 from ngram_trie.baselines.token_recycling import TokenRecycling
-from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
-
-
-def fake(vocabulary: int = 50, rule: Any = None) -> FakeTarget:
-    rule = rule or jumbled(vocabulary)
-    return FakeTarget(
-        rule, vocabulary, runners_up=lambda text: -((torch.arange(vocabulary) - rule(text)) % vocabulary).float()
-    )
 
 
 def proposed(text: list[int], **settings: Any) -> tuple[DraftTree, DraftTree]:
     """The draft behind `text`, of which the last token is the first of the answer, and Token Recycling's own."""
     trees = []
     for drafter in (SAMTokenRecycling(**settings), TokenRecycling()):
-        target = fake()
-        drafter.bind(target)
-        prompt = Prompt(np.array(text[:-1], np.int64))
-        target.prefill(prompt.ids)
-        drafter.start(prompt)
-        drafter.observe(text[-1:])
+        begun(drafter, circling(), text)
         trees.append(drafter.propose(99))
     return trees[0], trees[1]
 
@@ -70,12 +55,8 @@ def test_another_text_has_to_match_five_tokens_longer(tmp_path: Path) -> None:
 
 def test_the_matrix_learns_from_copies_too() -> None:
     """After a step that was copied, the rows of its tokens are there."""
-    target, drafter = fake(), SAMTokenRecycling()
-    drafter.bind(target)
-    prompt = Prompt(np.array([1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5]))
-    target.prefill(prompt.ids)
-    drafter.start(prompt)
-    drafter.observe([6])
+    target, drafter = circling(), SAMTokenRecycling()
+    prompt = begun(drafter, target, [1, 2, 3, 4, 5, 6, 7, 1, 2, 3, 4, 5, 6])
     copy = drafter.propose(99)
     assert copy.tokens.tolist() == [6, 7, 1, 2, 3, 4, 5, 6]
     target.verify(copy)

@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fake_target import begun
 from support.plain import PROMPTS, decode, greedy
 from support.tiny import VOCABULARY, tiny_target
 
 from ngram_trie.baselines.space import Space
 from ngram_trie.prompt import Prompt
-from scripts.studies.tiny.train_space import with_masks
 
 MASK = VOCABULARY - 1
 
@@ -31,11 +31,9 @@ def test_a_full_step_has_36_tokens_and_the_next_candidates_are_what_the_masks_sa
     """Recomputed from scratch: the text up to the last accepted token, then masks."""
     target = tiny_target("llama")
     drafter = Space(model="tiny", mask_id=MASK)
-    drafter.bind(target)
     text = [4, 8, 15, 16]
     root = target.prefill(np.array(text, np.int64))
-    drafter.start(Prompt(np.array(text, np.int64)))
-    drafter.observe([root])
+    begun(drafter, target, [*text, root])
     first = drafter.propose(64)
     assert len(first) == 6 and first.probes == 5 and first.tokens.tolist() == [root] + [MASK] * 5
     target.verify(first)
@@ -68,22 +66,6 @@ def test_masks_hang_below_their_candidate_and_a_small_budget_takes_fewer() -> No
     assert tree.tokens.tolist() == [2, 11, 12] + [MASK] * 6
     assert tree.parents.tolist() == [-1, 0, 1, 0, 3, 1, 5, 2, 7]
     assert tree.depths.tolist() == [0, 1, 2, 1, 2, 2, 3, 3, 4]
-
-
-def test_masks_behind_a_row_see_what_they_will_see_in_decoding() -> None:
-    model = tiny_target("llama").model
-    ids = torch.randint(0, VOCABULARY - 1, (2, 14), generator=torch.Generator().manual_seed(0))
-    places = torch.tensor([[3, 9], [0, 12]])
-    tokens, positions, allowed = with_masks(ids, places, 3, MASK)
-    with torch.inference_mode():
-        packed = model(tokens, position_ids=positions, attention_mask=allowed).logits
-        for row in range(2):
-            torch.testing.assert_close(packed[row, :14], model(ids[row : row + 1]).logits[0])
-            for group in range(2):
-                text = ids[row, : places[row, group] + 1].tolist() + [MASK] * 3
-                alone = model(torch.tensor([text])).logits[0, -3:]
-                start = 14 + 3 * group
-                torch.testing.assert_close(packed[row, start : start + 3], alone, rtol=1e-4, atol=1e-4)
 
 
 def test_wrong_values_are_named() -> None:

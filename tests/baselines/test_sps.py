@@ -10,15 +10,13 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.plain import PROMPTS, decode, greedy
-from support.tiny import VOCABULARY, tiny_model, tiny_target
+from support.tiny import VOCABULARY, tiny_target
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from ngram_trie import Speculator
 from ngram_trie.baselines.sps import SpS
 from ngram_trie.bench import replay
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import TargetModel
 
 
 def save_draft(folder: Path, vocab_size: int = VOCABULARY, positions: int = 160) -> str:
@@ -129,14 +127,3 @@ def test_wrong_models_and_values_are_named(tmp_path: Path) -> None:
         SpS(draft_model=other, schedule="fast")
     with pytest.raises(ValueError, match="min_confidence=2"):
         SpS(draft_model=other, min_confidence=2)
-
-
-def test_a_growing_cache_loads_no_weights_again(draft: str) -> None:
-    model, drafter = tiny_target("llama").model, SpS(draft_model=draft)
-    speculator = Speculator(model, drafter)
-    speculator([3, 4, 5], max_new_tokens=5)
-    loaded = drafter._draft
-    assert speculator([3, 4, 5], max_new_tokens=60, eos_token_id=None)[0] == greedy(model, [3, 4, 5], 60)
-    assert drafter._draft is loaded
-    drafter.bind(TargetModel(tiny_model("llama")))  # another model
-    assert drafter._draft is not loaded

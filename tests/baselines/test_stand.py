@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.fake_target import FakeTarget
+from support.text import ranks
 from support.tiny import tiny_model
 
 from ngram_trie import Speculator
@@ -21,11 +21,7 @@ from ngram_trie.tree import DraftTree
 
 def shape(num_draft: int, k: int = 10) -> list[tuple[int, ...]]:
     """Each node's ranks from the root on."""
-    parents, ranks = template(num_draft, k)
-    paths: list[tuple[int, ...]] = [()]
-    for parent, rank in zip(parents[1:], ranks[1:], strict=True):
-        paths.append((*paths[parent], int(rank)))
-    return paths[1:]
+    return ranks(*template(num_draft, k))
 
 
 def test_the_template_is_as_large_and_as_deep_as_the_papers() -> None:
@@ -113,24 +109,6 @@ def test_the_first_steps_by_hand() -> None:
     assert tree.probs is not None and tree.probs.tolist() == pytest.approx(np.cumprod(steps).tolist())
 
 
-def test_of_the_means_the_k_likeliest_are_kept() -> None:
-    drafter = STAND(num_draft=12, order=1, k=3)
-    target = begun(drafter, [9, 2], 7, [3, 4, 5], [0.7, 0.2, 0.05])
-    drafter.propose(99)
-    for tokens, probs in (([3, 9, 4], [0.5, 0.3, 0.1]), ([5, 3, 1], [0.8, 0.1, 0.1])):
-        drafter.observe([2])
-        target.verified(DraftTree.root_only(2), [0], {0: (tokens, probs)})
-        drafter.observe([7])
-        drafter.propose(99)
-    drafter.observe([2])
-    target.verified(DraftTree.root_only(2), [], {0: (tokens, probs)})
-    tree = drafter.propose(99)
-    # After two 5 had .025, less than 3, 4 and 9, and was forgotten.
-    assert tree.probs is not None
-    behind = {int(tree.tokens[node]): tree.probs[node] for node in np.flatnonzero(tree.parents == 0)}
-    assert behind == pytest.approx({3: 1.3 / 3, 5: 0.8 / 3})
-
-
 class Averages:
     """A plain-Python table and the template filled from it."""
 
@@ -209,18 +187,6 @@ def test_a_table_that_grows_keeps_what_it_knows() -> None:
         drafter.observe([token])
         target.verified(DraftTree.root_only(3000), [], {0: ([1, 7], [0.9, 0.1])})
         assert drafter.propose(9).tokens.tolist() == [token, token + 1]
-
-
-# ---- in the loop -----------------------------------------------------------------------------------------------------
-
-
-class LikelyTarget(FakeTarget):
-    """One that says its likeliest tokens."""
-
-    def top_k(self, k: int, nodes: Any = None) -> TopK:
-        nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
-        probs, tokens = self.last.logits[nodes].softmax(-1).topk(k)
-        return TopK(nodes, tokens.numpy(), probs.double().numpy())
 
 
 def test_another_model_has_another_table() -> None:

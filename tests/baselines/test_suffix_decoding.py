@@ -4,6 +4,8 @@ from typing import Any
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.text import drafted as of_drafter
+from support.text import paths
 
 from ngram_trie.baselines.suffix_decoding import CountedAutomaton, SuffixDecoding
 from ngram_trie.bench.replay import replay
@@ -15,16 +17,7 @@ TEXTS = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
 
 def drafted(text: list[int], budget: int = 99, **settings: Any) -> DraftTree:
-    drafter = SuffixDecoding(**settings)
-    drafter.start(Prompt(np.array(text, np.int64)))
-    tree = drafter.propose(budget)
-    assert tree.tokens[0] == text[-1]
-    return tree
-
-
-def paths(tree: DraftTree) -> list[tuple[int, ...]]:
-    """The tokens from the root to each node, the root left out, in the order of the nodes."""
-    return [tuple(tree.tokens[tree.path_to(node)[1:]].tolist()) for node in range(1, len(tree))]
+    return of_drafter(SuffixDecoding(**settings), text, budget=budget)
 
 
 def occurrences(text: list[int], path: tuple[int, ...]) -> int:
@@ -65,39 +58,10 @@ def test_the_likeliest_continuations_by_hand() -> None:
     assert set(paths(drafted(text, num_draft=30, alpha=None, max_depth=2))) == {(2,), (3,)}
 
 
-def test_nothing_to_match() -> None:
-    for text in ([1], [1, 2, 3]):
-        assert drafted(text).num_draft == 0
-
-
-def test_alpha_and_budget_limit_the_nodes() -> None:
-    text = [*range(50), 10, 11]
-    assert paths(drafted(text, num_draft=99, alpha=2))[-1] == (12, 13, 14, 15)
-    assert drafted(text, num_draft=99, alpha=None).num_draft == 40
-    assert drafted(text, num_draft=99, alpha=None, max_depth=9).num_draft == 8  # of "11" alone
-    assert drafted(text, num_draft=3).num_draft == drafted(text, budget=3).num_draft == 3
-    assert drafted(text, alpha=0.3).num_draft == 0
-
-
 def test_min_prob_leaves_out_what_is_unlikely() -> None:
     text = [1, 2, 4, 1, 2, 5, 1, 3, 6, 1]
     assert (3,) in paths(drafted(text, num_draft=50, alpha=None))
     assert (3,) not in paths(drafted(text, num_draft=50, alpha=None, min_prob=0.4))
-
-
-def test_a_new_prompt_starts_afresh_unless_outputs_are_remembered() -> None:
-    fresh, warm = SuffixDecoding(), SuffixDecoding(remember_outputs=True)
-    assert (fresh.state, warm.state) == ("cold", "warm")
-    for drafter, expected in ((fresh, []), (warm, [33, 34])):
-        drafter.start(Prompt(np.array([1, 2])))
-        drafter.observe([31, 32])
-        drafter.observe([33, 34])
-        drafter.start(Prompt(np.array([8, 9])))
-        drafter.observe([32])
-        # Prompts are not remembered, and no draft runs over an answer's end.
-        assert drafter.propose(99).tokens[1:].tolist() == expected
-        drafter.start(Prompt(np.array([8, 1])))
-        assert drafter.propose(99).num_draft == 0
 
 
 def test_a_question_is_never_drafted_from_an_answer_to_itself() -> None:

@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import errno
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +14,6 @@ from ngram_trie.bench.records import (
     read_records,
 )
 from ngram_trie.decoding import PhaseSeconds
-from ngram_trie.store.files import content_hash
 
 
 def record(question: str = "q1", **fields: object) -> PromptRecord:
@@ -44,11 +41,6 @@ def test_a_line_without_a_session_is_of_the_first() -> None:
     assert PromptRecord.from_json(json.dumps(line)) == record(session=0)
     assert record(session=1).key != record().key == RecordKey("m", "d", "q1", 0, 0, 0)
     assert record().key.item == ("d", "q1", 0)
-
-
-def test_tokens_that_no_step_emitted_are_refused() -> None:
-    with pytest.raises(ValueError, match="3 tokens, but its steps and prefill account for 2"):
-        record(accept_lengths=[1])
 
 
 def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -80,14 +72,10 @@ def test_records_of_another_run_are_not_adopted(tmp_path: Path) -> None:
         ({"schema_version": 0}, "schema version 0"),
         ({"extra": 1}, "extra"),
         ({"output_ids": ["4", 5, 6]}, r"output_ids\.0: must be a valid integer"),
-        ({"seconds": {"total": "0.5"}}, r"seconds\.total: must be a valid number"),
         ({"seconds": {"total": -1.0}}, "seconds="),
         ({"accept_lengths": [3, -1], "tree_sizes": [4, 4]}, "a step that emits no token"),
         ({"tree_sizes": [4, 4]}, "tree_sizes: 2 steps"),
-        ({"failure": "none"}, "failure: "),
-        ({"question_id": 5}, "question_id: must be a valid string"),
         ({"output_ids": [1]}, "account for"),
-        ({"seconds": {"x": 1}}, "x"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
@@ -98,7 +86,7 @@ def test_a_wrong_line_is_named(tmp_path: Path, change: dict[str, object], messag
     assert f"{path}:2" in str(error.value)
 
 
-@pytest.mark.parametrize("line", ["[1]", "7", "null", '"text"', "{", "\xff"])
+@pytest.mark.parametrize("line", ["[1]", "{", "\xff"])
 def test_a_line_of_something_else_is_named(tmp_path: Path, line: str) -> None:
     path = tmp_path / "records.jsonl"
     path.write_bytes(line.encode("latin-1") + b"\n")
@@ -134,34 +122,3 @@ def test_a_file_of_something_else_without_a_last_newline_is_left_alone(tmp_path:
     with pytest.raises(FileExistsError, match="not of run r"):
         RecordWriter(path, "r")
     assert path.read_text() == "my own notes"
-
-
-def test_content_hash_ignores_key_order() -> None:
-    assert content_hash({"a": 1, "b": [2]}) == content_hash({"b": [2], "a": 1})
-    assert content_hash({"a": 1}) != content_hash({"a": 2})
-
-
-def test_a_record_that_finds_no_room_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    path = written(tmp_path, "q1")
-    before = path.read_bytes()
-
-    class Full:
-        """A disk with room for ten bytes more."""
-
-        def __init__(self, file: Any) -> None:
-            self.file, self.room = file, 10
-
-        def write(self, content: bytes) -> int:
-            if not self.room:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            taken, self.room = self.file.write(content[: self.room]), 0
-            return int(taken)
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-    with RecordWriter(path, "r") as writer:
-        writer._file = Full(writer._file)  # type: ignore[assignment]
-        with pytest.raises(OSError, match=r"No space left on device: .*records\.jsonl"):
-            writer.write(record("q2"))
-        assert path.read_bytes() == before and record("q2").key not in writer

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.configs import composed
 from support.teacher_forced import MANIFEST
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, tiny_target
 
@@ -21,13 +21,12 @@ from ngram_trie.bench import config, replay
 from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import measure
 from ngram_trie.bench.records import PromptRecord, RecordKey, RecordWriter, RunManifest, read_records
-from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.bench.traces import Trace
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.report import derive
-from ngram_trie.store.files import content_hash
 from ngram_trie.tree import DraftTree
 from scripts import run
 
@@ -123,17 +122,6 @@ def test_steps_by_hand() -> None:
     # Drafted in prefill: "6 1" has no match but "1" has, and 2 3 4 are right.
     early = replay.replay(PromptLookup(max_ngram=2, num_draft=3), trace.drafted_in_prefill())
     assert (early.accept_lengths, early.tree_sizes) == ([4, 1, 1], [3, 0, 3])
-
-
-def test_a_reason_that_says_nothing_still_ends_the_answer() -> None:
-    result = replay.replay(NoDraft(), trace_of([1], [2, 3], stop_reason=""))
-    assert (result.output_ids, result.accept_lengths) == ([2, 3], [1])
-
-
-@pytest.mark.parametrize("drafter", [PromptLookup(), NgramTrieDrafter(), ReleasedNgramTrieDrafter()])
-def test_a_prompt_of_one_token_may_be_drafted_in_prefill(drafter: Drafter) -> None:
-    result = replay.replay(drafter, trace_of([5], [5, 5, 2]).drafted_in_prefill())
-    assert result.output_ids == [5, 5, 5, 2] and sum(result.accept_lengths) == 3
 
 
 # ---- a run of many answers -------------------------------------------------------------------------------------------
@@ -245,6 +233,11 @@ def test_a_drafter_that_remembers_meets_every_prompt_in_order_even_when_resumed(
     assert jobs == [30, 30]  # one job each time: another process would not remember
 
 
+# ---- the tiny model, live and replayed ---------------------------------------------------------------------------
+
+TASKS = ["summarization", "rag", "open_qa", "attributed_qa"]
+
+
 def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_path: Path) -> None:
     """Also where both are replayed in one process."""
     traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(20)["qa"], 1)]
@@ -254,20 +247,10 @@ def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_p
     assert [r.accept_lengths for r in read_records(tmp_path / "records.jsonl")] == [[5]] * 20
 
 
-# ---- the tiny model, live and replayed ---------------------------------------------------------------------------
-
-TASKS = ["summarization", "rag", "open_qa", "attributed_qa"]
-
-
-def configured(*overrides: str):
-    with initialize_config_dir(str(config.CONFIGS), version_base="1.3"):
-        return compose("config", list(overrides))
-
-
 def token_only() -> list[str]:
     """All methods that there are, but for those that need a store to be built first."""
     names = sorted(path.stem for path in (config.CONFIGS / "method").glob("*.yaml"))
-    methods = {name: config.build(configured(f"method={name}").method, name) for name in names}
+    methods = {name: config.build(composed(f"method={name}").method, name) for name in names}
     return [
         name
         for name, method in methods.items()
@@ -297,27 +280,14 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(Live, "warm_up", without_prompts)
         patch.setattr(derive, "write", lambda *_: "")
         patch.setattr(derive, "main_tables", lambda *_: "")
-        run.measure(configured(*ALL_METHODS, *tasks, *small))
+        run.measure(composed(*ALL_METHODS, *tasks, *small))
     yield folder
-
-
-@pytest.mark.slow
-def test_a_live_run_writes_a_trace_of_each_prompt(live: Path) -> None:
-    records = [r for r in read_records(live / "records.jsonl") if r.method == "vanilla"]
-    traces = read_traces(live / "traces.jsonl")
-    assert len(traces) == len(TASKS)
-    for trace, record in zip(traces, records, strict=True):
-        assert trace.key == record.key.item
-        assert (trace.model, trace.output_ids) == ("tiny", record.output_ids)
-        assert (trace.stop_reason, trace.max_output_tokens) == (record.stop_reason, 60)
-        assert content_hash(trace.prompt.ids.tolist()) == record.prompt_hash
-        assert 0 < trace.prompt.spans["user"][0] <= trace.prompt.spans["context"][0] < len(trace.prompt.ids)
 
 
 @pytest.mark.slow
 def test_replay_gives_the_live_steps_of_every_method(live: Path, tmp_path: Path) -> None:
     run.measure(
-        configured(
+        composed(
             *ALL_METHODS, "engine=replay", f"engine.traces={live / 'traces.jsonl'}", "engine.num_jobs=1",
             f"output={tmp_path}",
         )
@@ -361,45 +331,10 @@ def test_the_table_has_a_row_for_each_category_and_all(trace_file, tmp_path, mon
     manifest = RunManifest.read(tmp_path / "manifest.json")
     assert manifest.config["engine"]["traces"] == "toy.jsonl" and manifest.config["method"]["num_draft"] == 4
     assert "model" not in manifest.config and "dataset" not in manifest.config
+    cli(monkeypatch, *arguments[:-1], "engine.draft_in_prefill=true", f"output={tmp_path / 'early'}")
+    early = pd.read_csv(tmp_path / "early" / "table.csv")
+    assert early.num_steps.iloc[-1] != table.num_steps.iloc[-1]
     # A finished run is not run again, and its report is derived from the records.
     before = (tmp_path / "records.jsonl").read_bytes(), (tmp_path / "table.csv").read_bytes()
     cli(monkeypatch, *arguments)
     assert ((tmp_path / "records.jsonl").read_bytes(), (tmp_path / "table.csv").read_bytes()) == before
-
-
-def test_drafting_in_prefill_is_a_setting(trace_file, tmp_path, monkeypatch) -> None:
-    for name, setting in (("late", "false"), ("early", "true")):
-        cli(
-            monkeypatch, f"engine.traces={trace_file}", "method=vanilla", f"engine.draft_in_prefill={setting}",
-            f"output={tmp_path / name}",
-        )  # fmt: skip
-    late, early = (pd.read_csv(tmp_path / name / "table.csv").iloc[-1] for name in ("late", "early"))
-    assert (late.num_steps, early.num_steps) == (34 * 7, 35 * 7)
-
-
-def test_categories_stand_in_the_order_asked_for_and_a_report_derives_the_same(
-    trace_file, tmp_path, monkeypatch
-) -> None:
-    cli(
-        monkeypatch, f"engine.traces={trace_file}", "engine.categories=[rag,nothing,qa]",
-        "+method@methods.vanilla=vanilla", "+method@methods.pld=pld", f"output={tmp_path}",
-    )  # fmt: skip
-    table = pd.read_csv(tmp_path / "table.csv")
-    rows = [("rag", 3), ("nothing", 0), ("qa", 4), ("all", 7)]
-    assert list(zip(table.dataset, table.num_prompts, strict=True)) == rows * 2
-    assert list(table.method) == ["vanilla"] * 4 + ["pld"] * 4
-    before = (tmp_path / "table.csv").read_bytes()
-    derive.write(tmp_path)
-    assert (tmp_path / "table.csv").read_bytes() == before
-
-
-def test_a_grid_has_a_row_for_each_cell(trace_file, tmp_path, monkeypatch) -> None:
-    cli(monkeypatch, f"engine.traces={trace_file}", "method=ngram_trie", "grid={num_draft:[2,4]}", f"output={tmp_path}")
-    table = pd.read_csv(tmp_path / "table.csv")
-    assert list(table.num_draft) == [2] * 3 + [4] * 3 and list(table.dataset) == ["qa", "rag", "all"] * 2
-    by_hand = [
-        length
-        for trace in read_traces(trace_file)
-        for length in replay.replay(NgramTrieDrafter(num_draft=4), trace).accept_lengths
-    ]
-    assert table.accept_length.iloc[-1] == pytest.approx(np.mean(by_hand), rel=1e-5)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from support.openai_server import OpenAIServer
 
-from ngram_trie.bench.records import Failure
 from ngram_trie.bench.server import Unreachable, read_counters
 from ngram_trie.bench.server_load import Load, ServerAnswer, Trial, plan
 from ngram_trie.cli.overrides import composed
@@ -35,13 +34,18 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
 
 
 def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
+    under_way, at_once = [], []
+
     def slowly(body: Any) -> list[str]:
+        under_way.append(body)
+        at_once.append(len(under_way))
         time.sleep(0.1)
+        under_way.pop()
         return ["one ", "two three ", "four"]
 
     with OpenAIServer(answer=slowly, metrics=True) as server:
         (trial,) = run(tmp_path, {"mine": server.url})
-    assert server.most_at_once == 2
+    assert max(at_once) == 2
     assert len(server.requests) == 6  # one to warm up
     body = server.requests[1]
     assert all(isinstance(token, int) for token in body["prompt"]) and body["temperature"] == 0 and body["stream"]
@@ -91,13 +95,6 @@ def test_servers_are_compared_by_text_and_what_fails_is_told(tmp_path: Path) -> 
     assert "failing, concurrency 1, failed: 1 http 429" in (tmp_path / "table.md").read_text()
 
 
-def test_an_error_in_the_stream_is_a_failure(tmp_path: Path) -> None:
-    with OpenAIServer(fail={2: "error event"}) as server:
-        (trial,) = run(tmp_path, {"mine": server.url}, "concurrency=[1]")
-    assert [answer.failure for answer in trial.answers].count(None) == 4
-    assert trial.answers[1].failure == Failure("server_error", "out of memory")
-
-
 def test_an_interrupted_run_goes_on_with_the_trial_that_is_missing(tmp_path: Path) -> None:
     with OpenAIServer() as server:
         loads = "concurrency=[1,2]"
@@ -132,12 +129,9 @@ def test_the_key_comes_from_the_environment_and_goes_nowhere_else(
     ("overrides", "line"),
     [
         (["servers={}"], r"servers: give at least one"),
-        (["servers={mine: nonsense}"], r"servers\.mine=nonsense: must be an address such as"),
         (['servers={mine: "http://me:word@127.0.0.1/v1"}'], r"servers\.mine: an address without a password"),
         (['servers={mine: "http://127.0.0.1:9/v1"}'], r"server mine: nobody answers at http://127\.0\.0\.1:9/v1"),
         (["concurrency=[]"], r"concurrency=\[\]: give a load"),
-        (["concurrency=[0]"], r"concurrency\.0=0: must be greater than 0"),
-        (["endpoint=chats"], r"endpoint=chats: must be 'completions' or 'chat'"),
         (["server_model=other"], r"server_model=other: server mine has stand-in"),
     ],
 )
@@ -152,7 +146,6 @@ def test_a_wrong_setting_is_one_line(overrides: list[str], line: str, tmp_path: 
     [
         (OpenAIServer(models=None), r"/models is no list of models; does the address end in /v1\?$"),
         (OpenAIServer(models=("a", "b")), r"^server_model: server mine has a, b; name one$"),
-        (OpenAIServer(models=()), r"^server_model: server mine has no model; name one$"),
         (OpenAIServer(fail={0: "500"}), r"^server mine: the first answer failed: http 500: too much to do$"),
     ],
 )
@@ -187,12 +180,6 @@ def test_numbers_by_hand() -> None:
     assert rows.goodput.to_dict() == {"slow": 0.0, "fast": 1.0}
     assert rows.accept_length["fast"] == 2.5 and math.isnan(rows.accept_length["slow"])
     assert rows.accepted_at.to_dict() == {"slow": "", "fast": "1.00 0.50"}
-
-
-def test_an_answer_of_one_token_has_no_time_per_token() -> None:
-    trial = Trial("r", "only", "concurrency 1", 0, 1.0, [answer(1, 0.5, 0.5, 1)])
-    rows = report.rows([trial], report.Bound(1000, 1))
-    assert math.isnan(rows.tpot_p50[0]) and rows.goodput[0] == 1.0
 
 
 def test_counters_of_several_engines_are_added() -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.recorded import TRACES, read_jsonl
 
 from ngram_trie.bench.traces import (
     UNLIMITED,
@@ -84,14 +83,6 @@ def line(**changes: object) -> str:
     return json.dumps({key: value for key, value in {**ROW, **changes}.items() if value is not None})
 
 
-def test_our_format() -> None:
-    trace = parse_trace(line())
-    assert trace is not None and trace.key == ("rag", "q1", 0)
-    assert trace.prompt.ids.tolist() == [1, 5, 6, 7] and trace.output_ids == [8, 9, 2]
-    assert trace.prompt.part("user").tolist() == [5, 6]
-    assert (trace.model, trace.max_output_tokens, trace.stop_reason) == ("toy", 64, "eos")
-
-
 def test_the_format_of_spec_bench() -> None:
     row = {
         "question_id": 81, "turn": 1, "category": "writing", "model": "vicuna-7b-v1.3", "prompt": "A chat ...",
@@ -105,37 +96,23 @@ def test_the_format_of_spec_bench() -> None:
     assert parse_trace(json.dumps({**row, "token_count_matches": False})) is None
 
 
-def test_what_may_be_left_out() -> None:
-    trace = parse_trace('{"category": "qa", "question_id": 7, "prompt_token_ids": [3], "output_token_ids": []}')
-    assert trace is not None and (trace.model, trace.prompt.turn, trace.prompt.spans) == ("unknown", 0, {})
-    assert parse_trace(line(stop_reason="")).stop_reason == "recorded_end"  # type: ignore[union-attr]
-
-
-BAD_IDS: list[object] = ["1 2", {"1": 2}, [1, -2], [1, 2.0], [1, True], [1, "2"], [1, None], [2**31]]
+BAD_IDS: list[object] = ["1 2", [1, -2], [1, 2.0], [1, True], [2**31]]
 MALFORMED = [
     ('{"prompt_token_ids": [1', "Expecting"),
     ("[" * 100_000 + "]" * 100_000, "nested too deep"),
     ("[1, 2]", "not a JSON object"),
-    ("7", "not a JSON object"),
     (line(prompt_token_ids=None), "prompt_token_ids is missing"),
-    (line(output_token_ids=None), "output_token_ids is missing"),
     (line(prompt_token_ids=[]), "prompt_token_ids is empty"),
     *((line(prompt_token_ids=ids), "prompt_token_ids must be a list of token ids") for ids in BAD_IDS),
     *((line(output_token_ids=ids), "output_token_ids must be a list of token ids") for ids in BAD_IDS),
-    *((line(released_token_ids=[ids]), "released_token_ids") for ids in BAD_IDS),
     (line(released_token_ids=7), "released_token_ids must be a list of lists"),
     (line(dataset=None), "neither `dataset` nor `category`"),
-    (line(dataset=3), "neither `dataset` nor `category`"),
     (line(question_id=None), "question_id is missing"),
-    (line().replace('"q1"', "null"), "question_id is missing"),
     *((line(turn=turn), "turn and max_output_tokens must be integers") for turn in ("0", 0.5, True)),
     *((line(max_output_tokens=room), "no less than the output's length") for room in ("64", 64.0, 2, True)),
     *(
         (line(spans=spans), "spans must map names to")
-        for spans in (
-            [1, 3], "user", {"user": 3}, {"user": [1]}, {"user": [1, 2, 3]}, {"user": [3, 1]}, {"user": [-1, 3]},
-            {"user": [1, 5]}, {"user": [1, "3"]}, {"user": [1.0, 3]}, {"user": [None, 3]}, {"user": "13"},
-        )
+        for spans in ([1, 3], {"user": 3}, {"user": [1]}, {"user": [3, 1]}, {"user": [-1, 3]}, {"user": [1, 5]})
     ),
 ]  # fmt: skip
 
@@ -175,12 +152,6 @@ def test_lines_left_out_and_blank_lines_cost_nothing(tmp_path: Path) -> None:
     assert read_traces(path) == []
 
 
-def test_no_file(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.jsonl", tmp_path):
-        with pytest.raises(FileNotFoundError, match="no such trace file"):
-            read_traces(path)
-
-
 @pytest.mark.parametrize(
     ("prompt_ids", "span"),
     [
@@ -191,30 +162,10 @@ def test_no_file(tmp_path: Path) -> None:
         ([*USER, *ASSISTANT], (3, 3)),
         ([1, 5, 6, *ASSISTANT], None),
         ([*VICUNA, 7], None),
-        (ASSISTANT, None),
-        (ASSISTANT[1:], None),
-        ([1], None),
     ],
 )
 def test_the_last_user_turn_of_a_vicuna_prompt(prompt_ids: list[int], span: tuple[int, int] | None) -> None:
     assert vicuna_spans(prompt_ids) == ({} if span is None else {"user": span})
-
-
-@pytest.mark.skipif(not TRACES.exists(), reason="needs the recorded answers of ../shared/traces")
-def test_every_recorded_turn_has_its_user_turn() -> None:
-    read = read_traces(TRACES)
-    rows = {(row["category"], str(row["question_id"]), row["turn"]): row for row in read_jsonl(TRACES)}
-    assert [trace.key for trace in read] == list(rows) and len(read) == 280
-    for trace in read:
-        start, end = trace.prompt.spans["user"]
-        before, after = trace.prompt.ids[:start].tolist(), trace.prompt.ids[end:].tolist()
-        assert after == ASSISTANT
-        assert before[-3:] == (USER if trace.prompt.turn == 0 else [29958, 11889, 29901])
-        # Nothing of the last turn lies before it, and no other turn in it.
-        text = rows[trace.key]["prompt"]
-        assert text.count("USER:") == trace.prompt.turn + 1 == text.count("ASSISTANT:")
-        if trace.prompt.turn == 0:
-            assert start == 34  # BOS, the system prompt and " USER:" are the same everywhere
 
 
 @given(traces())

@@ -86,28 +86,7 @@ def left_of_text(text: list[int], context: list[int], escape: int) -> Fraction:
     return left
 
 
-# ---- tables ----------------------------------------------------------------------------------------------------------
-
-
-def test_a_table_of_answers_by_hand() -> None:
-    # 1 is followed by 2 twice and by 3 and 5 once each, 2 by 1 twice; the last token of an answer by nothing.
-    table = CountTables.of_texts([[1, 2, 1, 3], [1, 2, 1, 5]], k=2, escape=2.0, max_context=1)
-    rows = dict(zip(map(tuple, table.successors.tolist()), table.shares.tolist(), strict=True))
-    assert rows == {(2, 3): pytest.approx([2 / 10, 1 / 10]), (1, -1): pytest.approx([2 / 4, 0])}
-    background = table.background()
-    assert background.counts.tolist() == [0, 4, 2, 1, 0, 1] and background.common.tolist() == [1, 2, 3, 5]
-
-
-def test_a_draft_over_a_table_by_hand() -> None:
-    table = CountTables.of_texts([[3, 9], [3, 9], [3, 8]], k=5, escape=1.0, max_context=1)
-    # Nothing follows 3 in the text, so order 1 says nothing; the table gives 9 2/5, 8 1/5 and leaves 2/5 to order 0:
-    # three places and three kinds, of the tokens elsewhere half are 3, a third 9, a sixth 8.
-    tree = BlendIndex([1, 2, 3], background=table.background()).draft(30)
-    assert tree.probs is not None
-    found = {path[0]: prob for path, prob in by_path(tree, tree.probs.tolist()).items() if len(path) == 1}
-    assert found == pytest.approx(
-        {9: 2 / 5 + 2 / 5 / 6, 8: 1 / 5 + 2 / 5 / 12, 3: 2 / 5 * (1 / 6 + 1 / 4), 1: 2 / 5 / 6, 2: 2 / 5 / 6}
-    )
+# ---- stores ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_model_says_its_probabilities() -> None:
@@ -121,11 +100,6 @@ def test_a_model_says_its_probabilities() -> None:
     )
     table = CountTables.of_model(tables, k=1, escape=1.0)
     assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
-    with pytest.raises(ValueError, match="k=3: the tables hold 2 successors"):
-        CountTables.of_model(tables, k=3, escape=1.0)
-
-
-# ---- stores ----------------------------------------------------------------------------------------------------------
 
 
 @given(TEXTS, ANSWERS, st.sampled_from([1, 4]), st.integers(1, 30))
@@ -267,8 +241,3 @@ def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> N
     # an answer to the question itself is no help
     alone = record(tmp_path / "alone.jsonl", [first])
     assert replay(BlendWarmDrafter(answers=alone), first).accept_lengths == replay(BlendDrafter(), first).accept_lengths
-
-
-def test_a_table_has_to_come_from_somewhere() -> None:
-    with pytest.raises(ValueError, match="needs tables, a folder, or answers"):
-        BlendBigramDrafter()

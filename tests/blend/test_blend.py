@@ -1,4 +1,4 @@
-"""The blend of all orders against a reference in plain Python, by hand, and as a drafter."""
+"""The blend of all orders by hand and against a reference in plain Python."""
 
 from __future__ import annotations
 
@@ -11,25 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.text import TEXTS, by_path, next_token
 
-from ngram_trie.bench.replay import replay
-from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.occurrences import CONTEXT
-from ngram_trie.blend.variants import BlendDrafter
-from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import PROJECT
 from ngram_trie.tree import DraftTree
-
-TINY_MODEL = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def drafted(text: list[int], num_draft: int = 200, **settings: Any) -> tuple[DraftTree, list[float]]:
     tree = BlendIndex(text, **settings).draft(num_draft)
     assert tree.probs is not None
     return tree, tree.probs.tolist()
-
-
-# ---- probabilities ---------------------------------------------------------------------------------------------------
 
 
 def test_probabilities_by_hand() -> None:
@@ -113,24 +103,3 @@ def test_work_and_memory_are_bounded() -> None:
     for size in (1000, 8000):
         index = BlendIndex(np.arange(size))
         assert sum(array.nbytes for array in index._index) < 180 * size
-
-
-# ---- the drafter -----------------------------------------------------------------------------------------------------
-
-
-def test_budgets() -> None:
-    drafter = BlendDrafter(num_draft=9)
-    drafter.start(Prompt(np.array([1, 2, 3, 1, 2, 3, 1])))
-    drafter.observe([2])
-    assert [drafter.propose(budget).num_draft for budget in (1, 8, 9, 99)] == [1, 8, 9, 9]
-
-
-def accept_length(traces: list[Trace], **values: Any) -> float:
-    drafter = BlendDrafter(**values)
-    return float(np.mean([length for trace in traces for length in replay(drafter, trace).accept_lengths]))
-
-
-def test_accept_length_on_the_tiny_model() -> None:
-    traces = read_traces(TINY_MODEL)[::4]
-    plain = accept_length(traces, escape=1.0, num_frequent=0)
-    assert accept_length(traces) > 1.1 * plain and accept_length(traces, num_draft=8) > 2

@@ -8,15 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from support.datasets import configured
 
 from ngram_trie.bench.quality import measure
 from ngram_trie.data.docs import corpus, tasks
 from ngram_trie.data.docs.corpus import Documentation, documentation, split
-from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, DocsDataset, Entry, entries
-from ngram_trie.methods import ConfigError, build
-from ngram_trie.store.files import CONFIGS
-from scripts.retrieve_docs import recall
+from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, Entry, entries
+from ngram_trie.methods import ConfigError
 
 WORDS = " ".join(f"w{number}" for number in range(60))
 FILES = {
@@ -84,15 +82,6 @@ def test_what_was_read_is_kept_until_a_version_changes(tiny: Path) -> None:
     assert "tinydocs.more" in documentation(packages, cache).docstrings
 
 
-def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError) as raised:
-        documentation({"no-such-thing": "nothing"}, tmp_path)
-    assert str(raised.value) == (
-        "the docs_* data sets read the documentation of no-such-thing, which is not installed: "
-        "`pip install -c constraints.txt no-such-thing`"
-    )
-
-
 @pytest.mark.parametrize("words", [40, 100, 101, 250])
 def test_passages_of_100_words_hold_every_word_once(words: int) -> None:
     text = "\n".join(f"  line{number} word" for number in range(words // 2)) + (" odd" if words % 2 else "")
@@ -119,10 +108,6 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Documentation:
     return docs
 
 
-def configured(name: str, **fields: object) -> DocsDataset:
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
-
-
 @pytest.mark.parametrize("task", ["docs_rag", "docs_open_qa", "docs_attributed_qa"])
 def test_a_prompt_holds_its_five_passages_and_the_question(task: str, installed: Documentation) -> None:
     dataset = configured(task)
@@ -144,13 +129,6 @@ def test_a_summary_s_prompt_holds_the_whole_docstring(installed: Documentation) 
     assert measure("It Does 1 thing.", question)["contains"] == 1 and measure("It sings.", question)["contains"] == 0
 
 
-def test_parity_limit_and_warm_up(installed: Documentation) -> None:
-    assert [q.question_id[-1] for q in configured("docs_rag", parity="odd").questions] == ["1", "3"]
-    assert [q.question_id[-1] for q in configured("docs_rag", parity="even").questions] == ["2"]
-    assert [q.question_id[-1] for q in configured("docs_rag", limit=1).questions] == ["1"]
-    assert [q.question_id[-1] for q in configured("docs_rag").warmup] == ["4", "5"]
-
-
 def test_other_documentation_is_one_line(installed: Documentation, monkeypatch: pytest.MonkeyPatch) -> None:
     other = Documentation({"numpy": "9.10"}, {**installed.docstrings, "pkg.f1": "Else."})
     monkeypatch.setattr(tasks, "documentation", lambda: other)
@@ -160,13 +138,6 @@ def test_other_documentation_is_one_line(installed: Documentation, monkeypatch: 
     assert re.search(
         r"numpy 9\.10 here, 9\.9 there.*constraints\.txt pins, or `python -m scripts.retrieve_docs`", str(raised.value)
     )
-
-
-def test_wrong_options_are_one_line(installed: Documentation) -> None:
-    with pytest.raises(ConfigError, match=r"dataset\.task=poem: must be one of docs_rag, "):
-        configured("docs_rag", task="poem")
-    with pytest.raises(ConfigError, match=r"dataset\.num_passages=6: 5 are kept"):
-        configured("docs_rag", num_passages=6)
 
 
 def test_the_questions_are_well_formed() -> None:
@@ -198,12 +169,3 @@ def test_every_question_is_answered_by_the_installed_documentation(docs: corpus.
                 found = retrieved["passages"][entry.id]
                 assert len(found) == 5 and all(id in docs.passages for id, _ in found)
                 assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-
-
-def test_recall_is_of_each_task_without_its_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = {"docs_rag": [Entry(f"docs_rag-00{n}", "a.b", ("c",), "?") for n in range(1, 5)]}
-    monkeypatch.setattr("scripts.retrieve_docs.entries", lambda: asked)
-    places = [{"id": f"docs_rag-00{n}", "ivfpq": None if n > 1 else 7, "ivfpq reranked": 1} for n in range(1, 5)]
-    table = recall(places, (5, 100)).set_index(["reranked", "k"])
-    assert set(table.task) == {"docs_rag"} and set(table.questions) == {2}
-    assert table.found.to_dict() == {(False, 5): 0, (False, 100): 1, (True, 5): 2, (True, 100): 2}

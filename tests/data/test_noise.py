@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hydra import compose, initialize_config_dir
 from hypothesis import given
 from hypothesis import strategies as st
+from support.configs import composed
 
 from ngram_trie.bench.config import NoiseSettings, noise_settings
 from ngram_trie.bench.trace_noise import with_noise
-from ngram_trie.bench.traces import Trace, parse_trace
+from ngram_trie.bench.traces import Trace
 from ngram_trie.data.bundled import BundledDataset
 from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
 
@@ -39,12 +36,6 @@ def test_passages_make_up_the_asked_share(task: str) -> None:
         shares.append(1 - len(before.context.split()) / len(after.context.split()))
     # whole passages: at least the share, and at most one passage more
     assert min(shares) >= 0.3 and np.mean(shares) < 0.45
-
-
-def test_the_same_seed_gives_the_same_noise_and_another_does_not() -> None:
-    clean = BundledDataset("rag", limit=5)
-    one, same, other = (NoisyDataset(clean, "passages", 0.3, seed).questions for seed in (1, 1, 2))
-    assert one == same and one != other
 
 
 @given(st.lists(st.sampled_from(["One.", "Two two.", "Three."]), min_size=1, max_size=5), st.floats(0, 0.9))
@@ -83,13 +74,11 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     [
         ("noise={kinds: [static]}", "noise.kinds.0=static: must be 'paragraph' or 'passages'"),
         ("noise={kinds: [paragraph], share: 1.0}", "noise.share=1.0: must be less than 1"),
-        ("noise={kinds: [paragraph], part: 0.3}", "noise.part: no such setting; there are: kinds, share, seed"),
         ("noise={share: 0.3}", "noise.kinds: must be given"),
     ],
 )
 def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        config = compose("config", [override])
+    config = composed(override)
     with pytest.raises(ValueError, match=message):
         noise_settings(config)
     with pytest.raises(ValueError, match="noise comes from other questions"):
@@ -121,11 +110,3 @@ def test_recorded_answers_get_noise_beside_the_prompt() -> None:
     assert len(with_noise(clean, NoiseSettings(("passages",), 0.0))["a+passages"][0].prompt.noise) == 0
     with pytest.raises(ValueError, match="another category, and there is none"):
         with_noise({"a": clean["a"]}, NoiseSettings(("paragraph",)))
-
-
-def test_a_trace_keeps_the_noise_it_was_recorded_with() -> None:
-    trace = recorded("rag+paragraph", 1)
-    trace = replace(trace, prompt=replace(trace.prompt, noise=np.array([7, 8])))
-    read = parse_trace(trace.to_json())
-    assert read and read.prompt.noise.tolist() == [7, 8]
-    assert "noise_token_ids" not in json.loads(recorded("rag", 1).to_json())

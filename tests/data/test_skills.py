@@ -12,17 +12,6 @@ from ngram_trie.data import skills
 from ngram_trie.data.bundled import BundledDataset
 
 
-@pytest.mark.parametrize("task", skills.TASKS)
-def test_no_slot_stays_open_and_a_seed_says_it_all(task: str) -> None:
-    for seed in range(12):
-        sample = skills.held_out_sample(random.Random(seed), task)
-        assert skills.held_out_sample(random.Random(seed), task) == sample
-        text = " ".join(message["content"] for message in sample.messages())
-        assert not re.search(r"[{}]|None", text)
-        assert len(sample.turns) == (2 if task == "chat" else 1)
-        assert all(fact in turn.answer for turn in sample.turns for fact in turn.key_facts)
-
-
 def test_training_and_test_share_nothing() -> None:
     rng = random.Random(0)
 

@@ -6,11 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
+from support.datasets import configured, write_lines
 
-from ngram_trie.data.triviaqa import TriviaQA
-from ngram_trie.methods import ConfigError, build
-from ngram_trie.store.files import CONFIGS
+from ngram_trie.methods import ConfigError
 
 ROWS = [
     {
@@ -25,17 +23,11 @@ ROWS = [
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    file = tmp_path / "contexts.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS), encoding="utf-8")
-    return file
-
-
-def configured(**fields: object) -> TriviaQA:
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / "triviaqa.yaml"), fields), "dataset triviaqa")
+    return Path(write_lines(tmp_path / "contexts.jsonl", ROWS))
 
 
 def test_passages_each_followed_by_a_blank_line_then_one_sentence_with_the_question(path: Path) -> None:
-    dataset = configured(path=str(path))
+    dataset = configured("triviaqa", path=str(path))
     first = dataset.questions[0]
     assert first.before == "" and first.context == "\n\n".join(f"Passage 1.{k}." for k in range(1, 6))
     # trivia/trivia.py of the released code, with its blank line at the end
@@ -43,38 +35,25 @@ def test_passages_each_followed_by_a_blank_line_then_one_sentence_with_the_quest
         "\n\nBased on the documents above, please answer the question 'Who wrote number 1?'. "
     )
     assert first.after.endswith("prioritize more recent information and explain your reasoning.\n\n")
-    ours = configured(path=str(path), instruction="ours").questions[0]
+    ours = configured("triviaqa", path=str(path), instruction="ours").questions[0]
     assert ours.after.startswith("\n\nAnswer this question in a few") and ours.after.endswith("Who wrote number 1?")
     assert (first.question_id, first.answers, first.reference) == ("tc_1", ("Author 1", "A. 1"), "Author 1")
     # the released code's trie is built from the texts alone, one by one
     assert first.released_span == "context"
     assert first.released_texts == tuple(f"Passage 1.{k}." for k in range(1, 6))
-    fewer = configured(path=str(path), num_passages=2).questions[0]
+    fewer = configured("triviaqa", path=str(path), num_passages=2).questions[0]
     assert fewer.context == "Passage 1.1.\n\nPassage 1.2." and fewer.after == first.after
-
-
-def test_the_last_warm_up_and_parity_goes_by_id(path: Path) -> None:
-    assert [q.question_id for q in configured(path=str(path)).questions] == ["tc_1", "tc_2", "tc_3", "tc_4"]
-    assert [q.question_id for q in configured(path=str(path)).warmup] == ["tc_5", "tc_6"]
-    even = configured(path=str(path), parity="even", limit=1, warmup=1)
-    assert [q.question_id for q in even.questions] == ["tc_2"]
 
 
 def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
-        configured(path=str(tmp_path / "none.jsonl"))
-    assert str(raised.value) == (
-        f"dataset triviaqa: {tmp_path}/none.jsonl: no such file; `python -m scripts.build_index`, then "
-        "`python -m scripts.retrieve`, make it; or give one by dataset.path=FILE, in an "
-        "experiment datasets.triviaqa.path=FILE"
-    )
+        configured("triviaqa", path=str(tmp_path / "none.jsonl"))
+    assert "none.jsonl: no such file; `python -m scripts.build_index`" in str(raised.value)
     with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: question 1 has 6; retrieve more"):
-        configured(path=str(path), num_passages=7)
+        configured("triviaqa", path=str(path), num_passages=7)
     with pytest.raises(ConfigError, match=r"dataset\.instruction=short: must be released or ours"):
-        configured(path=str(path), instruction="short")
-    with pytest.raises(ConfigError, match=r"dataset\.num_passages=0: must be an integer of at least 1"):
-        configured(path=str(path), num_passages=0)
+        configured("triviaqa", path=str(path), instruction="short")
     bare = tmp_path / "bare.jsonl"
     bare.write_text(json.dumps({"id": 1, "question": "?", "answers": []}) + "\n")
     with pytest.raises(ConfigError, match="question 1 has no field 'passages'; it has id, question, answers"):
-        configured(path=str(bare))
+        configured("triviaqa", path=str(bare))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from pathlib import Path
 
 import pytest
@@ -23,17 +22,6 @@ def tokenizer():
     return AutoTokenizer.from_pretrained(MODEL)
 
 
-def test_samples_hold_their_answers_and_leave_no_slot_open() -> None:
-    for seed in range(20):
-        sample = world.training_sample(random.Random(seed), 1.0, 3)
-        assert len(sample.turns) == 3
-        for turn in sample.turns:
-            assert all(fact in sample.context and fact in turn.answer for fact in turn.key_facts)
-        everything = " ".join(message["content"] for message in sample.messages())
-        assert not re.search(r"[{}]|None", everything)
-        assert world.training_sample(random.Random(seed), 1.0, 3) == sample
-
-
 def test_training_never_sees_a_held_out_subject() -> None:
     rng = random.Random(0)
     for _ in range(300):
@@ -41,16 +29,6 @@ def test_training_never_sees_a_held_out_subject() -> None:
         assert not world.is_held_out(subject.name)
     held_out = world.draw_subject(rng, world.is_held_out)
     assert world.is_held_out(held_out.name)
-
-
-def test_a_question_follows_its_wordings() -> None:
-    facts = (
-        world.Fact("opened", "1901", "Ashby Bridge was opened in 1901."),
-        world.Fact("length", "50 metres", "It is."),
-    )
-    subject = world.Subject("bridge", "Ashby Bridge", facts)
-    assert subject.question(facts, (0, 1)) == "When was Ashby Bridge opened, and what is the length of the bridge?"
-    assert subject.clause(facts[0], 0) == "It opened in 1901."
 
 
 @pytest.mark.parametrize("task", world.TASKS)
@@ -66,26 +44,6 @@ def test_bundled_prompts(task: str, tokenizer) -> None:
         assert prompt.ids[0] == tokenizer.bos_token_id != prompt.ids[1]
         assert tokenizer.decode(prompt.part("context")).strip() == question.context.strip()
         assert question.message.strip() in tokenizer.decode(prompt.part("user"))
-
-
-def subjects_of(text: str) -> set[str]:
-    """Names of subjects in a text, read off the grammar's own patterns."""
-    lists = world.grammar()["lists"]
-    names = set()
-    for kind in world.grammar()["kinds"].values():
-        pattern = world.SLOT.sub(lambda slot: f"(?:{'|'.join(lists[slot[1]])})", kind["name"])
-        if kind["what"] != "a scientist":  # persons also stand in values, where they need not be held out
-            names |= set(re.findall(pattern, re.sub(r"\bThe (?=[A-Z])", "the ", text)))
-    return names
-
-
-@pytest.mark.parametrize("task", world.TASKS)
-def test_bundled_subjects_are_held_out(task: str) -> None:
-    names = set()
-    for question in BundledDataset(task).questions:
-        names |= subjects_of(question.context)
-    assert len(names) > 20
-    assert all(world.is_held_out(name) for name in names)
 
 
 def test_limits_and_unknown_tasks() -> None:
@@ -106,11 +64,6 @@ def test_a_doubled_bos_is_detected(tokenizer) -> None:
     doubled.chat_template = None
     with pytest.raises(ValueError, match="chat template"):
         build_prompt(Question("d", "q", "", "some text", ""), doubled)
-
-
-def test_any_text_survives_the_tokenizer(tokenizer) -> None:
-    for text in ("Zürich – 東京 🙂", "def f(x):\n\treturn x"):
-        assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""transformers' `generate` with the folder that ships: from disk and from a hub, with all of its options."""
+"""transformers' `generate` with the folder that ships: from disk and from a hub, with its options."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from support.tiny import tiny_model
-from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel, TextStreamer
+from transformers import GenerationConfig, PreTrainedModel
 
 from ngram_trie.generate import SpeculativeOutput
 from ngram_trie.integrations.folder import copy_to, folder
@@ -60,26 +60,6 @@ def test_own_options_and_those_of_generate_arrive(model: PreTrainedModel) -> Non
         drafted(model, folder(), num_beams=2)
 
 
-def test_streamer_tokenizer_and_stop_strings_arrive(capsys: pytest.CaptureFixture[str]) -> None:
-    path = PROJECT / "data/tiny/model"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
-    chat = [{"role": "user", "content": "Anna Sharp was born in Fenford. Where was Anna Sharp born?"}]
-    inputs = tokenizer.apply_chat_template(chat, add_generation_prompt=True, return_dict=True, return_tensors="pt")
-    options = {"max_new_tokens": 20, "do_sample": False, "tokenizer": tokenizer}
-    start = inputs["input_ids"].shape[1]
-    whole = tokenizer.decode(model.generate(**inputs, **options)[0, start:], skip_special_tokens=True)
-    assert len(whole) > 6
-    stop, ours = whole[3:6], {"custom_generate": str(folder()), "trust_remote_code": True}
-    expected = model.generate(**inputs, **options, stop_strings=stop)
-    streamer = TextStreamer(tokenizer, skip_prompt=True)
-    told = model.generate(**inputs, **options, **ours, stop_strings=[stop], streamer=streamer)
-    assert torch.equal(told, expected)
-    assert capsys.readouterr().out.strip() == tokenizer.decode(expected[0, start:]).strip()
-    # those of the model's own generation config hold, too
-    model.generation_config.stop_strings = [stop]
-    assert torch.equal(model.generate(**inputs, **options, **ours), expected)
-
-
 def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_path: Path) -> None:
     repository, commit = tmp_path / "models--someone--drafts", "0" * 40  # as the hub's client keeps what it downloads
     copy_to(repository / "snapshots" / commit)
@@ -89,11 +69,6 @@ def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_pa
         model, "someone/drafts", max_new_tokens=20, cache_dir=tmp_path, local_files_only=True, revision="main"
     )
     assert torch.equal(told, model.generate(PROMPT, max_new_tokens=20))
-
-
-def test_code_of_a_folder_is_not_run_unasked(model: PreTrainedModel) -> None:
-    with pytest.raises(ValueError, match="trust_remote_code"):
-        model.generate(PROMPT, custom_generate=str(folder()), trust_remote_code=False)
 
 
 def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:

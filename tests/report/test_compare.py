@@ -46,12 +46,6 @@ def test_answers_that_differ_are_counted(tmp_path: Path) -> None:
     assert compare.settings_text(one, one).endswith("no setting, version or machine differs")
 
 
-def test_runs_with_nothing_in_common_are_refused(tmp_path: Path) -> None:
-    one, other = run(tmp_path / "a", answers(2, pld=1.0)), run(tmp_path / "b", answers(2, blend=1.0))
-    with pytest.raises(ValueError, match="no method has answered the same questions"):
-        compare.numbers(one, other)
-
-
 def test_two_methods_of_one_run(tmp_path: Path) -> None:
     one = run(tmp_path / "a", answers(12, vanilla=4.0, pld=2.0, blend=1.0))
     lines = compare.methods(one, "blend", "pld").splitlines()

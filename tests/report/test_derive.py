@@ -1,8 +1,7 @@
-"""What a report makes of a folder: the quality beside Table 1, the readings, and Table 4, live and replayed."""
+"""What a report makes of a folder: quality, comparisons, Table 4, and tables without loops."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,6 @@ from ngram_trie.bench import quality
 from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive
-from ngram_trie.report.bar_charts import context_quality_figure
 from ngram_trie.report.blocks import read
 from ngram_trie.report.run_folder import RunFolder
 
@@ -118,13 +116,6 @@ def test_a_synthetic_run_says_so_and_names_no_best(tmp_path: Path) -> None:
         assert set(pd.read_csv(folder / "table.csv").dataset) == {"rag", "all"}
 
 
-def test_readings_come_with_table_1(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "live", ["rag"], [1])
-    assert "Readings side by side" in derive.write(folder)
-    rows = pd.read_csv(folder / "readings.csv")
-    assert rows.reading.tolist() == ["released", "corrected"] * 2 and set(rows.source) == {"measured"}
-
-
 def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
     text = derive.write(folder)
@@ -144,36 +135,6 @@ def test_table_4_live(tmp_path: Path) -> None:
     assert "| ngram_trie, clean | 3.25x [3.25, 3.25] (4.00) | 3.25x [3.25, 3.25] (4.00) | 3.25x" in measured
     assert "ngram_trie 4.00, paragraph 3.00 (-25.0%), passages 2.00 (-50.0%)" in measured
     assert "| ngram_trie, noisy | 1.22x | 1.21x | 2.27x | 2.10x |" in published
-
-
-def test_table_4_replayed(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "replay", NOISY, [4])
-    derive.write(folder)
-    frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
-    assert frame.accept_length["ngram_trie", "passages", "all"] == 2
-    assert (
-        frame.predicted_speedup["ngram_trie", "clean", "all"] > frame.predicted_speedup["ngram_trie", "passages", "all"]
-    )
-    page = (folder / "table4" / "table.md").read_text(encoding="utf-8")
-    assert "predicted speedup" in page and "| ngram_trie, passages |" in page and "qwen2-7b-instruct" in page
-
-
-def test_a_run_in_which_everything_failed_has_no_quality(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "live", ["rag"], [])
-    (folder / "quality.csv").write_text(",".join([*quality.KEYS, *quality.MEASURES]) + "\n", encoding="utf-8")
-    assert "quality" not in derive.write(folder)
-    assert pd.read_csv(folder / "table.csv").contains.isna().all()
-
-
-def test_a_bar_for_each_task_and_context() -> None:
-    rows = [("rag", "clean", 2.0), ("rag", "passages", 1.5), ("all", "clean", 2.5), ("all", "passages", math.nan)]
-    frame = pd.DataFrame(rows, columns=["dataset", "context", "accept_length"])
-    axes = context_quality_figure(frame).axes[0]
-    assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
-    assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
-    with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
-        context_quality_figure(pd.concat([frame, frame]))
 
 
 def make_looping(folder: Path, engine: str, loops: dict[str, tuple[str, ...]]) -> Path:
@@ -217,18 +178,6 @@ def test_a_table_stands_beside_without_the_answers_that_loop(engine: str, tmp_pa
     assert f"{LOOPS_NOTE} They are left out here" in left and "without loops" in left
     assert len(read(folder / "table_without_loops.json").measured) == 1
     assert (folder / "pairwise_without_loops.csv").exists() == (folder / "pairwise.csv").exists()
-
-
-def test_a_sweep_has_a_table_without_loops_too(tmp_path: Path) -> None:
-    folder = make_looping(tmp_path / "run", "live", {"rag": ("2", "4"), "qa": ("3",)})
-    written = RunManifest.read(folder / "manifest.json")
-    config = {**written.config, "grid": {"num_draft": [4]}, "method": {"name": "ngram_trie"}, "methods": {}}
-    replace(written, config=config).write(folder / "manifest.json")
-    records = folder / "records.jsonl"
-    records.write_text(records.read_text().replace('"method":"ngram_trie"', '"method":"ngram_trie[num_draft=4]"'))
-    derive.write(folder, without_loops=True)
-    rest = pd.read_csv(folder / "table_without_loops.csv")
-    assert rest[rest.dataset == "rag"].accept_length.tolist() == [5] and LOOPS_NOTE in (folder / "table.md").read_text()
 
 
 def test_no_such_table_where_no_answer_loops_or_all_do(tmp_path: Path) -> None:

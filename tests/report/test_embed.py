@@ -25,12 +25,6 @@ def root(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_blocks_are_read_as_they_were_written(root: Path) -> None:
-    tables = read(root / "table.json")
-    assert markdown(tables) == markdown(TABLES)
-    assert tables.measured[0].rows["trie (warm)†"][0] == ROWS["trie (warm)†"][0]
-
-
 @pytest.mark.parametrize("path", sorted((PROJECT / "results").rglob("table.json")), ids=lambda path: path.parent.name)
 def test_every_committed_table_is_rendered_from_its_blocks(path: Path) -> None:
     if "local" not in path.parts:

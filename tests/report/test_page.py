@@ -116,11 +116,6 @@ def test_what_is_no_manifest_is_named(tmp_path: Path, content: str) -> None:
     assert "unforeseen" not in said
 
 
-def test_no_results_folder(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="no such folder"):
-        invoke(commands.report, ["--results", str(tmp_path / "nowhere")])
-
-
 def test_notes_are_escaped() -> None:
     assert str(note("<b> `make x` **bold**, *italic*. mixed (k*, w*)")) == (
         "&lt;b&gt; <code>make x</code> <strong>bold</strong>, <em>italic</em>. mixed (k*, w*)"

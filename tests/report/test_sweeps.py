@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from itertools import product
 from pathlib import Path
@@ -13,13 +12,12 @@ import pytest
 from support.records import record, write_records
 
 from ngram_trie.bench.config import grid_cells
-from ngram_trie.bench.cost import CostCurve, assumed_curve
+from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive, sweeps
 from ngram_trie.report.blocks import Block, Tables
 from ngram_trie.report.markup import markdown
-from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store.files import PAPER
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
@@ -32,16 +30,11 @@ def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
         "ngram_trie[n=9,prefix_len=2]": {"n": 9, "prefix_len": 2},
         "ngram_trie[n=9,prefix_len=3]": {"n": 9, "prefix_len": 3},
     }
-    names = list(grid_cells("x", {"n": [9, 8], "prefix_len": [3, 2]}))
-    assert names == ["x[n=9,prefix_len=3]", "x[n=9,prefix_len=2]", "x[n=8,prefix_len=3]", "x[n=8,prefix_len=2]"]
-    assert grid_cells("pld", {"num_draft": (4,)}) == {"pld[num_draft=4]": {"num_draft": 4}}
-    assert list(grid_cells("t", {"ties": ["deep", "shallow"]})) == ["t[ties=deep]", "t[ties=shallow]"]
 
 
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (3, "must be a list"),
         ([[1], [2]], "must be plain values"),
         ([8, 9, 8], r"grid.n=\[8, 9, 8\]: a value is there twice"),
     ],
@@ -114,16 +107,6 @@ def test_live_rows_by_hand() -> None:
     assert frame.inference_ms.tolist() == pytest.approx([1150, 400, 900])  # (verify - build + commit) / steps
 
 
-def test_order_and_empty_rows() -> None:
-    frame = sweeps.cell_table(RECORDS, CURVE, False, [CELL, "none"], ["rag", "nothing", "qa"])
-    assert frame.method.tolist() == [CELL] * 4 + ["none"] * 4
-    assert frame.dataset.tolist() == ["rag", "nothing", "qa", "all"] * 2
-    empty = frame[(frame.dataset == "nothing") | (frame.method == "none")]
-    assert empty.num_prompts.eq(0).all() and empty.num_steps.eq(0).all()
-    rest = empty.drop(columns=["method", "group", "dataset", "num_prompts", "num_steps"])
-    assert rest.isna().all(axis=None)
-
-
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 GRID = pd.DataFrame(
@@ -166,23 +149,6 @@ def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -
     assert text.count("**bold**: significantly above every other cell") == 1  # where something is marked
 
 
-def test_one_field_makes_one_block_with_the_datasets_across() -> None:
-    frame = pd.DataFrame(
-        {"dataset": ["qa", "rag"] * 2, "num_draft": [4, 4, 8, 8], "accept_length": [1.0, 2.0, 3.0, 4.0]}
-    )
-    (block,) = sweeps.grid_blocks(frame, ["num_draft"], "accept_length", unit="")
-    assert (block.title, block.corner, block.columns, block.unit) == ("accept length", "num_draft", ["qa", "rag"], "")
-    assert shown(block) == {"4": [1, 2], "8": [3, 4]} and marks(block) == {"4": [0, 0], "8": [0, 0]}
-    # The value itself is not put in brackets behind itself.
-    assert "| 4 | 1.00 | 2.00 |" in markdown(Tables([block]))
-
-
-def test_the_best_cells_in_words() -> None:
-    said = sweeps.best_cells(GRID, ["n", "prefix_len"], "speedup")
-    assert said == "Largest speedup: qa n=9, prefix_len=3 (1.70); rag n=9, prefix_len=2 (3.00)."
-    assert sweeps.best_cells(GRID.assign(speedup=math.nan), ["n"], "speedup") == ""
-
-
 @pytest.mark.parametrize("number", [2, 3, 5, 6])
 def test_the_papers_tables_print_every_number_once(number: int) -> None:
     printed = pd.read_csv(PAPER / f"table{number}.csv")
@@ -193,39 +159,6 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
     assert "not measured here" in markdown(Tables([], published=blocks))
     assert all(f"Table {number}" in block.title for block in blocks)
-
-
-LIVE = GRID.assign(tokens_per_second=9.0, trie_ms=1.0, inference_ms=2.0, predicted_speedup=1.1)
-
-
-def with_datasets(*names: str) -> pd.DataFrame:
-    return pd.concat([LIVE[LIVE.dataset == "qa"].assign(dataset=name) for name in names])
-
-
-def test_measured_blocks_take_the_papers_datasets() -> None:
-    for number, datasets, expected in (
-        (2, ("summarization", "rag", "qa", "all"), ["rag"]),
-        (2, ("qa", "math", "all"), ["qa", "math"]),  # none of the paper's: all that there are
-        (6, ("summarization", "rag", "all"), ["summarization"] * 2),  # trie time and inference time
-    ):
-        blocks = sweeps.measured_blocks(number, with_datasets(*datasets), "toy", ["Note."])
-        assert [block.title.split(", ")[2] for block in blocks] == expected
-        assert all(block.title.startswith(f"toy, Table {number}, ") and block.notes == ["Note."] for block in blocks)
-
-
-def test_measured_blocks_show_what_was_measured_before_what_was_predicted() -> None:
-    frame = with_datasets("rag")
-    assert "predicted" not in sweeps.measured_blocks(2, frame, "toy")[0].title
-    for replayed in (frame.drop(columns="speedup"), frame.assign(speedup=math.nan)):
-        (block,) = sweeps.measured_blocks(2, replayed, "toy")
-        assert block.title == "toy, Table 2, rag, predicted speedup" and shown(block)["9"] == [1.1, 1.1]
-    # Table 6 has times only, and a replay has none of them; nor has Table 3 a place for a sweep over n.
-    times = ["trie_ms", "inference_ms"]
-    trie, inference = sweeps.measured_blocks(6, with_datasets("summarization"), "toy")
-    assert (shown(trie)["9"], shown(inference)["9"]) == ([1.0, 1.0], [2.0, 2.0])
-    assert (trie.unit, math.isnan(trie.rows["9"][0].accept_length)) == ("", True)
-    assert sweeps.measured_blocks(6, with_datasets("summarization").drop(columns=times), "toy") == []
-    assert sweeps.measured_blocks(3, frame, "toy") == []
 
 
 # ---- a folder --------------------------------------------------------------------------------------------------------
@@ -302,47 +235,3 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     derive.write(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
-
-
-@pytest.mark.parametrize(
-    ("engine", "field", "values"),
-    [("live", "ties", ["deep", "shallow"]), ("replay", "update_with_output", [False, True]), ("live", "n", [8])],
-)
-def test_any_field_may_be_swept(engine: str, field: str, values: list[Any], tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", engine, {field: values}, [2, 3, 5, 6])
-    derive.write(folder)
-    assert pd.read_csv(folder / "table.csv")[field].tolist() == [value for value in values for _ in range(3)]
-    assert "table2/table.csv" not in files(folder)
-
-
-def test_a_grid_over_nothing_keeps_its_rows(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "replay", NUMBERS, [2])
-    (folder / "records.jsonl").write_text("")
-    derive.write(folder, None, ["nothing"])
-    table = pd.read_csv(folder / "table.csv")
-    assert table.dataset.tolist() == ["nothing", "all"] * 6 and table.num_prompts.eq(0).all()
-
-
-def test_a_replay_predicts_the_same_however_long_the_drafting_took(tmp_path: Path) -> None:
-    tables = []
-    for name, factor in (("fast", 1), ("slow", 50)):
-        folder = make_folder(tmp_path / name, "replay", {"num_draft": [4, 8]}, [])
-        path = folder / "records.jsonl"
-        rows = [json.loads(line) for line in path.read_text().splitlines()]
-        for row in rows:
-            row["draft_us"] = [factor * lap for lap in row["draft_us"]]
-            row["seconds"]["draft"] *= factor
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        derive.write(folder)
-        tables.append(pd.read_csv(folder / "table.csv"))
-        assert "without the drafter's time" in (folder / "table.md").read_text()
-    measured = ["propose_us_median", "propose_us_p99"]
-    pd.testing.assert_frame_equal(*(table.drop(columns=measured) for table in tables))
-    assert (tables[1].propose_us_median == 50 * tables[0].propose_us_median).all()
-
-
-def test_a_curve_that_was_assumed_is_the_manifests(tmp_path: Path) -> None:
-    folder = make_folder(tmp_path / "run", "replay", {"num_draft": [4]}, [])
-    assert RunFolder(folder).curve == assumed_curve(q0=4)
-    live = make_folder(tmp_path / "live", "live", {"num_draft": [4]}, [])
-    assert RunFolder(live).curve is None  # nobody measured this model

@@ -3,42 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
-from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 from support.records import manifest, record
 
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import trackers
 from ngram_trie.report.run_folder import RunFolder
-
-
-class Kept(GeneralTracker):
-    """A tracker that keeps what it is given."""
-
-    name, requires_logging_directory, main_process_only = "wandb", False, True
-    given: dict[str, Any]
-
-    def __init__(self, run_name: str, **options: Any) -> None:
-        super().__init__()
-        Kept.given = {"project": run_name, **options}
-
-    def start(self) -> None:
-        pass
-
-    @property
-    def tracker(self) -> None:
-        return None
-
-    def store_init_configuration(self, values: dict[str, Any]) -> None:
-        self.given["settings"] = values
-
-    def log(self, values: dict[str, Any], step: int | None = None, **_: Any) -> None:
-        self.given["numbers"] = values
-
-    def finish(self) -> None:
-        self.given["finished"] = True
 
 
 def test_settings_and_numbers_reach_the_tracker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,13 +20,16 @@ def test_settings_and_numbers_reach_the_tracker(tmp_path: Path, monkeypatch: pyt
     config = {"engine": {"name": "live"}, "methods": {}}
     manifest(config, commit="abc").write(folder / "manifest.json")
     run = RunFolder(folder, [record(m, str(q), seconds=s) for q in range(3) for m, s in (("vanilla", 2), ("pld", 1))])
-    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", Kept)
+    kind = mock.Mock(requires_logging_directory=False)
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", kind)
     monkeypatch.setattr(trackers, "get_available_trackers", lambda: ["wandb"])
     trackers.log(run, "wandb")
-    given = Kept.given
-    assert (given["project"], given["name"], given["finished"]) == ("ngram-trie", "a-run", True)
-    assert given["settings"]["engine.name"] == "live" and given["settings"]["commit"] == "abc"
-    assert given["numbers"]["pld/all/speedup"] == 2 and "vanilla/qa/accept_length" in given["numbers"]
+    kind.assert_called_once_with("ngram-trie", name="a-run")
+    tracker = kind.return_value
+    (settings,), (numbers,) = tracker.store_init_configuration.call_args.args, tracker.log.call_args.args
+    assert settings["engine.name"] == "live" and settings["commit"] == "abc"
+    assert numbers["pld/all/speedup"] == 2 and "vanilla/qa/accept_length" in numbers
+    tracker.finish.assert_called_once_with()
 
 
 def test_a_tracker_that_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

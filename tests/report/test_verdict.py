@@ -57,10 +57,6 @@ def test_speeds_that_cannot_be_name_nobody(tmp_path: Path) -> None:
     assert said.startswith("No verdict: plain decoding's steps scatter by ") and "--repeats 3" in said
 
 
-def test_a_run_of_vanilla_alone_has_no_verdict(tmp_path: Path) -> None:
-    assert verdict(run(tmp_path, answers(3, vanilla=1.0))) == ""
-
-
 def test_a_replay_speaks_of_accept_lengths(tmp_path: Path) -> None:
     records = [record("pld", str(q), (2, 1)) for q in range(3)] + [record("blend", str(q), (3,)) for q in range(3)]
     said = verdict(run(tmp_path, records, "replay"))

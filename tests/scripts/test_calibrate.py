@@ -12,7 +12,6 @@ from ngram_trie.bench.cost import CostCurve
 from ngram_trie.targets.check import binary_tree
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
-from scripts import calibrate
 from scripts.calibrate import measure_curve
 
 
@@ -41,12 +40,6 @@ def test_the_curve_is_full_and_keeps_to_the_target(target: TargetModel, monkeypa
     assert curve.step([3], [100]) > 0
     # Four steps at every point in every round, and one round to warm up.
     assert Counter(seen) == {(size, context): 3 * 4 for size in curve.nodes for context in curve.contexts}
-
-
-def test_contexts_end_with_those_that_are_named_for_a_model_with_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = TargetModel(tiny_target("llama").model, max_draft=1)
-    monkeypatch.setattr(calibrate, "CONTEXTS", (16, 32, 64))
-    assert list(measure_curve(target, "tiny", rounds=1, steps=2).contexts) == [16, 32, 64]
 
 
 @pytest.mark.parametrize("num_draft", [0, 1, 2, 6, 256])

@@ -9,17 +9,16 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hydra import compose, initialize_config_dir
+from support.configs import composed
 
 from ngram_trie.bench import measure as loop
-from ngram_trie.bench.prepare import cached_model
 from ngram_trie.bench.records import RecordWriter, read_records
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import table1
-from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.store.files import PROJECT
 from scripts.run import measure
 
 SMALL = [
@@ -76,38 +75,11 @@ def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr(loop, "measure", interrupted)
-    with pytest.raises(KeyboardInterrupt), initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        measure(compose("config", [*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"]))
+    with pytest.raises(KeyboardInterrupt):
+        measure(composed(*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"))
     answered = {(record.method, record.question_id) for record in read_records(tmp_path / "records.jsonl")}
     assert answered == {("vanilla", "rag-001"), ("pld", "rag-001")}
     assert [trace.prompt.question_id for trace in read_traces(tmp_path / "traces.jsonl")] == ["rag-001"]
-
-
-@pytest.mark.slow
-def test_a_sweep_makes_one_folder_a_cell(tmp_path: Path) -> None:
-    cells = ["dataset.limit=1", "measure.max_new_tokens=6", "method=ngram_trie", "method.n=8,9"]
-    done = run("-m", *SMALL, *cells, f"output='{tmp_path}/${{method.n}}'")
-    assert done.returncode == 0, done.stderr
-    assert {folder.name for folder in tmp_path.iterdir()} == {"8", "9"}
-    for folder in tmp_path.iterdir():
-        assert json.loads((folder / "manifest.json").read_text())["config"]["method"]["n"] == int(folder.name)
-        assert len(list(read_records(folder / "records.jsonl"))) == 2
-
-
-@pytest.mark.slow
-def test_the_weights_are_loaded_once_in_a_process(tmp_path: Path) -> None:
-    cached_model.cache_clear()
-    for n in (8, 9):
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            small = [
-                *SMALL,
-                "dataset.limit=1",
-                "measure.max_new_tokens=3",
-                f"method.n={n}",
-                f"output={tmp_path / str(n)}",
-            ]
-            measure(compose("config", small))
-    assert cached_model.cache_info().misses == 1
 
 
 @pytest.mark.slow
@@ -122,7 +94,6 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
 
 def test_a_run_that_answers_no_prompt_does_not_end_well(tmp_path: Path) -> None:
     short = ["dataset=rag", "dataset.limit=1", "method=pld", "model.context_limit=8", "measure.repeats=1"]
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        asked = compose("config", [*short, f"output={tmp_path / 'run'}"])
+    asked = composed(*short, f"output={tmp_path / 'run'}")
     with pytest.raises(ConfigError, match="no prompt was answered: prompt_too_long: "):
         measure(asked)

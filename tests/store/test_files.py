@@ -45,10 +45,6 @@ def test_any_other_text_is_a_path() -> None:
             "package:some_package/none.txt: the installed package some_package holds no such file: another version of "
             "it?",
         ),
-        ("package:some_package", FileNotFoundError, "package:some_package: the installed package"),
-        ("package:json.tool/a", NotInstalled, "package json.tool is not installed"),
-        ("package:bisect/a", NotInstalled, "package bisect is not installed"),  # a module holds no files
-        ("package:/a", NotInstalled, "package  is"),
     ],
 )
 def test_what_is_missing_is_one_line(package: Path, name: str, error: type[Exception], said: str) -> None:

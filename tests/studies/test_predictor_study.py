@@ -31,12 +31,6 @@ def test_steps_by_hand() -> None:
     ]
 
 
-def test_what_lies_behind_the_answers_end_is_not_offered() -> None:
-    drafter = NgramPredictor()
-    assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 3]), drafter)) == [("d", 4, 2, 2)]
-    assert list(room.steps(trace([1, 2, 3, 4, 5, 6], [1, 2, 9]), drafter)) == [("d", 4, 2, 1)]
-
-
 def test_tables_by_hand() -> None:
     frame = pd.DataFrame([("a", 4, 3, 2), ("a", 0, 0, 0), ("a", 4, 4, 4), ("b", 4, 1, 0)], columns=room.Step._fields)
     table = room.acceptance_table(frame, 4).set_index("dataset")
@@ -62,14 +56,6 @@ def test_the_chapters_own_numbers() -> None:
     assert table["formula as it stands"].tolist() == [1.06, 2.06, 3.36]
 
 
-def test_the_tables_are_as_large_as_their_slots() -> None:
-    drafter = NgramPredictor()
-    assert drafter.num_bytes == 0
-    drafter.start(Prompt(np.arange(512), {}, "d", "1"))
-    # Room for 512 + 512 tokens, twice as many slots, three lengths of context, six columns of 8 bytes.
-    assert drafter.num_bytes == 2048 * 3 * 7 * 8
-
-
 def test_the_script_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "traces.jsonl"
     lines = [trace([1, 2, 3, 4, 5, 6], [1, 2, 3, 9, 8, 7], "a"), trace([5], [6, 7], "b")]
@@ -83,12 +69,3 @@ def test_the_script_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "| b | 1 | 1.000 | - | - | - | - | 1.000 |" in page and "| 0.9 | 3.28 | 3.36 | 3.10 |" in page
     manifest = json.loads((output / "manifest.json").read_text())
     assert manifest["config"]["method"]["num_draft"] == 4 and manifest["config"]["traces"] == "traces.jsonl"
-
-
-@pytest.mark.parametrize(("content", "message"), [(None, "no such trace file"), ("\n", "no answers to replay")])
-def test_errors_are_one_line(tmp_path: Path, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "traces.jsonl").write_text(content)
-    with pytest.raises(SystemExit, match=message) as error:
-        invoke(room.main, [str(tmp_path / "traces.jsonl"), str(tmp_path)])
-    assert "\n" not in str(error.value)

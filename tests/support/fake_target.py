@@ -25,6 +25,16 @@ def jumbled(vocabulary: int) -> Callable[[list[int]], int]:
     return lambda text: (7 * text[-1] + 5 * sum(text[-3:-1]) + len(text) // 3) % 101 % vocabulary
 
 
+def circling(rule: Callable[[list[int]], int] | None = None, vocabulary: int = 50, **options: Any) -> FakeTarget:
+    """A target whose runners-up are the tokens behind its choice, in circles; jumbled unless told."""
+    rule = rule or jumbled(vocabulary)
+
+    def runners_up(text: list[int]) -> torch.Tensor:
+        return -((torch.arange(vocabulary) - rule(text)) % vocabulary).float()
+
+    return FakeTarget(rule, vocabulary, runners_up=runners_up, **options)
+
+
 class FakeTarget:
     """Args:
     rule: the next token after a text.
@@ -93,6 +103,16 @@ class FakeTarget:
         for _ in range(length):
             text.append(self.rule(text))
         return text[len(prompt) :]
+
+
+def begun(drafter: Drafter, target: Any, text: list[int]) -> Prompt:
+    """A drafter behind a prompt and the first token of the answer, the last of `text`; returns the prompt."""
+    prompt = Prompt(np.array(text[:-1], np.int64))
+    drafter.bind(target)
+    target.prefill(prompt.ids)
+    drafter.start(prompt)
+    drafter.observe(text[-1:])
+    return prompt
 
 
 def answer(target: FakeTarget, drafter: Drafter, prompt: list[int], length: int) -> GenerationResult:

@@ -16,12 +16,11 @@ class OpenAIServer:
 
     Attributes:
         answer: from a request's body to the pieces of its text.
-        fail: number of a request (from 0) -> "429", "500", "drop", "not json", "error event", "no reason".
+        fail: number of a request (from 0) -> "429", "500", "drop", "not json", "no reason".
         key: the only key it takes; None for any.
         counts: whether it says how many tokens an answer has: as many as its text has words.
         models: what it says it serves.
         requests: bodies of the answers asked for.
-        most_at_once: largest number of answers under way.
     """
 
     answer: Callable[[Any], list[str]] = lambda body: ["one ", "two three ", "four"]
@@ -32,8 +31,6 @@ class OpenAIServer:
     metrics: bool = False
     requests: list[Any] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    most_at_once: int = 0
-    _under_way: int = 0
     _lock: Any = field(default_factory=threading.Lock)
 
     def __enter__(self) -> OpenAIServer:
@@ -63,15 +60,13 @@ class OpenAIServer:
                     return self.reply(int(failure), json.dumps({"error": {"message": "too much\nto do"}}))
                 self.send_response(200)
                 self.end_headers()
-                pieces = self.answered(body)
+                pieces = server.answer(body)
                 for place, piece in enumerate(pieces):
                     choice: dict[str, Any] = {"index": 0, "finish_reason": None}
                     choice |= {"text": piece} if "prompt" in body else {"delta": {"content": piece}}
                     self.event({"choices": [choice]})
                     if place == 1 and failure == "drop":
                         return self.wfile.flush()
-                    if failure == "error event":
-                        return self.event({"error": {"message": "out of memory"}})
                     if failure == "not json":
                         return self.write("data: {broken\n\n")
                 if failure != "no reason":
@@ -79,16 +74,6 @@ class OpenAIServer:
                 if server.counts:
                     self.event({"choices": [], "usage": {"completion_tokens": len("".join(pieces).split())}})
                 self.write(": a comment\n\ndata: [DONE]\n\n")
-
-            def answered(self, body: Any) -> list[str]:
-                with server._lock:
-                    server._under_way += 1
-                    server.most_at_once = max(server.most_at_once, server._under_way)
-                try:
-                    return server.answer(body)
-                finally:  # before a byte is sent, so that what a client asks next is not counted beside it
-                    with server._lock:
-                        server._under_way -= 1
 
             def event(self, event: Any) -> None:
                 self.write(f"data: {json.dumps(event)}\n\n")

@@ -73,6 +73,15 @@ class Scripted(Drafter):
 
 
 @st.composite
+def any_tree(draw: st.DrawFn) -> DraftTree:
+    """Any tokens in any shape of at most 14 nodes."""
+    size = draw(st.integers(1, 14))
+    parents = [-1, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
+    tokens = draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size))
+    return DraftTree(np.array(tokens, np.int64), np.array(parents, np.int64))
+
+
+@st.composite
 def adversarial_tree(draw: st.DrawFn) -> object:
     """A tree of true continuations cut at any depth up to 16, wrong tokens, duplicate siblings, or nothing."""
     true_depths = draw(st.lists(st.integers(0, 16), max_size=3))

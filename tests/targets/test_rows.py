@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.tiny import VOCABULARY, Scripted, tiny_target
+from support.tiny import VOCABULARY, Scripted, any_tree, tiny_target
 
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
@@ -26,21 +26,13 @@ def rows_target(family: str, attention: str = "sdpa") -> RowsTarget:
     return RowsTarget(tiny_target(family, attention).model, max_draft=64)
 
 
-@st.composite
-def trees(draw: st.DrawFn) -> DraftTree:
-    size = draw(st.integers(1, 14))
-    parents = [-1, *(draw(st.integers(0, node - 1)) for node in range(1, size))]
-    tokens = draw(st.lists(st.integers(0, VOCABULARY - 1), min_size=size, max_size=size))
-    return DraftTree(np.array(tokens, np.int64), np.array(parents, np.int64))
-
-
 def test_paths_by_hand() -> None:
     tree = DraftTree(np.array([9, 1, 2, 3, 4]), np.array([-1, 0, 1, 0, 1]))
     assert paths_of(tree) == ([[0, 1, 2], [0, 3], [0, 1, 4]], [0, 0, 0, 1, 2])
     assert paths_of(DraftTree.root_only(5)) == ([[0]], [0])
 
 
-@given(family=st.sampled_from(["llama", "qwen2"]), steps=st.lists(trees(), min_size=1, max_size=4), data=st.data())
+@given(family=st.sampled_from(["llama", "qwen2"]), steps=st.lists(any_tree(), min_size=1, max_size=4), data=st.data())
 def test_rows_choose_and_cache_what_a_tree_does(family: str, steps: list[DraftTree], data: st.DataObject) -> None:
     """Any path may be committed, so that later steps see what every row of the cache holds."""
     rows, tree_target = rows_target(family), tiny_target(family)
@@ -67,7 +59,7 @@ def test_rows_choose_and_cache_what_a_tree_does(family: str, steps: list[DraftTr
 @given(
     attention=st.sampled_from(["sdpa", "eager"]),
     ids=st.lists(st.integers(3, 9), min_size=1, max_size=30),
-    drafts=st.lists(trees(), max_size=5),
+    drafts=st.lists(any_tree(), max_size=5),
 )
 def test_the_answer_is_plain_greedy(attention: str, ids: list[int], drafts: list[DraftTree]) -> None:
     prompt, target = Prompt(np.array(ids, np.int64)), rows_target("llama", attention)

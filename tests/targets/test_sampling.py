@@ -163,23 +163,14 @@ def test_a_seed_gives_the_same_answer_whatever_is_drafted() -> None:
         Speculator(model, drafter, budget="fixed", num_draft=num_draft)(PROMPT * 5, **options)[0]
         for drafter, num_draft in (("suffix", 2), ("blend", 16), ("blend_logits", 8), ("pld", 4))
     ]
-    answers.append(Speculator(model, "blend")(PROMPT * 5, **options)[0])
+    speculator = Speculator(model, "blend")
+    answers.append(speculator(PROMPT * 5, **options)[0])
     assert all(answer == answers[0] for answer in answers) and len(set(answers[0])) > 5
-
-
-def test_a_seed_gives_the_same_answer_with_and_without_other_draws_between() -> None:
-    model = tiny_model("qwen2")
-    options = {"max_new_tokens": 20, "do_sample": True, "top_k": 0}
-    speculator = Speculator(model, "suffix")
-    first, _ = speculator(PROMPT * 5, seed=5, **options)
-    torch.rand(3)
-    again, _ = speculator(PROMPT * 5, seed=5, **options)
-    other, _ = speculator(PROMPT * 5, seed=6, **options)
-    assert first == again != other
-    torch.manual_seed(5)  # torch's own generator, as transformers takes it
-    first, _ = speculator(PROMPT * 5, **options)
-    torch.manual_seed(5)
-    assert speculator(PROMPT * 5, **options)[0] == first
+    drawn = []
+    for _ in range(2):  # without a seed, of torch's own generator, as transformers draws
+        torch.manual_seed(5)
+        drawn.append(speculator(PROMPT * 5, **options | {"seed": None})[0])
+    assert drawn[0] == drawn[1] != answers[0]
 
 
 def test_nodes_of_one_path_share_a_draw() -> None:
