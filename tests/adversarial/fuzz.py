@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import joblib
 import torch
 from support.tiny import FAMILIES, VOCABULARY, tiny_model
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
@@ -24,7 +23,6 @@ TEXT = (string.ascii_letters + string.digits)[:VOCABULARY]
 ROOM = 160
 #: Fields that mean a token which so small a vocabulary does not have.
 SMALLER = {"ngram_trie_released": {"no_match_id": 0, "context": "prompt"}}
-BATCH = 50
 
 
 @functools.cache
@@ -160,16 +158,3 @@ def differing(seeds: range) -> Iterator[tuple[int, str]]:
             wrong = f"{Case.of(seed)}: {type(error).__name__}: {error}"
         if wrong:
             yield seed, wrong
-
-
-def failures(number: int, seed: int, num_jobs: int = -1) -> list[tuple[int, str]]:
-    """`differing` of `number` seeds from `seed` on, on all cores unless told."""
-    end = seed + number
-    batches = [range(start, min(start + BATCH, end)) for start in range(seed, end, BATCH)]
-    # a list of each batch, since a generator does not go from process to process
-    found = joblib.Parallel(num_jobs)(joblib.delayed(_listed)(batch) for batch in batches)
-    return [each for batch in found for each in batch]
-
-
-def _listed(seeds: range) -> list[tuple[int, str]]:
-    return list(differing(seeds))

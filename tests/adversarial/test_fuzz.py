@@ -1,4 +1,4 @@
-"""200 random cases answer as `model.generate`; `adversarial.run_all` tries more."""
+"""200 random cases answer as `model.generate`."""
 
 from __future__ import annotations
 
