@@ -132,7 +132,7 @@ def pairwise_of(marker: str, root: Path = PROJECT) -> str:
             row = found.loc[dataset]
             p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
             verdict = "significant" if row.significant else "not separated"
-            verdict += ", exploratory" if row.family == pairwise.EXPLORATORY else ""
+            verdict += ", exploratory" if row.get("family") == pairwise.EXPLORATORY else ""
             cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
