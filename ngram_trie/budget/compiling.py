@@ -12,6 +12,7 @@ from numba.core import event
 
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.files import cache_folder
 
 
 class _Listener(event.Listener):
@@ -25,7 +26,7 @@ class _Listener(event.Listener):
         )
         if is_ours and not self.said:
             self.said = True
-            print("compiling for this processor, once: this can take a minute or two", file=sys.stderr)
+            print(f"compiling for this processor, once (kept in {cache_folder()})", file=sys.stderr)
 
     def on_end(self, event: Any) -> None:
         return

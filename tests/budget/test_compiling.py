@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngram_trie.budget import compiling
-from ngram_trie.store.files import PROJECT
+from ngram_trie.store.files import PROJECT, cache_folder
 from ngram_trie.tree import _depths
 
 #: Long answers to different texts by every drafter, each behind a warm-up on a short one.
@@ -76,7 +76,7 @@ def test_compiling_is_counted_and_said_once(
     assert compiling.num_compiled() > before and capsys.readouterr().err == ""  # not the project's
     for _ in range(2):
         assert numba.njit(_depths.py_func)(parents).tolist() == [0, 1, 2]
-    assert capsys.readouterr().err == "compiling for this processor, once: this can take a minute or two\n"
+    assert capsys.readouterr().err == f"compiling for this processor, once (kept in {cache_folder()})\n"
     _depths(parents)
     before = compiling.num_compiled()
     _depths(parents)

@@ -17,7 +17,7 @@ TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def asked(profile: str = "small", traces: Path | None = None) -> Asked:
-    return Asked(profile, "docs", traces, traces, None, "vicuna_7b", None, 1)
+    return Asked(profile, "docs", traces, traces, None, "vicuna_7b", None, 1, "main")
 
 
 @pytest.mark.slow

@@ -2,53 +2,50 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from ngram_trie.store import compiled
-from ngram_trie.store.files import PROJECT
-from ngram_trie.tree import grow
-
-#: Says how often something was compiled, and what it gave.
-ASK = """
-import numpy as np
 from numba.core import event
-from ngram_trie.tree import _depths
-with event.install_recorder("numba:compile") as seen:
-    depths = _depths(np.array([-1, 0, 1])).tolist()
-print(len(seen.buffer), depths)
-"""
+
+from ngram_trie.blend import prediction
+from ngram_trie.store import compiled
+from ngram_trie.tree import _depths, grow
 
 
-def asked(folder: Path) -> tuple[bool, str]:
-    """Whether something was compiled in a new process, and what it said of it."""
-    told = subprocess.run(
-        [sys.executable, "-c", ASK], cwd=PROJECT, capture_output=True, text=True, env={"NGRAM_TRIE_CACHE": str(folder)}
-    )
-    count, _, answer = told.stdout.partition(" ")
-    assert answer == "[0, 1, 2]\n", told.stderr
-    return count != "0", told.stderr
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path / "cache"))
+    compiled._folder.cache_clear()
+    yield tmp_path / "cache"
+    compiled._folder.cache_clear()
 
 
-def test_compiled_once_and_again_where_the_file_is_damaged_or_of_other_sources(tmp_path: Path) -> None:
-    assert asked(tmp_path)[0] and not asked(tmp_path)[0]
-    (file,) = (tmp_path / "compiled").glob("*/*")
+def is_compiled() -> bool:
+    """Whether a process that begins now would compile a function, whose answers are right either way."""
+    with event.install_recorder("numba:compile") as seen:
+        assert compiled.compiled(_depths.py_func)(np.array([-1, 0, 1])).tolist() == [0, 1, 2]
+    return bool(seen.buffer)
+
+
+def test_compiled_once_and_again_where_the_file_is_damaged_or_of_other_sources(folder: Path) -> None:
+    assert is_compiled() and not is_compiled()
+    (file,) = folder.glob("compiled/*/*")
     whole = file.read_bytes()
     flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
     for damaged in (b"", b"something else", whole[: len(whole) // 2], flipped, b"0" * 64 + whole[64:]):
         file.write_bytes(damaged)
-        assert asked(tmp_path)[0]
-        assert file.read_bytes()[:130] == whole[:130] and not asked(tmp_path)[0]
+        assert is_compiled() and not is_compiled()
+        assert file.read_bytes()[:64] == whole[:64]
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    is_compiled, said = asked(tmp_path / "file")
-    assert is_compiled and "NGRAM_TRIE_CACHE" in said and said.count("\n") == 1
+def test_a_folder_that_cannot_be_written_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder.write_text("")
+    compiled._say.cache_clear()
+    assert is_compiled() and is_compiled()
+    said = capsys.readouterr().err.splitlines()
+    assert len([line for line in said if "set NGRAM_TRIE_CACHE" in line]) == 1
 
 
 def test_a_change_of_a_source_that_is_called_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +55,7 @@ def test_a_change_of_a_source_that_is_called_counts(monkeypatch: pytest.MonkeyPa
     stamps = {}
     for changed in ("", "ppm.py", "prediction.py", "suffix_decoding.py", "drafter.py"):
         compiled._stamp.cache_clear()
-        stamps[changed] = compiled._stamp("ngram_trie.blend.prediction")
+        stamps[changed] = compiled._stamp(prediction.__name__)
     compiled._stamp.cache_clear()
     assert stamps["suffix_decoding.py"] == stamps["drafter.py"] == stamps[""]
     assert len(set(stamps.values())) == 3
