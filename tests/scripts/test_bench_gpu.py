@@ -26,8 +26,10 @@ from scripts.bench_gpu import Bench, main
 def arguments(tmp_path: Path) -> list[str]:
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "config.json").write_text(json.dumps(TINY | {"initializer_range": 0.2}))
-    text = "--device cpu --dtype float32 --nodes 8 --rounds 2 --copy-mb 1 --contexts 20 --contexts 40 --sizes 8 --sizes 16"
-    return [*text.split(), "--architecture", str(tmp_path / "tiny"), "--output", str(tmp_path / "out")]
+    own = (
+        "--device cpu --dtype float32 --nodes 8 --rounds 2 --copy-mb 1 --contexts 20 --contexts 40 --sizes 8 --sizes 16"
+    )
+    return [*own.split(), "--architecture", str(tmp_path / "tiny"), "--output", str(tmp_path / "out")]
 
 
 @pytest.mark.slow
