@@ -120,7 +120,6 @@ class Proposer:
         )
         self.paying = BatchDraftLength(settings["token_price"])
         self.adapt = settings["adapt"]
-        self._numbers = itertools.count()
         self._clock = clock
         self._last: tuple[float, int, int] | None = None
 
@@ -191,7 +190,7 @@ class Proposer:
         assert self.answers is not None
         answer = request.text[request.prompt_length :].astype(np.int64)
         if len(answer):
-            self.answers.add(next(self._numbers), answer)
+            self.answers.add(answer)
         request.prompt_length = len(request.text)
 
 

@@ -17,11 +17,12 @@ from joblib import Parallel, delayed
 
 from ngram_trie.bench.metrics import ALL
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.replay import RecordingDrafter, replay
+from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cli.app import run
 from ngram_trie.drafter import Drafter
+from ngram_trie.report.explorer import walk
 from ngram_trie.report.plots import calibration_figure, save_figure
 from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store import arrays as built
@@ -85,21 +86,12 @@ def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
 
 def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
     """How likely the blend held each drafted node to be, and whether it was accepted."""
-    watched = RecordingDrafter(BlendDrafter())
-    lengths = replay(watched, trace).accept_lengths
-    nodes, start = [], 1  # behind the token that prefill gave
-    for tree, length in zip(watched.proposed, lengths, strict=False):
-        assert tree.probs is not None
-        reached, accepted = 0, set()
-        for token in trace.output_ids[start : start + length]:
-            children = np.flatnonzero((tree.parents == reached) & (tree.tokens == token))
-            if not len(children):
-                break
-            reached = int(children[0])
-            accepted.add(reached)
-        nodes += [(float(tree.probs[node]), node in accepted) for node in range(1, len(tree))]
-        start += length
-    return nodes
+    return [
+        (float(step.tree.probs[node]), node in step.path)
+        for step in walk(BlendDrafter(), trace)
+        if step.tree.probs is not None  # else there was no room for a draft
+        for node in range(1, len(step.tree))
+    ]
 
 
 def calibration_table(traces: Iterable[Trace]) -> pd.DataFrame:

@@ -32,8 +32,6 @@ def traces() -> dict[str, str | bytes]:
 
 TEMPLATES = {
     "template_raises": "{{ raise_exception('no turn for you') }}",
-    "template_loops": "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}"
-    "{% endfor %}{% endfor %}{% endfor %}",
     "template_unparsed": "{% for m in messages %}{{ m.content",
     "template_undefined": "{{ nothing.at.all }}",
     "template_huge": "{{ 'a' * 999999999999 }}",
