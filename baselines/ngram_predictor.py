@@ -176,11 +176,6 @@ class NgramPredictor(HistoryDrafter):
         self.max_order, self.num_draft, self.history = max_order, num_draft, history
         self.ties: Ties = ties
 
-    @property
-    def num_bytes(self) -> int:
-        """What its tables take, free slots included; nothing before `start`."""
-        return sum(column.nbytes for column in getattr(self, "_tables", ()))
-
     def _count_all(self, room: int) -> None:
         self._room = room
         self._tables = empty_tables(min(self.max_order, self.history + 1), room)

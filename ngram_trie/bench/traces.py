@@ -1,8 +1,8 @@
 """Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
 
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
-max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids,
-`question_id` and `category` (or `dataset`) are enough; lines whose `token_count_matches` is false are left out.
+max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
+`dataset`) are enough; lines whose `token_count_matches` is false are left out.
 """
 
 from __future__ import annotations

@@ -62,14 +62,6 @@ def test_the_chapters_own_numbers() -> None:
     assert table["formula as it stands"].tolist() == [1.06, 2.06, 3.36]
 
 
-def test_the_tables_are_as_large_as_their_slots() -> None:
-    drafter = NgramPredictor()
-    assert drafter.num_bytes == 0
-    drafter.start(Prompt(np.arange(512), {}, "d", "1"))
-    # Room for 512 + 512 tokens, twice as many slots, three lengths of context, six columns of 8 bytes.
-    assert drafter.num_bytes == 2048 * 3 * 7 * 8
-
-
 def test_the_script_writes_everything(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = tmp_path / "traces.jsonl"
     lines = [trace([1, 2, 3, 4, 5, 6], [1, 2, 3, 9, 8, 7], "a"), trace([5], [6, 7], "b")]
