@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngram_trie.prompt import Prompt, question_number
-from ngram_trie.store.files import parsed_json, write_atomically
+from ngram_trie.store.files import write_atomically
 
 #: Data set (the category), question id, turn.
 ItemKey = tuple[str, str, int]
@@ -116,7 +116,7 @@ def parse_trace(line: str) -> Trace | None:
     Raises:
         ValueError: what is missing or wrong.
     """
-    row = parsed_json(line)
+    row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:

@@ -25,9 +25,6 @@ from ngram_trie.cli.sweep import sweeping
 from ngram_trie.methods import choices, near
 from ngram_trie.store.files import CONFIGS
 
-#: Hydra's own ways out, which ask for no run.
-HYDRAS = ("--hydra-help", "--shell-completion", "-sc", "--info", "-i", "--version")
-
 
 def hydra_app(
     task: Callable[[DictConfig], Any],
@@ -46,24 +43,20 @@ def hydra_app(
         interrupted, also: as in `one_line_errors`.
         prog: what the command is called; by default as it was started.
     """
-    name, options = prog or started_as(), None
-    if not set(sys.argv[1:]) & set(HYDRAS):
-        options = hydra_options(sys.argv[1:], primary == "config")
-        with one_line_errors():
-            if primary == "config":
-                words = {
-                    name: getattr(options, name[2:].replace("-", "_")) for name in shorthand.OPTIONS | shorthand.FLAGS
-                }
-                options.overrides = shorthand.written_out(options.overrides, words)
-            if options.help:
-                print(help_text(name, about or "", primary, options.overrides, options.config_dir))
-                return
-            config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
-        if not options.multirun and not options.cfg:  # nothing is left for Hydra to do
-            with one_line_errors(interrupted, also):
-                task(config)
+    options = hydra_options(sys.argv[1:], primary == "config")
+    with one_line_errors():
+        if primary == "config":
+            words = {each: getattr(options, each[2:].replace("-", "_")) for each in shorthand.OPTIONS | shorthand.FLAGS}
+            options.overrides = shorthand.written_out(options.overrides, words)
+        if options.help:
+            print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return
-        sys.argv[1:] = [*flags_of(options), *options.overrides]
+        config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
+    if not options.multirun and not options.cfg:  # nothing is left for Hydra to do
+        with one_line_errors(interrupted, also):
+            task(config)
+        return
+    sys.argv[1:] = [*flags_of(options), *options.overrides]
 
     @functools.wraps(task)
     def guarded(config: DictConfig) -> None:
@@ -71,7 +64,7 @@ def hydra_app(
             task(config)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its own errors come here, too
-    swept = sweeping(options.overrides) if options and options.multirun else contextlib.nullcontext()
+    swept = sweeping(options.overrides) if options.multirun else contextlib.nullcontext()
     with one_line_errors(interrupted, (HydraException, *also)), swept:
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
 

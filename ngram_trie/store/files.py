@@ -88,18 +88,6 @@ def placeless(value: Any) -> Any:
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value
 
 
-def parsed_json(text: str | bytes) -> Any:
-    """What JSON text says.
-
-    Raises:
-        ValueError: it is no JSON, or nested too deep.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep to be read") from None
-
-
 def content_hash(value: Any) -> str:
     """Hex digest of any JSON-like value: the identity of a config or of a prompt."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]

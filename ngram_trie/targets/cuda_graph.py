@@ -14,7 +14,7 @@ Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -182,16 +182,16 @@ class CudaGraphTarget(TargetModel):
         return choices
 
     @torch.inference_mode()
-    def capture(self, sizes: Iterable[int] | None = None, longest: int | None = None) -> int:
-        """Capture the graphs of all steps up to `longest` cached tokens, so that none is captured while a clock runs;
-        returns how many there are. Forgets the text. Without a GPU there is nothing to do.
+    def capture(self) -> int:
+        """Capture the graphs of all steps, so that none is captured while a clock runs; returns how many there are.
+        Forgets the text. Without a GPU there is nothing to do.
         """
         if self.device.type != "cuda":
             return 0
         self.forget()
-        for size in sizes or self.sizes:
+        for size in self.sizes:
             self._stages[size].fill(DraftTree.root_only(0), 0)
-            lengths = range(size, (longest or self.context_limit) + size + 1)
+            lengths = range(size, self.context_limit + size + 1)
             for length in sorted({attended(length, self.chunk) for length in lengths}):
                 self._step(size, length)
         return len(self._steps)

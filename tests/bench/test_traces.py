@@ -114,7 +114,6 @@ def test_what_may_be_left_out() -> None:
 BAD_IDS: list[object] = ["1 2", {"1": 2}, [1, -2], [1, 2.0], [1, True], [1, "2"], [1, None], [2**31]]
 MALFORMED = [
     ('{"prompt_token_ids": [1', "Expecting"),
-    ("[" * 100_000 + "]" * 100_000, "nested too deep"),
     ("[1, 2]", "not a JSON object"),
     ("7", "not a JSON object"),
     (line(prompt_token_ids=None), "prompt_token_ids is missing"),

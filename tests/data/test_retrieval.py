@@ -29,7 +29,7 @@ from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
-from ngram_trie.data.retrieval.rerankers import CrossEncoder, KeepOrder, LateInteraction, order
+from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction
 from ngram_trie.data.retrieval.reranking import read_lines
 from ngram_trie.store.files import PROJECT
 from scripts import build_index, retrieve
@@ -113,16 +113,12 @@ def test_the_same_content_elsewhere_is_the_same_corpus(passages: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        (
-            "a.jsonl",
-            '{"id": 1, "title": "t", "contents": "x"}\n',
-            "no field 'text' in its first line; it has id, title",
-        ),
-        ("a.jsonl", "id,title,text\n", "its first line is not readable"),
-        ("a.jsonl", "[1]\n", "no JSON object"),
-        ("a.tsv", "id\tbody\n1\tx\n", "no field 'title' in its first line; it has id, body"),
-        ("a.tsv", "", "no field 'id'"),
-        ("a.tsv.gz", "not gzip", "its first line is not readable"),
+        ("a.jsonl", '{"id": 1, "title": "t", "contents": "x"}\n', "no field 'text'; it has id, title"),
+        ("a.jsonl", "id,title,text\n", "not readable"),
+        ("a.jsonl", "[1]\n", "no field 'id'"),
+        ("a.tsv", "id\tbody\n1\tx\n", "no field 'title'; it has id, body"),
+        ("a.tsv", "", "not readable"),
+        ("a.tsv.gz", "not gzip", "not readable"),
         ("a.csv", "id,title,text\n", "must end in .jsonl or .tsv"),
         ("a.jsonl", '{"id": 1, "title": "t", "text": "x"}\n{"id": 2, "ti', "not readable"),
         ("a.tsv", "id\ttitle\ttext\n1\tt\tx\n1\tt\tx\ty\tz\n", "not readable"),
@@ -272,7 +268,7 @@ def test_late_interaction_is_maxsim_and_puts_the_answer_first(late: LateInteract
     question = "Which river is Cairo on?"
     texts = ["Bread is baked from flour.", "Cairo lies on the river Nile.", "Oslo is cold.", "Rivers flow to the sea."]
     scores = late.scores(question, texts)
-    assert order(scores)[0] == 1
+    assert scores.argmax() == 1
     query, passage = (late._token_vectors([text])[0].float() for text in (question, texts[1]))
     np.testing.assert_allclose(scores[1], (query @ passage.T).max(1).values.mean(), atol=1e-3)
     np.testing.assert_allclose(late.scores(question, texts[::-1]), scores[::-1], atol=1e-3)  # after the store was full
@@ -285,11 +281,6 @@ def test_minilm_finds_what_is_alike() -> None:
     assert passages.shape == (2, 384) and passages.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(passages, axis=1), 1, atol=1e-5)
     assert (encoder.encode_queries(["river in Egypt"]) @ passages.T).argmax() == 0
-
-
-def test_equal_scores_keep_the_order_of_the_search() -> None:
-    assert order(np.array([1.0, 3.0, 3.0, 2.0])).tolist() == [1, 2, 3, 0]
-    assert order(KeepOrder().scores("q", ["a", "b", "c"])).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
