@@ -112,11 +112,6 @@ def invoke(main: Callable[..., Any], arguments: Sequence[str], **options: Any) -
     return run(main, arguments=arguments, **options)
 
 
-def parse(main: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """What `main` would be called with; errors as in `parsed`."""
-    return dict(parsed(main, arguments).params)
-
-
 def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -> Any:
     """The command line as the context in which the command is called.
 

@@ -154,7 +154,7 @@ NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data
         ("a.txt", None, ["SOURCE"], "a.txt: no such file"),
         ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
         ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
-        ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE"], "needs --tokenizer"),
+        ("a.json", json.dumps([{"text": "a"}]), ["--dataset", "SOURCE"], "a text needs --tokenizer"),
         ("a.json", json.dumps([{"id": 1}]), ["--dataset", "SOURCE", *TINY_MODEL], "row 0: no field"),
         ("a.json", None, ["--dataset", "SOURCE", *TINY_MODEL], "a.json (no such file or folder here; is the hub reach"),
     ],
