@@ -7,7 +7,6 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -132,10 +131,10 @@ def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:
     if not file.is_file():
         raise FileNotFoundError(f"path={path}: no such file; a copy of {url}")
     if checksum:
+        import pooch
+
         algorithm, _, digest = checksum.rpartition(":")
-        with file.open("rb") as content:
-            found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
-        if found != digest:
+        if (found := pooch.file_hash(str(file), alg=algorithm or "sha256")) != digest:
             raise ValueError(
                 f"path={path}: not the published file, damaged or changed: its checksum is {found}, not {checksum}: "
                 f"copy {url}; or, to ask what it holds, dataset.checksum=null, in an experiment "

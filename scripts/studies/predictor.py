@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -121,26 +121,6 @@ def _block(title: str, frame: pd.DataFrame, notes: list[str], decimals: int = 3)
     return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=decimals)
 
 
-def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -> str:
-    """Replay the predictor over recorded answers and write the tables and manifest.json to `output`; returns the tables
-    as text.
-
-    Raises:
-        ValueError: no answers.
-    """
-    drafter = NgramPredictor(num_draft=num_draft)
-    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
-    config = {"method": {"name": METHOD, **settings}, "traces": source.name}
-    manifest = make_manifest(config, "replay", built.digest(source))
-    frame = pd.DataFrame([step for trace in traces for step in steps(trace, drafter)], columns=Step._fields)
-    if frame.empty:
-        raise ValueError(f"{source} holds no answers to replay")
-    table = acceptance_table(frame, num_draft)
-    text = markup.write(output, table, tables(table, num_draft, source.name))
-    manifest.write(output / "manifest.json")
-    return text
-
-
 def main(
     traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
     output: Annotated[Path, typer.Argument(help="folder for the tables and the manifest")],
@@ -150,7 +130,14 @@ def main(
 
     python -m scripts.studies.predictor TRACES OUTPUT --num-draft 4
     """
-    print(write(answers(traces), num_draft, output, traces))
+    drafter, found = NgramPredictor(num_draft=num_draft), answers(traces)
+    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
+    config = {"method": {"name": METHOD, **settings}, "traces": traces.name}
+    manifest = make_manifest(config, "replay", built.digest(traces))
+    frame = pd.DataFrame([step for trace in found for step in steps(trace, drafter)], columns=Step._fields)
+    table = acceptance_table(frame, num_draft)
+    print(markup.write(output, table, tables(table, num_draft, traces.name)))
+    manifest.write(output / "manifest.json")
     print(f"Written: {output}")
 
 
