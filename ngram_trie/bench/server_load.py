@@ -1,8 +1,7 @@
 """Servers under load: every server, every load, every round, one record for each such trial.
 
-It is not the loop of `measure`, which takes one answer after the other and knows each one's steps. A server answers
-many at once and shows text with times, so what is measured as a whole is a trial: all questions under one load. Trials
-take turns, server by server. An interrupt loses the one under way, since half a load is no load.
+A server answers many at once and shows text with times, so what is measured as a whole is a trial: all questions under
+one load. Trials take turns, server by server. An interrupt loses the one under way, since half a load is no load.
 """
 
 from __future__ import annotations
