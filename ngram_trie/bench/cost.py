@@ -111,7 +111,7 @@ class CostCurve:
             raise FileNotFoundError(f"{path}: no cost curve; `make calibrate` measures one for this machine")
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not a cost curve: {first_line(error)}") from None
 
 

@@ -221,7 +221,7 @@ def read_records(path: Path) -> list[PromptRecord]:
             record = PromptRecord.from_json(line)
             if record.key in known:
                 raise ValueError(f"the answer of line {known[record.key]} again")
-        except ValueError as error:  # those of JSON and of UTF-8, too
+        except (ValueError, RecursionError) as error:  # those of JSON and of UTF-8, too
             raise ValueError(f"{path}:{number}: {error}") from None
         known[record.key] = number
         records.append(record)

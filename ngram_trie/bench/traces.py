@@ -209,7 +209,7 @@ def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
                 trace = parse_trace(line.decode("utf-8"))
                 if trace and trace.key in known:
                     raise ValueError(f"turn {trace.key} was there before")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:  # the second: nested too deep
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
                 known.add(trace.key)

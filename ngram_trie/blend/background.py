@@ -431,6 +431,6 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                     "output_token_ids": ids,
                 }
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{path}:{number}: no answer: output_token_ids must be a list of token ids") from None
     return rows
