@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pooch
 from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from ngram_trie.data.bundled import check_choice, choose
@@ -98,10 +99,6 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
     Raises:
         FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
     """
-    try:
-        import pooch
-    except ImportError:
-        raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
     algorithm, _, digest = checksum.rpartition(":")
     kept = kept_file(url, checksum, folder)
     if constants.HF_HUB_OFFLINE:
@@ -131,8 +128,6 @@ def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:
     if not file.is_file():
         raise FileNotFoundError(f"path={path}: no such file; a copy of {url}")
     if checksum:
-        import pooch
-
         algorithm, _, digest = checksum.rpartition(":")
         if (found := pooch.file_hash(str(file), alg=algorithm or "sha256")) != digest:
             raise ValueError(
@@ -152,8 +147,6 @@ def kept_file(url: str, checksum: str, folder: Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """Where plain downloads are kept: $NGRAM_TRIE_DATA, else this user's folder for caches."""
-    import pooch
-
     return Path(os.environ.get("NGRAM_TRIE_DATA") or pooch.os_cache("ngram-trie"))
 
 
