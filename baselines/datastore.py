@@ -2,8 +2,7 @@
 
 It is a folder of `header.json` and of `tokens.bin` and `suffixes.bin`, both int32 and little-endian. `tokens` are the
 documents, each followed by `BORDER`; `suffixes` are all positions, sorted by the tokens that stand there. Both are
-memory-mapped, so memory is taken only by the pages that are searched. Opening one checks it
-(`ngram_trie.store.arrays.verify`).
+memory-mapped, so memory is taken only by the pages that are searched. Opening one reads it once, to check its digests.
 """
 
 from __future__ import annotations
@@ -27,8 +26,6 @@ FORMAT = "ngram-trie datastore 3"
 BUILD_COMMAND = "python -m scripts.build_datastore SOURCE --output"
 #: Sorted by this many tokens, suffixes can be looked up by this many.
 SORTED_TOKENS = 16
-#: How many tokens and suffixes are looked at when one is opened.
-SAMPLE = 1 << 14
 #: Positions are 32-bit integers.
 MOST_TOKENS = 2**31 - 1
 
@@ -84,7 +81,6 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
         num_tokens, num_documents, largest = _write_documents(documents, parts["tokens.bin"])
         suffix_array(_map(parts["tokens.bin"])).astype("<i4", copy=False).tofile(parts["suffixes.bin"])
         digests = {name.partition(".")[0]: built.digest(part) for name, part in parts.items()}
-        samples = {name.partition(".")[0]: built.sample_digest(part) for name, part in parts.items()}
     except BaseException:
         for part in parts.values():
             part.unlink(missing_ok=True)
@@ -100,7 +96,6 @@ def build_datastore(documents: Iterable[Sequence[int]], folder: Path) -> int:
         "largest_token": largest,
         "sorted_tokens": SORTED_TOKENS,
         "digests": digests,  # whoever hashes the header has hashed the content
-        "samples": samples,
     }
     (folder / "header.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     return num_tokens
@@ -146,6 +141,10 @@ def check_folder(path: object, field: str = "datastore") -> Path:
     return Path(path)
 
 
+def _layout(header: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    return {name: ("<i4", (int(header["tokens"]),)) for name in ("tokens", "suffixes")}
+
+
 class Datastore:
     """A datastore opened for reading.
 
@@ -159,36 +158,10 @@ class Datastore:
     """
 
     def __init__(self, folder: Path) -> None:
-        header = folder / "header.json"
-        if not header.is_file():
-            raise FileNotFoundError(f"datastore={folder}: no datastore there; {how_to_get(folder)}")
-        try:
-            about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
-            size = about["tokens"] if about["format"] == FORMAT else -1
-            files = [folder / "tokens.bin", folder / "suffixes.bin"]
-            if any(file.stat().st_size != 4 * size for file in files):
-                raise ValueError
-            built.verify(folder, about["digests"], about["samples"])
-            self.digest, self.largest_token = str(about["digests"]["tokens"]), int(about["largest_token"])
-            self.tokens, self.suffixes = map(_map, files)
-            self._check_sample()
-        except (ValueError, KeyError, TypeError, OSError):
-            raise ValueError(
-                f"datastore={folder}: damaged or of another format; build it anew: {BUILD_COMMAND} {folder}"
-            ) from None
+        about, files = built.read(folder, "datastore", "datastore", _layout, FORMAT, f"{BUILD_COMMAND} {folder}")
+        self.digest, self.largest_token = str(about["digests"]["tokens"]), int(about["largest_token"])
+        self.tokens, self.suffixes = files["tokens"], files["suffixes"]
         self.folder = folder
-
-    def _check_sample(self) -> None:
-        """Raises:
-        ValueError: of up to `SAMPLE` tokens one is out of range, or of as many suffixes one is, or is there twice.
-        """
-        places = np.unique(np.linspace(0, len(self.tokens) - 1, SAMPLE).astype(np.int64))
-        tokens, suffixes = self.tokens[places], self.suffixes[places]
-        in_range = tokens.min() >= BORDER and tokens.max() <= self.largest_token and self.tokens[-1] == BORDER
-        if not in_range or not 0 <= suffixes.min() <= suffixes.max() < len(self.tokens):
-            raise ValueError
-        if len(np.unique(suffixes)) < len(suffixes):
-            raise ValueError
 
     def check(self, model: Any) -> None:
         """Raises:

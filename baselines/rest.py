@@ -20,8 +20,6 @@ from ngram_trie.trie import COUNT, NUM_FIELDS, Trie, add_child, prune
 def _compare(tokens: Tokens, start: int, text: IntArray, length: int) -> int:
     """-1, 0, 1: the tokens from `start` on come before, begin with, come after the last `length` tokens of `text`."""
     offset = len(text) - length
-    if start < 0:  # of a damaged file
-        return -1
     for index in range(length):
         if start + index >= len(tokens) or tokens[start + index] < text[offset + index]:
             return -1
@@ -73,7 +71,7 @@ def _retrieve(
         table_size *= 2
     trie = Trie(np.zeros((capacity, NUM_FIELDS), np.int32), np.zeros(table_size, np.int32), np.ones(1, np.int64))
     for hit in range(low, high):
-        start = max(suffixes[hit] + length, 0)  # a damaged file must not lead outside
+        start = suffixes[hit] + length
         node = 0
         for position in range(start, min(start + num_tokens, len(tokens))):
             if tokens[position] == BORDER:

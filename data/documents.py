@@ -155,6 +155,21 @@ def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:
         raise ValueError(f"--dataset={name}{hint}: {first_line(error)}") from None
 
 
+def documents(
+    source: Path | None, dataset: str | None, split: str, tokenizer: str | None, field: str | None
+) -> Iterator[list[int]]:
+    """The token ids of each document of a file or folder, or of a data set.
+
+    Raises:
+        FileNotFoundError: no such tokenizer.
+        ValueError: as `file_documents`, `folder_documents` and `dataset_texts`.
+    """
+    encoder = load_tokenizer(tokenizer) if tokenizer else None
+    if source:
+        return (folder_documents if source.is_dir() else file_documents)(source, encoder, field)
+    return encode(dataset_texts(str(dataset), split, field), encoder)
+
+
 def limited(documents: Iterable[Sequence[int]], num_tokens: int | None) -> Iterator[Sequence[int]]:
     """The documents until they hold `num_tokens` tokens, the last one cut there."""
     left = sys.maxsize if num_tokens is None else num_tokens

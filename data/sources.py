@@ -7,13 +7,13 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pooch
 from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from ngram_trie.data.bundled import check_choice, choose
@@ -99,10 +99,6 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
     Raises:
         FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
     """
-    try:
-        import pooch
-    except ImportError:
-        raise FileNotFoundError(f"`pip install pooch` downloads {url}; {otherwise}") from None
     algorithm, _, digest = checksum.rpartition(":")
     kept = kept_file(url, checksum, folder)
     if constants.HF_HUB_OFFLINE:
@@ -133,9 +129,7 @@ def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:
         raise FileNotFoundError(f"path={path}: no such file; a copy of {url}")
     if checksum:
         algorithm, _, digest = checksum.rpartition(":")
-        with file.open("rb") as content:
-            found = hashlib.file_digest(content, algorithm or "sha256").hexdigest()
-        if found != digest:
+        if (found := pooch.file_hash(str(file), alg=algorithm or "sha256")) != digest:
             raise ValueError(
                 f"path={path}: not the published file, damaged or changed: its checksum is {found}, not {checksum}: "
                 f"copy {url}; or, to ask what it holds, dataset.checksum=null, in an experiment "
@@ -153,8 +147,6 @@ def kept_file(url: str, checksum: str, folder: Path | None = None) -> Path:
 
 def cache_folder() -> Path:
     """Where plain downloads are kept: $NGRAM_TRIE_DATA, else this user's folder for caches."""
-    import pooch
-
     return Path(os.environ.get("NGRAM_TRIE_DATA") or pooch.os_cache("ngram-trie"))
 
 

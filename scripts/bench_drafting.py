@@ -1,4 +1,4 @@
-"""What drafting costs: time to index a prompt, time of a draft, memory, and how they grow (make bench-drafting)."""
+"""What drafting costs: time to index a prompt, time of a draft, memory, by length (make bench-drafting)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import typer
 
-from ngram_trie import reference
 from ngram_trie.bench.provenance import cpu_name, make_manifest
 from ngram_trie.cli.app import run
 from ngram_trie.drafter import Drafter
@@ -22,28 +21,14 @@ from ngram_trie.methods import ConfigError, choices, make_method
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store.files import place
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.tree import IntArray
 
 #: Steps of a simulated answer, and how often a prompt is indexed.
 NUM_STEPS, NUM_INDEX = 400, 15
 
 
-class ReferenceDrafter(Drafter):
-    """Algorithm 1 and section 3.2 in plain Python dicts."""
-
-    def start(self, prompt: Prompt) -> None:
-        self._text = prompt.ids.tolist()
-        self._root = reference.build_trie(self._text, 13, 3)
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        self._text.extend(new_ids)
-
-    def propose(self, budget: int) -> DraftTree:
-        return reference.draft(self._root, self._text, 3, min(32, budget), "shallow")
-
-
 def token_drafters() -> dict[str, Callable[[], Drafter]]:
-    """The methods that draft from tokens alone and need nothing built before, and Algorithm 1 in Python."""
+    """The methods that draft from tokens alone and need nothing built before."""
     found: dict[str, Callable[[], Drafter]] = {}
     for name in choices()["method"]:
         try:
@@ -52,7 +37,7 @@ def token_drafters() -> dict[str, Callable[[], Drafter]]:
             continue
         if isinstance(method, Drafter) and method.reads == "tokens" and not method.parts() and not method.own_model:
             found[name] = partial(make_method, name)
-    return found | {"ngram_trie in Python": ReferenceDrafter}
+    return found
 
 
 def synthetic_text(length: int, rng: np.random.Generator, source: IntArray | None = None) -> IntArray:
@@ -110,29 +95,14 @@ def bench(make: Callable[[], Drafter], text: IntArray, answer: list[int]) -> dic
     }
 
 
-def exponent(values: Mapping[int, float]) -> float:
-    """b where a value grows as length ** b from the shortest text to the longest."""
-    short, long = min(values), max(values)
-    grown = np.log(max(values[long], 1e-9) / max(values[short], 1e-9))
-    return float(grown / np.log(long / short)) if long > short else float("nan")
-
-
 def costs(lengths: Sequence[int], methods: Mapping[str, Callable[[], Drafter]]) -> pd.DataFrame:
-    """One row for each method and length: the columns of `bench`, and the exponents by which the time to index and
-    that of a step grow from the shortest text to the longest (1: in proportion, 2: quadratic).
-    """
+    """One row for each method and length: the columns of `bench`."""
     rng = np.random.default_rng(0)
     texts = {length: synthetic_text(length, rng) for length in lengths}
     answers = {length: synthetic_text(NUM_STEPS, rng, text).tolist() for length, text in texts.items()}
-    rows = []
+    rows: list[dict[str, object]] = []
     for name, make in methods.items():
-        found = {length: bench(make, texts[length], answers[length]) for length in lengths}
-        index = exponent({length: row["index ms"] for length, row in found.items()})
-        step = exponent({length: row["propose us"] + row["observe us"] for length, row in found.items()})
-        rows += [
-            {"method": name, "tokens": length, **row, "index exponent": index, "step exponent": step}
-            for length, row in found.items()
-        ]
+        rows += [{"method": name, "tokens": each, **bench(make, texts[each], answers[each])} for each in lengths]
         print(pd.DataFrame(rows[-len(lengths) :]).round(2).to_string(index=False), flush=True)
     return pd.DataFrame(rows)
 
@@ -148,7 +118,7 @@ def main(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="folder; default: results/local/bench_drafting")] = None,
 ) -> None:
-    """Measure what drafting costs: time to index a prompt, time to propose a draft, peak memory, and their growth.
+    """Measure what drafting costs: time to index a prompt, time to propose a draft, peak memory.
 
     The texts are synthetic. Words follow a Zipf law and whole passages are repeated, in the text and in the simulated
     answer, as in a document and its summary. `propose` is timed over the steps of an answer whose tokens are observed

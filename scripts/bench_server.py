@@ -21,7 +21,7 @@ from ngram_trie.bench import models
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.schemas import ServerRun
 from ngram_trie.bench.server import Server
-from ngram_trie.bench.server_load import TRIALS, Asked, Bench, loads_of
+from ngram_trie.bench.server_load import TRIALS, Asked, Bench, Load
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.prompts import Question, build_prompt, model_tokenizer
 from ngram_trie.report import servers as report
@@ -73,7 +73,10 @@ def bench(config: DictConfig) -> Path:
         run=manifest.run,
         servers=servers,
         asked=asked,
-        loads=list(loads_of(settings.concurrency, settings.rates)),
+        loads=[
+            *(Load("concurrency", value) for value in settings.concurrency),
+            *(Load("rate", value) for value in settings.rates),
+        ],
         rounds=settings.rounds,
         max_tokens=settings.max_new_tokens,
         count=lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"]),

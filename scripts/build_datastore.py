@@ -18,7 +18,7 @@ TINY_TOKENS = 300_000
 
 
 def main(
-    source: Annotated[Path | None, typer.Argument(help="A file of texts.")] = None,
+    source: Annotated[Path | None, typer.Argument(help="A file or folder of texts.")] = None,
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
@@ -38,19 +38,12 @@ def main(
       python -m scripts.build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --tokenizer NAME
       python -m scripts.build_datastore --dataset HuggingFaceH4/ultrachat_200k --split train_sft --tokenizer NAME
     """
-    if source and not source.is_file():
-        raise ValueError(f"{source}: no such file")
+    if source and not source.exists():
+        raise ValueError(f"{source}: no such file or folder")
     if source and dataset:
         raise ValueError("give SOURCE or --dataset, not both")
-    if dataset and not tokenizer:
-        raise ValueError(f"--dataset={dataset}: needs --tokenizer")
-    if source:
-        encode = documents.load_tokenizer(tokenizer) if tokenizer else None
-        found = documents.file_documents(source, encode, field)
-    elif dataset:
-        found = documents.encode(
-            documents.dataset_texts(dataset, split, field), documents.load_tokenizer(str(tokenizer))
-        )
+    if source or dataset:
+        found = documents.documents(source, dataset, split, tokenizer, field)
     else:
         tokens = tokens or TINY_TOKENS
         found = documents.encode(documents.tiny_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))

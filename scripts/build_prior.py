@@ -59,17 +59,13 @@ def main(
     about: Any = OmegaConf.load(CONFIGS / "model" / f"{model}.yaml") if model else None
     made: dict[str, Any] = {"model": identity(about) if about else "", "parity": parity}
     made["source"] = dataset or Path(str(source)).name
-    encode = documents.load_tokenizer(model) if model and not answers else None
     found: Iterable[Sequence[int]]
     if answers:
         rows = [row for row in read_answers(Path(str(source))) if not parity or parity_of(row["question_id"]) == parity]
         made["questions"] = sorted({(row["dataset"], row["question_id"]) for row in rows if row["question_id"]})
         found = (row["output_token_ids"] for row in rows)
-    elif dataset:
-        found = documents.encode(documents.dataset_texts(dataset, split, field), encode)
     else:
-        read = documents.folder_documents if Path(str(source)).is_dir() else documents.file_documents
-        found = read(Path(str(source)), encode, field)
+        found = documents.documents(source, dataset, split, model, field)
     tables = CountTables.of_texts(
         documents.limited(found, tokens), k=k, escape=escape, max_context=max_context, min_count=min_count,
         min_change=min_change, **made,

@@ -51,7 +51,6 @@ _SESSION = re.compile(
 )
 #: A place that the package fills when it is imported.
 _UNFILLED = re.compile(r"%\(\w+\)s")
-_ADD_NEWDOC, _ADD_DOCSTR = re.compile(r"^add_newdoc$"), re.compile(r"^_?add_docstr(_all)?$")
 
 
 @dataclass(frozen=True)
@@ -129,14 +128,9 @@ def version(distribution: str) -> str:
 
 
 def source_folder(module: str) -> Path:
-    """Where a package's source files lie; it is not imported.
-
-    Raises:
-        FileNotFoundError: there is no such package.
-    """
+    """Where a package's source files lie; it is not imported."""
     spec = find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise FileNotFoundError(f"{module}: no such package")
+    assert spec and spec.submodule_search_locations, f"{module}: a distribution without its package"
     return Path(next(iter(spec.submodule_search_locations)))
 
 
@@ -200,14 +194,9 @@ class _Package:
         """Whether a module is public, or a public package takes names from it or from a package that it is in."""
         if "._" not in module:
             return True
-        sources = {
-            source
-            for package, names in self._exports.items()
-            if "._" not in package
-            for taken in names.values()
-            for source in taken
-        }
-        return any(f"{module}.".startswith(f"{source}.") for source in sources if source != self._name)
+        public = [names for package, names in self._exports.items() if "._" not in package]
+        sources = {source for names in public for taken in names.values() for source in taken} - {self._name}
+        return any(f"{module}.".startswith(f"{source}.") for source in sources)
 
     def _parts(self, path: Path) -> tuple[str, ...]:
         return path.relative_to(self._folder).parts
@@ -267,9 +256,9 @@ class _Package:
             if not isinstance(value, ast.Call) or not value.args:
                 continue
             called = _dotted(value.func).rpartition(".")[2]
-            if _ADD_NEWDOC.match(called):
+            if called == "add_newdoc":
                 yield from self._newdoc([*map(_literal, value.args)], module)
-            elif _ADD_DOCSTR.match(called):
+            elif called in ("add_docstr", "_add_docstr", "add_docstr_all", "_add_docstr_all"):
                 if isinstance(target, ast.Name):
                     symbol = f"{module}.{target.id}"
                 elif called.endswith("_all"):

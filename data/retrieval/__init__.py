@@ -1,5 +1,5 @@
 """From a question to the passages it is answered from: encode a corpus, index it, search, rerank (docs/data.md).
 
-corpus.py reads passages, encoders.py and rerankers.py hold the models, vectors.py the shards on disk, index.py FAISS,
-estimate.py what it will cost, questions.py and recall.py what is asked and whether the answer was found.
+corpus.py reads passages, encoders.py and rerankers.py hold the models, index.py vectors on disk and FAISS, questions.py
+and recall.py what is asked and whether the answer was found.
 """

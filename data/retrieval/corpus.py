@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-import json
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,42 +90,24 @@ def read_rows(path: Path) -> Any:
     Raises:
         FileNotFoundError, ValueError: as for `Corpus`.
     """
+    import datasets
+
     if not path.is_file():
         raise FileNotFoundError(f"corpus.path={path}: no such file")
     kind = KINDS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
     if kind is None:
         raise ValueError(f"corpus.path={path}: must end in .jsonl or .tsv, or one of these and .gz")
-    columns = first_columns(path, kind)
-    if missing := [field for field in FIELDS if field not in columns]:
-        raise ValueError(f"corpus.path={path}: no field {missing[0]!r} in its first line; it has {', '.join(columns)}")
-    import datasets
-
-    options: dict[str, Any] = {}
-    if kind == "csv":
-        # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
-        text = datasets.Features({name: datasets.Value("string") for name in columns})
-        options = {"sep": "\t", "features": text, "keep_default_na": False, "na_filter": False}
     try:
-        rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
-    except Exception as error:  # whatever pandas, pyarrow and the builders raise
-        raise ValueError(f"corpus.path={path}: not readable ({first_line(error.__cause__ or error)})") from None
-    return rows.select_columns(list(FIELDS))
-
-
-def first_columns(path: Path, kind: str) -> Iterable[str]:
-    """The field names that the first line of a file gives.
-
-    Raises:
-        ValueError: the line is not of this kind.
-    """
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            line = lines.readline()
+        options: dict[str, Any] = {}
         if kind == "csv":
-            return next(csv.reader([line], delimiter="\t"), [])
-        row = json.loads(line)
-        if not isinstance(row, dict):
-            raise ValueError("no JSON object")
-        return list(row)
-    except (ValueError, EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"corpus.path={path}: its first line is not readable ({first_line(error)})") from None
+            with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
+                columns = next(csv.reader([lines.readline()], delimiter="\t"), [])
+            # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
+            text = datasets.Features({name: datasets.Value("string") for name in columns})
+            options = {"sep": "\t", "features": text, "keep_default_na": False, "na_filter": False}
+        rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
+    except Exception as error:  # whatever the codec, pandas, pyarrow and the builders raise
+        raise ValueError(f"corpus.path={path}: not readable ({first_line(error.__cause__ or error)})") from None
+    if missing := [field for field in FIELDS if field not in rows.column_names]:
+        raise ValueError(f"corpus.path={path}: no field {missing[0]!r}; it has {', '.join(rows.column_names)}")
+    return rows.select_columns(list(FIELDS))

@@ -46,9 +46,18 @@ class BgeM3Encoder(Encoder):
 
     def __init__(self, path: str, revision: str | None = None, batch_size: int = 64, max_length: int = 512) -> None:
         folder = snapshot(path, revision, "encoder.path")
+        # Without these two files FlagEmbedding goes on with random weights in their place.
+        for name in ("config.json", "colbert_linear.pt", "sparse_linear.pt"):
+            if not (folder / name).exists():
+                raise FileNotFoundError(f"encoder.path={folder}: no {name}; it is not a whole snapshot of BGE-M3")
+        try:
+            from FlagEmbedding import BGEM3FlagModel
+        except ImportError:
+            raise FileNotFoundError("encoder=bge_m3: `pip install FlagEmbedding`, or use encoder=minilm") from None
         self.identity = f"bge_m3 {fingerprint(str(folder))} {max_length}"
         self._options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
-        self._model = load_bge_m3(folder)
+        with loading(folder, "encoder.path"):
+            self._model = BGEM3FlagModel(str(folder), use_fp16=torch.cuda.is_available())
 
     def encode_passages(self, texts: list[str]) -> np.ndarray:
         with quiet():
@@ -57,24 +66,6 @@ class BgeM3Encoder(Encoder):
     def encode_queries(self, texts: list[str]) -> np.ndarray:
         with quiet():
             return np.asarray(self._model.encode_queries(texts, **self._options)["dense_vecs"], np.float32)
-
-
-def load_bge_m3(folder: Path) -> Any:
-    """FlagEmbedding's model of a snapshot folder.
-
-    Raises:
-        FileNotFoundError: FlagEmbedding is missing, or the folder is not a snapshot of BGE-M3.
-    """
-    # Without these two files FlagEmbedding goes on with random weights in their place.
-    for name in ("config.json", "colbert_linear.pt", "sparse_linear.pt"):
-        if not (folder / name).exists():
-            raise FileNotFoundError(f"encoder.path={folder}: no {name}; it is not a whole snapshot of BGE-M3")
-    try:
-        from FlagEmbedding import BGEM3FlagModel
-    except ImportError:
-        raise FileNotFoundError("encoder=bge_m3: `pip install FlagEmbedding`, or use encoder=minilm") from None
-    with loading(folder, "encoder.path"):
-        return BGEM3FlagModel(str(folder), use_fp16=torch.cuda.is_available())
 
 
 class SentenceEncoder(Encoder):

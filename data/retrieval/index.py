@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import faiss
 import numpy as np
@@ -23,19 +23,6 @@ from ngram_trie.store.files import PROJECT, replacing, write_atomically
 #: Vectors read at a time by exact search.
 BLOCK = 4_096
 INDEX = "index.faiss"
-
-
-class Texts(Protocol):
-    """What is encoded: `data.retrieval.corpus.Corpus`, or anything like it."""
-
-    def __len__(self) -> int: ...
-    def contents(self, start: int, stop: int) -> list[str]: ...
-
-
-class PassageEncoder(Protocol):
-    """What encodes: `data.retrieval.encoders.Encoder`, or anything like it."""
-
-    def encode_passages(self, texts: list[str]) -> np.ndarray: ...
 
 
 def folder_of(config: DictConfig) -> Path:
@@ -77,7 +64,7 @@ def claim(folder: Path, header: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(dict(header), indent=1) + "\n")
 
 
-def encoded(corpus: Texts, encoder: PassageEncoder, folder: Path, shard_size: int, chunk: int) -> Any:
+def encoded(corpus: Corpus, encoder: Encoder, folder: Path, shard_size: int, chunk: int) -> Any:
     """The vectors of all passages as a `datasets.Dataset` of one column, "vector"; shards that are in `folder` are
     taken from there.
     """

@@ -25,11 +25,6 @@ class Reranker(ABC):
         """(k,) float32, one for each passage; more is better."""
 
 
-def order(scores: np.ndarray) -> np.ndarray:
-    """Candidates from best to worst; equal ones keep the order of the search. (k,) int."""
-    return np.argsort(-scores, kind="stable")
-
-
 class KeepOrder(Reranker):
     """No reranking: a passage's score is minus its place in the search."""
 

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import first_hit
-from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker, order
+from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker
 from ngram_trie.store.files import drop_torn_line, replacing
 
 
@@ -50,7 +50,7 @@ def rerank(
     places: dict[str, Any] = {"id": asked.id}
     kept: list[int] = []
     for name, found in candidates.items():
-        best = [found[i] for i in order(np.array([score[row] for row in found]))]
+        best = sorted(found, key=lambda row: -score[row])  # equal ones keep the order of the search
         for column, ranked in ((name, found), (f"{name} reranked", best)):
             if ranked is found or not isinstance(reranker, KeepOrder):
                 places[column] = first_hit(

@@ -23,7 +23,7 @@ from scipy.interpolate import RegularGridInterpolator
 from ngram_trie.bench import metrics
 from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.drafter import check_amount, check_int, check_positive
-from ngram_trie.store.files import first_line, parsed_json, write_atomically
+from ngram_trie.store.files import first_line, write_atomically
 
 FloatArray = NDArray[np.float64]
 
@@ -110,8 +110,8 @@ class CostCurve:
         if not path.exists():
             raise FileNotFoundError(f"{path}: no cost curve; `make calibrate` measures one for this machine")
         try:
-            return cls(**parsed_json(path.read_text(encoding="utf-8")))
-        except (TypeError, ValueError) as error:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"{path}: not a cost curve: {first_line(error)}") from None
 
 

@@ -7,33 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
 
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.data.answers import has_answer
+from ngram_trie.data.prompts import Question
 
 MEASURES = ("exact_match", "f1", "contains", "rouge_l")
 KEYS = ("method", "dataset", "question_id", "turn")
-
-
-class Reference(Protocol):
-    """What an answer is compared with: a `Question` is one. Everything may be empty.
-
-    Attributes:
-        reference: a whole answer, or a summary.
-        key_facts: texts that a right answer contains, all of them.
-        answers: short answers, any of which is right.
-    """
-
-    @property
-    def reference(self) -> str: ...
-    @property
-    def key_facts(self) -> tuple[str, ...]: ...
-    @property
-    def answers(self) -> tuple[str, ...]: ...
+#: What an answer is compared with: its `reference`, `key_facts` and `answers`, each of which may be empty.
+Reference: TypeAlias = Question
 
 
 def score(

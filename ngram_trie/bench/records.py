@@ -24,7 +24,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, parsed_json, write_atomically
+from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, write_atomically
 
 SCHEMA_VERSION = 2
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
@@ -167,7 +167,7 @@ class PromptRecord:
         Raises:
             ValueError: not JSON, another schema version, or fields missing, unknown or of a wrong type.
         """
-        row = parsed_json(line)
+        row = json.loads(line)
         if not isinstance(row, dict):
             raise ValueError(f"a {type(row).__name__}, not a record")
         if row.get("schema_version") != SCHEMA_VERSION:
@@ -221,7 +221,7 @@ def read_records(path: Path) -> list[PromptRecord]:
             record = PromptRecord.from_json(line)
             if record.key in known:
                 raise ValueError(f"the answer of line {known[record.key]} again")
-        except ValueError as error:  # those of JSON and of UTF-8, too
+        except (ValueError, RecursionError) as error:  # those of JSON and of UTF-8, too
             raise ValueError(f"{path}:{number}: {error}") from None
         known[record.key] = number
         records.append(record)

@@ -21,7 +21,7 @@ from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import task_and_noise
 from ngram_trie.store.compiled import compiled
-from ngram_trie.store.files import drop_leftovers, end_with_parent
+from ngram_trie.store.files import end_with_parent
 from ngram_trie.tree import DraftTree, IntArray
 
 #: What follows a node that left the recorded answer, or its end: no token, so nothing below it is accepted.
@@ -91,18 +91,6 @@ def replay(drafter: Drafter, trace: Trace, max_draft: int = 256, target: TraceTa
     return SpeculativeDecoder(target or TraceTarget(trace, max_draft), drafter).generate(trace.prompt, stop)
 
 
-class RecordingDrafter(WrappedDrafter):
-    """A drafter whose drafts are kept as proposed."""
-
-    def __init__(self, drafter: Drafter) -> None:
-        super().__init__(drafter)
-        self.proposed: list[DraftTree] = []
-
-    def propose(self, budget: int) -> DraftTree:
-        self.proposed.append(self.drafter.propose(budget))
-        return self.proposed[-1]
-
-
 def answer(drafter: Drafter, trace: Trace, target: TraceTarget) -> GenerationResult | Failure:
     """As `replay`; a Failure if there is no recorded answer.
 
@@ -164,7 +152,6 @@ class Replay(Engine):
         num_jobs = min(self.num_jobs or os.cpu_count() or 1, max(len(jobs), 1))
         run = self.manifest.run
         calls = (delayed(_replay_job)(run, name, self.methods[name], traces, self.max_draft) for name, traces in jobs)
-        drop_leftovers()
         for records in Parallel(n_jobs=num_jobs, return_as="generator")(calls):
             yield from records
 

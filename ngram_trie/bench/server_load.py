@@ -1,15 +1,14 @@
 """Servers under load: every server, every load, every round, one record for each such trial.
 
-It is not the loop of `measure`, which takes one answer after the other and knows each one's steps. A server answers
-many at once and shows text with times, so what is measured as a whole is a trial: all questions under one load. Trials
-take turns, server by server. An interrupt loses the one under way, since half a load is no load.
+A server answers many at once and shows text with times, so what is measured as a whole is a trial: all questions under
+one load. Trials take turns, server by server. An interrupt loses the one under way, since half a load is no load.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 from tqdm import tqdm
 
 from ngram_trie.bench.records import Failure
@@ -100,21 +100,9 @@ class Trial:
     def key(self) -> tuple[str, str, int]:
         return self.server, self.load, self.round
 
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Trial:
-        """What `dataclasses.asdict` made a line of.
 
-        Raises:
-            ValueError: not a trial.
-        """
-        try:
-            answers = [
-                ServerAnswer(**answer | {"failure": Failure(**answer["failure"]) if answer["failure"] else None})
-                for answer in row["answers"]
-            ]
-            return cls(**{**row, "answers": answers})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"not a trial: {error}") from None
+#: Reads what `dataclasses.asdict` made a line of.
+TRIAL = TypeAdapter(Trial)
 
 
 def read_trials(path: Path, run: str) -> list[Trial]:
@@ -130,9 +118,9 @@ def read_trials(path: Path, run: str) -> list[Trial]:
     found = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            found.append(Trial.of(json.loads(line)))
-        except ValueError as error:
-            raise ValueError(f"{path}:{number}: {error}") from None
+            found.append(TRIAL.validate_json(line))
+        except ValidationError as error:
+            raise ValueError(f"{path}:{number}: not a trial: {error.errors()[0]['msg']}") from None
         if found[-1].run != run:
             raise FileExistsError(f"{path} holds another run: give another folder, or replace it by force=true")
     return found
@@ -243,20 +231,8 @@ class Bench:
     def _answer(self, about: tuple[str, str, int, int, float], told: Streamed | Failure) -> ServerAnswer:
         if isinstance(told, Failure):
             return ServerAnswer(*about, failure=told)
-        by_server = told.num_tokens is not None
-        return ServerAnswer(
-            *about,
-            told.first,
-            told.seconds,
-            told.num_tokens if told.num_tokens is not None else self.count(told.text),
-            "server" if by_server else "tokenizer",
-            told.pieces,
-            content_hash(told.text),
-            told.finish_reason,
-        )
-
-
-def loads_of(concurrency: Sequence[int], rates: Sequence[float]) -> Iterator[Load]:
-    """First the concurrencies, then the rates."""
-    yield from (Load("concurrency", value) for value in concurrency)
-    yield from (Load("rate", value) for value in rates)
+        count, counted = told.num_tokens, "server"
+        if count is None:
+            count, counted = self.count(told.text), "tokenizer"
+        text = content_hash(told.text)
+        return ServerAnswer(*about, told.first, told.seconds, count, counted, told.pieces, text, told.finish_reason)

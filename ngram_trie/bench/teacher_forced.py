@@ -7,7 +7,6 @@ the model says is computed, brought to the host and thrown away.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 from ngram_trie.bench import replay
 from ngram_trie.bench.measure import Interleaved
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
-from ngram_trie.bench.traces import StoredTrace, Trace
+from ngram_trie.bench.traces import Trace
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter
 from ngram_trie.targets.model import TargetModel
@@ -98,23 +97,6 @@ def answer(drafter: Drafter, trace: Trace, target: TargetModel) -> GenerationRes
     return replay.answer(drafter, trace, TeacherForcedTarget(target, trace))
 
 
-def warm_up(
-    drafters: Iterable[Drafter],
-    traces: Iterable[Trace | StoredTrace],
-    target: TargetModel,
-    num_tokens: int | None = None,
-) -> None:
-    """Answer the first prompt that can be answered, or `num_tokens` of it, with each drafter, so that compilation and
-    caches are paid for.
-    """
-    for drafter in drafters:
-        for trace in traces:
-            whole = trace.read()
-            shorter = dataclasses.replace(whole, output_ids=whole.output_ids[:num_tokens])
-            if not isinstance(answer(drafter, shorter, target), Failure):
-                break
-
-
 @dataclass
 class TeacherForced(Interleaved):
     """Recorded answers, forced upon a model.
@@ -129,7 +111,10 @@ class TeacherForced(Interleaved):
 
     def warm_up(self) -> None:
         self.target = self.load()
-        warm_up(self.methods.values(), self.items.values(), self.target)
+        for drafter in self.methods.values():  # the first prompt that can be answered: compilation and caches
+            for trace in self.items.values():
+                if not isinstance(answer(drafter, trace.read(), self.target), Failure):
+                    break
 
     def let_go(self) -> None:
         vars(self).pop("target", None)

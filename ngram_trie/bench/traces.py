@@ -1,8 +1,8 @@
 """Recorded greedy answers: what a live run leaves for replay, and what other people recorded.
 
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
-max_output_tokens, stop_reason`, and end in a checksum as records do. Of others' lines the two lists of token ids,
-`question_id` and `category` (or `dataset`) are enough; lines whose `token_count_matches` is false are left out.
+max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
+`dataset`) are enough; lines whose `token_count_matches` is false are left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ngram_trie.prompt import Prompt, question_number
-from ngram_trie.store.files import parsed_json, write_atomically
+from ngram_trie.store.files import write_atomically
 
 #: Data set (the category), question id, turn.
 ItemKey = tuple[str, str, int]
@@ -116,7 +116,7 @@ def parse_trace(line: str) -> Trace | None:
     Raises:
         ValueError: what is missing or wrong.
     """
-    row = parsed_json(line)
+    row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:
@@ -209,7 +209,7 @@ def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
                 trace = parse_trace(line.decode("utf-8"))
                 if trace and trace.key in known:
                     raise ValueError(f"turn {trace.key} was there before")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:  # the second: nested too deep
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
                 known.add(trace.key)

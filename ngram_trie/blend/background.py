@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
 from ngram_trie.prompt import Prompt, task_and_noise
 from ngram_trie.store.compiled import compiled, kernel
-from ngram_trie.store.files import parsed_json, replacing
+from ngram_trie.store.files import replacing
 from ngram_trie.tree import IntArray
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
@@ -417,7 +417,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
         if not line.strip():
             continue
         try:
-            row = parsed_json(line)
+            row = json.loads(line)
             if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
                 continue
             ids = row["output_token_ids"]
@@ -431,6 +431,6 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                     "output_token_ids": ids,
                 }
             )
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             raise ValueError(f"{path}:{number}: no answer: output_token_ids must be a list of token ids") from None
     return rows

@@ -15,13 +15,11 @@ little that the shorter one does not: those where the probabilities above the sh
 A folder: `header.json` and little-endian files. `keys.bin` (R,), int64: the context of each row (`longer_key`).
 `slots.bin` (S,), int32: a hash table with open addressing of the rows + 1, 0 for an empty slot, at most 0.6 of them
 taken. `successors.bin` (R, k), int32: -1 where there are fewer. `shares.bin` (R, k), float32. `counts.bin` (W,), int64:
-how often each token occurs. All are memory-mapped; opening them reads them once, to check their digests and that
-every row and token is there.
+how often each token occurs. All are memory-mapped; opening them reads them once, to check their digests.
 """
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -158,6 +156,12 @@ def _joined(texts: Iterable[Sequence[int] | IntArray]) -> Numbers:
     return np.frombuffer(joined, np.int32)
 
 
+def _layout(header: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    rows, slots, k, size = (int(header[name]) for name in ("rows", "slots", "k", "vocabulary"))
+    shapes = {"keys": (rows,), "slots": (slots,), "successors": (rows, k), "shares": (rows, k), "counts": (size,)}
+    return {name: (kind, shapes[name]) for name, kind in TYPES.items()}
+
+
 @dataclass(frozen=True)
 class CountTables:
     """What follows contexts of up to `max_context` tokens. R rows, S slots, k successors, W tokens.
@@ -167,9 +171,6 @@ class CountTables:
         about: what else the header says: `model`, the `store.files.fingerprint` of the model whose tokens these
             are, empty if none was named; `questions`, data set and id of those whose answers the tables hold; and how
             they were made.
-
-    Raises:
-        ValueError: shapes that do not fit, a row or a token that is not there, or no probabilities.
     """
 
     keys: IntArray
@@ -179,18 +180,6 @@ class CountTables:
     max_context: int
     counts: IntArray
     about: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        size, slots, tokens = len(self.keys), self.slots, self.successors
-        if len(tokens) != size or self.shares.shape != tokens.shape:
-            raise ValueError("a key, k successors and k shares are needed of each row")
-        if np.count_nonzero(slots) != size or not 0 <= slots.min() <= slots.max() <= size < len(slots):
-            raise ValueError(f"slots: a row that is not there, 0 to {size}")
-        if len(self.counts) and not -1 <= tokens.min(initial=-1) <= tokens.max(initial=-1) < len(self.counts):
-            raise ValueError(f"successors: a token that is not there, 0 to {len(self.counts) - 1}")
-        if len(self.counts) and self.counts.min() < 0:
-            raise ValueError("counts: one below 0")
-        built.check_probs("shares", self.shares, axis=1)
 
     @classmethod
     def of_texts(
@@ -281,23 +270,8 @@ class CountTables:
             FileNotFoundError: there are none; the message says what builds them.
             ValueError: damaged, or of another format.
         """
-        path = folder / "header.json"
-        if not path.is_file():
-            raise FileNotFoundError(f"prior={folder}: no count tables there; build them: {BUILD_COMMAND}{folder.name}")
-        try:
-            header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            if header["format"] != FORMAT:
-                raise ValueError
-            rows, slots, k, size = (int(header[name]) for name in ("rows", "slots", "k", "vocabulary"))
-            shapes = {"keys": (rows,), "slots": (slots,), "successors": (rows, k), "shares": (rows, k)}
-            files = {name: (folder / f"{name}.bin", kind, shapes.get(name, (size,))) for name, kind in TYPES.items()}
-            mapped = {name: built.mapped(*file) for name, file in files.items()}
-            built.verify(folder, {name: header["digests"][name] for name in TYPES}, {})
-            return cls(max_context=int(header["max_context"]), about=dict(header["about"]), **mapped)
-        except (ValueError, KeyError, TypeError, OSError):
-            raise ValueError(
-                f"prior={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}{folder.name}"
-            ) from None
+        header, tables = built.read(folder, "prior", "count tables", _layout, FORMAT, f"{BUILD_COMMAND}{folder.name}")
+        return cls(max_context=int(header["max_context"]), about=dict(header["about"]), **tables)
 
     @cached_property
     def questions(self) -> frozenset[Key]:

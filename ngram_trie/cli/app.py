@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from ngram_trie.methods import choices, near
 from ngram_trie.store.files import NO_ROOM, first_line, relative
 
 RESUMES = "the same command resumes the work"
@@ -112,11 +113,6 @@ def invoke(main: Callable[..., Any], arguments: Sequence[str], **options: Any) -
     return run(main, arguments=arguments, **options)
 
 
-def parse(main: Callable[..., Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """What `main` would be called with; errors as in `parsed`."""
-    return dict(parsed(main, arguments).params)
-
-
 def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -> Any:
     """The command line as the context in which the command is called.
 
@@ -138,21 +134,13 @@ def parsed(main: Callable[..., Any], arguments: Sequence[str], prog: str = "") -
 
 def name_in(group: str) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is a name in configs/GROUP."""
-
-    def names() -> list[str]:
-        from ngram_trie.methods import choices  # a machine that is only measured may lack OmegaConf
-
-        return list(choices()[group])
-
-    return one_of(names)
+    return one_of(lambda: list(choices()[group]))
 
 
 def one_of(known: Sequence[Any] | Callable[[], Sequence[Any]]) -> Callable[[Any], Any]:
     """A `callback` for an option or argument: its value, or each of its values, is one of some names."""
 
     def check(value: Any) -> Any:
-        from ngram_trie.methods import near
-
         names = known() if callable(known) else known
         for name in value if isinstance(value, list | tuple) else [value]:
             if name is not None and name not in names:
@@ -175,8 +163,6 @@ def started_as() -> str:
 
 def _line(error: Any, command: Any) -> str:
     """A wrong command line in one line: the option, what is wrong with it, and what is allowed."""
-    from ngram_trie.methods import near
-
     message = " ".join(error.format_message().split())
     if hasattr(error, "possibilities"):
         options = [name for param in command.params for name in param.opts if name.startswith("--")] + ["--help"]

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
@@ -112,15 +112,14 @@ def machine() -> Iterator[Finding]:
     yield Finding("processor", "ok", f"{cpu_name()}, {memory:.0f} GB of memory")
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     yield Finding("torch", "ok", f"{torch.__version__} ({build}), {torch.get_num_threads()} threads")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    for number in range(count):
-        about = torch.cuda.get_device_properties(number)
+    found = gpus()
+    for number, about in enumerate(found):
         says = f"{about.name}, {about.total_memory / 1e9:.0f} GB, driver {driver() or 'unknown'}"
         yield Finding(f"GPU {number}", "ok", says)
-    if not count and (version := driver()):
+    if not found and (version := driver()):
         remedy = "install a CUDA build of torch for this driver: rm -r .venv, then make setup"
         yield Finding("GPU", "gap", f"driver {version}, but torch sees none", remedy)
-    elif not count:
+    elif not found:
         yield Finding("GPU", "gap", "none", "only the paper's models need one, with 24 GB")
     free = shutil.disk_usage(PROJECT).free / 1e9
     yield Finding("disk", "ok", f"{free:,.0f} GB free") if free > LEAST else Finding("disk", "bad", "full", "make room")
@@ -134,7 +133,7 @@ def models() -> Iterator[Finding]:
     offline = constants.HF_HUB_OFFLINE
     says = "HF_HUB_OFFLINE is set: only what is cached can be used" if offline else constants.ENDPOINT
     yield Finding("hub", "gap" if offline else "ok", f"{says}; token {'there' if get_token() else 'none'}")
-    memory = gpu_gb()
+    memory = max((about.total_memory / 1e9 for about in gpus()), default=0.0)
     for name, file in choices()["model"].items():
         config = OmegaConf.load(file)
         path, size = config.path, config.download_gb
@@ -159,10 +158,10 @@ def cached(repository: str, revision: str | None) -> bool:
     return True
 
 
-def gpu_gb() -> float:
-    """Memory of the largest GPU in gigabytes; 0 where there is none."""
+def gpus() -> list[Any]:
+    """The properties of the GPUs that torch sees."""
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    return max((torch.cuda.get_device_properties(i).total_memory / 1e9 for i in range(count)), default=0.0)
+    return [torch.cuda.get_device_properties(number) for number in range(count)]
 
 
 #: What is looked at, section by section.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import inspect
 import os
@@ -16,7 +15,7 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ngram_trie.cli import shorthand
 from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
@@ -24,9 +23,6 @@ from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.sweep import sweeping
 from ngram_trie.methods import choices, near
 from ngram_trie.store.files import CONFIGS
-
-#: Hydra's own ways out, which ask for no run.
-HYDRAS = ("--hydra-help", "--shell-completion", "-sc", "--info", "-i", "--version")
 
 
 def hydra_app(
@@ -46,24 +42,24 @@ def hydra_app(
         interrupted, also: as in `one_line_errors`.
         prog: what the command is called; by default as it was started.
     """
-    name, options = prog or started_as(), None
-    if not set(sys.argv[1:]) & set(HYDRAS):
-        options = hydra_options(sys.argv[1:], primary == "config")
-        with one_line_errors():
-            if primary == "config":
-                words = {
-                    name: getattr(options, name[2:].replace("-", "_")) for name in shorthand.OPTIONS | shorthand.FLAGS
-                }
-                options.overrides = shorthand.written_out(options.overrides, words)
-            if options.help:
-                print(help_text(name, about or "", primary, options.overrides, options.config_dir))
-                return
-            config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
-        if not options.multirun and not options.cfg:  # nothing is left for Hydra to do
-            with one_line_errors(interrupted, also):
-                task(config)
+    options = hydra_options(sys.argv[1:], primary == "config")
+    with one_line_errors():
+        if primary == "config":
+            words = {each: getattr(options, each[2:].replace("-", "_")) for each in shorthand.OPTIONS | shorthand.FLAGS}
+            options.overrides = shorthand.written_out(options.overrides, words)
+        if options.help:
+            print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return
-        sys.argv[1:] = [*flags_of(options), *options.overrides]
+        config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
+    if options.cfg:
+        print(OmegaConf.to_yaml(config, resolve=options.resolve), end="")
+        return
+    if not options.multirun:  # nothing is left for Hydra to do
+        with one_line_errors(interrupted, also):
+            task(config)
+        return
+    folder = ["--config-dir", str(options.config_dir)] if options.config_dir else []
+    sys.argv[1:] = ["--multirun", *folder, *options.overrides]
 
     @functools.wraps(task)
     def guarded(config: DictConfig) -> None:
@@ -71,8 +67,7 @@ def hydra_app(
             task(config)
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its own errors come here, too
-    swept = sweeping(options.overrides) if options and options.multirun else contextlib.nullcontext()
-    with one_line_errors(interrupted, (HydraException, *also)), swept:
+    with one_line_errors(interrupted, (HydraException, *also)), sweeping(options.overrides):
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
 
 
@@ -91,7 +86,7 @@ def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Na
     parser = Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("-m", "--multirun", action="store_true")
-    parser.add_argument("-c", "--cfg", nargs="?", const="job")
+    parser.add_argument("-c", "--cfg", nargs="?", const="job", choices=["job"])
     parser.add_argument("--resolve", action="store_true")
     parser.add_argument("-cd", "--config-dir", type=Path)
     if is_run:
@@ -104,13 +99,6 @@ def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Na
         end(f"{unknown[0]}: no such option; {near(unknown[0].partition('=')[0], known)}")
     flags.overrides = rest
     return flags
-
-
-def flags_of(options: argparse.Namespace) -> list[str]:
-    """The flags as Hydra reads them."""
-    shown = ["--cfg", options.cfg] if options.cfg else ["--multirun"] if options.multirun else []
-    folder = ["--config-dir", str(options.config_dir)] if options.config_dir else []
-    return [*shown, *(["--resolve"] if options.resolve else []), *folder]
 
 
 def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = (), folder: Path | None = None) -> str:

@@ -11,17 +11,23 @@ from tqdm import tqdm
 
 from ngram_trie.bench.live import Live, eos_ids
 from ngram_trie.bench.prepare import prepare
-from ngram_trie.bench.recording import record as recorded
-from ngram_trie.bench.traces import read_traces
+from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.cli.hydra_app import hydra_app
-from ngram_trie.decoding import SpeculativeDecoder
+from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import ConfigError
+from ngram_trie.prompt import LaterTurn
 from ngram_trie.store.files import drop_torn_line, one_writer
 
 
 def main(config: DictConfig) -> Path:
-    """Everything one configuration asks for; returns the file."""
+    """Append the answers that the file does not have yet; a turn follows the answers to those before it. Returns the
+    file.
+
+    Raises:
+        ConfigError: no file, or a method or an engine that records nothing.
+        ValueError: the file holds answers of another model or to other prompts.
+    """
     if not config.output:
         raise ConfigError("output: give the file to write, output=FILE.jsonl")
     engine = prepare(config)
@@ -31,16 +37,36 @@ def main(config: DictConfig) -> Path:
     if not isinstance(drafter, Drafter) or drafter.own_model:
         raise ConfigError(f"method={config.method.name}: give a drafter for the run's own model, such as method=blend")
     path = Path(config.output)
-    with ExitStack() as files:
-        files.callback(one_writer(path.parent, path.name).release)
-        known = []
+    with ExitStack() as held:
+        held.callback(one_writer(path.parent, path.name).release)
+        answered: dict[tuple[str, str, int], Trace] = {}
         if path.exists():
             drop_torn_line(path)
-            known = read_traces(path)
-        bar = files.enter_context(tqdm(total=len(engine.items), initial=len(known), unit="answer"))
+            answered = {trace.key: trace for trace in read_traces(path)}
+        file = held.enter_context(path.open("a", encoding="utf-8"))
+        bar = held.enter_context(tqdm(total=len(engine.items), initial=len(answered), unit="answer"))
         target = engine.load(None, None)
-        engine.stop = engine.stop.also(eos_ids(target.model))
-        for _ in recorded(engine, SpeculativeDecoder(target, drafter), path, known):
+        stop, decoder = engine.stop.also(eos_ids(target.model)), SpeculativeDecoder(target, drafter)
+        for key, item in engine.items.items():
+            if isinstance(item, LaterTurn):
+                earlier = [answered.get((*key[:2], turn)) for turn in range(item.turn)]
+                if None in earlier:  # too long, so there is nothing to go on from
+                    continue
+                prompt = item.build([trace.output_ids for trace in earlier if trace])
+            else:
+                prompt = item
+            if known := answered.get(key):
+                if known.model != engine.model or known.prompt.ids.tolist() != prompt.ids.tolist():
+                    raise ValueError(f"{path} holds answers of another model or to other prompts: give another file")
+                continue
+            try:
+                result = decoder.generate(prompt, stop)
+            except PromptTooLong:
+                continue
+            room = min(stop.max_new_tokens, target.context_limit - len(prompt.ids))
+            answered[key] = Trace(engine.model, prompt, result.output_ids, room, result.stop_reason)
+            file.write(answered[key].to_json() + "\n")
+            file.flush()
             bar.update()
     print(f"written: {path}")
     return path

@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -79,35 +80,24 @@ def summary(folder: Path, found: dict[str, Path]) -> str:
     import pandas as pd
 
     from ngram_trie.report import markup, sweeps, table1
-    from ngram_trie.report.blocks import Block, Cell, Tables
+    from ngram_trie.report.blocks import Tables
     from ngram_trie.report.run_folder import RunFolder
 
     frames, kinds, models = [], set(), {}
     for name, place in found.items():
         run = RunFolder(place)
         frame = sweeps.cell_table(run.records, run.curve, run.is_measured)
-        frame = frame[frame.method != "vanilla"].assign(cell=name, folder=place.name)
-        frames.append(frame.rename(columns={"speedup": "value", "speedup_low": "low", "speedup_high": "high"}))
+        frames.append(frame[frame.method != "vanilla"].assign(cell=name, folder=place.name))
         kinds.add(run.config["engine"]["name"])
         models[run.model] = run.is_synthetic
     table = pd.concat(frames, ignore_index=True)
-    if "value" not in table:
-        table = table.assign(value=table.predicted_speedup)
-    datasets = [name for name in table.dataset.unique() if name != table1.ALL]
-    columns = datasets if len(datasets) == 1 else [*datasets, table1.ALL]
-    rows, folders = {}, []
-    for (cell, method, place), part in table.groupby(["cell", "method", "folder"], sort=False):
-        by_dataset = {row.dataset: row for row in part.itertuples()}
-        rows[f"{cell}, {method}"] = [
-            Cell(row.value, getattr(row, "low", float("nan")), getattr(row, "high", float("nan")), row.accept_length)
-            if (row := by_dataset.get(name)) is not None
-            else Cell()
-            for name in columns
-        ]
-        folders.append(str(place))
-    is_measured = kinds <= {"live", "teacher_forced"}
-    what = "speedup over vanilla [95% interval]" if is_measured else "speedup, or predicted speedup of replays"
+    lines = table.assign(line=table.cell + ", " + table.method)
+    if lines.dataset.nunique() == 2:  # one data set is all of them
+        lines = lines[lines.dataset != table1.ALL]
+    value = "speedup" if "speedup" in table else "predicted_speedup"
+    what = "speedup over vanilla [95% interval]" if value == "speedup" else "predicted speedup"
     note = f"Cell: {what} (accept length). {len(found)} runs: {', '.join(sorted(kinds))}."
     title = f"{', '.join(models)}: {len(found)} cells"
-    block = Block(title, columns, rows, [note], corner="cell", lead={"folder": folders})
+    (block,) = sweeps.grid_blocks(lines, ["line"], value, title=title, notes=[note])
+    block = replace(block, corner="cell", lead={"folder": list(lines.drop_duplicates("line").folder)})
     return markup.write(folder, table, Tables([block]), any(models.values()))

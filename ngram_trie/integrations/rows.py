@@ -74,14 +74,6 @@ class Requests:
         self._rows: dict[int, Request] = {}
         self._calls = 0
 
-    def __len__(self) -> int:
-        return len(self._requests)
-
-    @property
-    def num_tokens(self) -> int:
-        """Of all texts that are remembered."""
-        return sum(len(request.text) for request in self._requests.values())
-
     def next_call(self) -> None:
         """A step of the engine begins."""
         self._calls += 1

@@ -3,8 +3,7 @@
 NAME is any method of configs/method that drafts from tokens alone: `blend`, `ngram_trie_output`, `suffix`, `pld`. vLLM
 hands over rows of tokens and takes a chain for each. It hands over neither the names of requests nor hidden states or
 logits, so methods that read those cannot be had this way; and no tenants, so answers are not shared between requests
-unless `store_tokens` says so. Settings come by `additional_config={"ngram_trie": {...}}`, or as JSON in the environment
-as $NGRAM_TRIE_VLLM, since vLLM's own configuration has no field for them.
+unless `store_tokens` says so. Settings come by `additional_config={"ngram_trie": {...}}`.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from __future__ import annotations
 import copy
 import functools
 import itertools
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -34,7 +31,6 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import relative
 from ngram_trie.tree import IntArray
 
-ENVIRONMENT = "NGRAM_TRIE_VLLM"
 #: What may be set, and what holds unless it is.
 SETTINGS: Mapping[str, Any] = {
     "method": {},
@@ -120,7 +116,6 @@ class Proposer:
         )
         self.paying = BatchDraftLength(settings["token_price"])
         self.adapt = settings["adapt"]
-        self._numbers = itertools.count()
         self._clock = clock
         self._last: tuple[float, int, int] | None = None
 
@@ -191,7 +186,7 @@ class Proposer:
         assert self.answers is not None
         answer = request.text[request.prompt_length :].astype(np.int64)
         if len(answer):
-            self.answers.add(next(self._numbers), answer)
+            self.answers.add(answer)
         request.prompt_length = len(request.text)
 
 
@@ -202,26 +197,19 @@ def _agreement(draft: Sequence[int], sampled: Sequence[int]) -> int:
 
 
 def read_settings(vllm_config: Any) -> dict[str, Any]:
-    """SETTINGS with what vLLM's `additional_config` says, and before it the environment.
+    """SETTINGS with what vLLM's `additional_config` says.
 
     Raises:
-        ValueError: no JSON, or an unknown setting.
+        ValueError: no mapping, or an unknown setting.
     """
-    given: Any = {}
-    if text := os.environ.get(ENVIRONMENT):
-        try:
-            given = json.loads(text)
-        except ValueError as error:
-            raise ValueError(f"${ENVIRONMENT}={text}: must be a JSON object ({error})") from None
     more = getattr(vllm_config, "additional_config", None)
-    own = more.get("ngram_trie", {}) if isinstance(more, Mapping) else {}
-    for where, each in ((f"${ENVIRONMENT}", given), ("additional_config.ngram_trie", own)):
-        if not isinstance(each, Mapping):
-            raise ValueError(f"{where}={each!r}: must be an object of settings: {', '.join(SETTINGS)}")
-        for field in each:
-            if field not in SETTINGS:
-                raise ValueError(f"{where}: {field}: {near(str(field), list(SETTINGS))}")
-    return {**SETTINGS, **given, **own}
+    given = more.get("ngram_trie", {}) if isinstance(more, Mapping) else {}
+    if not isinstance(given, Mapping):
+        raise ValueError(f"additional_config.ngram_trie={given!r}: must be settings: {', '.join(SETTINGS)}")
+    for field in given:
+        if field not in SETTINGS:
+            raise ValueError(f"additional_config.ngram_trie: {field}: {near(str(field), list(SETTINGS))}")
+    return {**SETTINGS, **given}
 
 
 def chain_drafter(

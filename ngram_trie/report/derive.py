@@ -15,12 +15,16 @@ from ngram_trie.bench.config import grid_cells
 from ngram_trie.bench.records import SUMS, is_sealed, records_file
 from ngram_trie.report import blocks as blocks_
 from ngram_trie.report import budgets, markup, sweeps, table1
-from ngram_trie.report.bar_charts import accept_length_figure, context_quality_figure
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
-from ngram_trie.report.dot_plots import headline, speedup_figure
-from ngram_trie.report.figures import save_figure
-from ngram_trie.report.heatmaps import heatmap_figure
-from ngram_trie.report.line_charts import line_figure
+from ngram_trie.report.plots import (
+    accept_length_figure,
+    context_quality_figure,
+    headline,
+    heatmap_figure,
+    line_figure,
+    save_figure,
+    speedup_figure,
+)
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
 PAIRWISE, PAIRWISE_WITHOUT_LOOPS, LOOPS = "pairwise.csv", "pairwise_without_loops.csv", "loops.csv"

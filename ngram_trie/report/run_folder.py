@@ -11,7 +11,6 @@ import pandas as pd
 from pydantic import BaseModel, ValidationError
 
 from ngram_trie.bench import cost, metrics, quality
-from ngram_trie.bench.config import grid_cells
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.records import PromptRecord, RunManifest, is_sealed, read_records, records_file
 from ngram_trie.methods import is_synthetic
@@ -109,33 +108,11 @@ class RunFolder:
             raise FileNotFoundError(f"{path}: no records; `make reproduce-table1` writes them")
         records = read_records(path)
         for number, record in enumerate(records, 1):
-            if error := self._not_of_the_run(record):
-                raise ValueError(f"{path}:{number}: {error}")
+            if record.run != self.manifest.run:
+                raise ValueError(f"{path}:{number}: of run {record.run}, and manifest.json is of {self.manifest.run}")
         if not records and (self.is_measured or self.manifest.num_records):
             raise ValueError(f"{path} is empty: nothing has been measured yet")
         return records
-
-    def _not_of_the_run(self, record: PromptRecord) -> str:
-        """What the manifest does not know of a record."""
-        if record.run != self.manifest.run:
-            return f"of run {record.run}, and manifest.json is of {self.manifest.run}"
-        measure = self.config.get("measure") or {}
-        for name, most in (("repeat", "repeats"), ("session", "sessions")):
-            if getattr(record, name) >= measure.get(most, 1):
-                return f"{name} {getattr(record, name)}, and the run has {measure.get(most, 1)}"
-        if (known := self._known_methods) and not {record.method, record.method.removesuffix("_vanilla")} & known:
-            return f"method {record.method}, which the run does not have: {', '.join(sorted(known))}"
-        if (given := self.config.get("datasets")) and metrics.task_and_context(record.dataset)[0] not in given:
-            return f"data set {record.dataset}, which the run does not have: {', '.join(given)}"
-        return ""
-
-    @cached_property
-    def _known_methods(self) -> frozenset[str]:
-        """The methods that the configuration names, and vanilla; nothing where it names none."""
-        single, grid = self.config.get("method") or {}, self.config.get("grid")
-        named = self.config.get("methods") or ([single["name"]] if single.get("name") else [])
-        cells = grid_cells(single["name"], grid) if grid and single else named
-        return frozenset([*cells, "vanilla"] if cells else [])
 
     @property
     def is_complete(self) -> bool:

@@ -55,7 +55,8 @@ def rows(trials: Sequence[Trial], bound: Bound) -> pd.DataFrame:
         accepted_at: share of drafts whose token was accepted at the first place, the second, ..., as text.
     """
     servers = list(dict.fromkeys(trial.server for trial in trials))
-    reference = _texts(next(trial for trial in trials if trial.server == servers[0]))
+    first = next(trial for trial in trials if trial.server == servers[0])
+    reference = {(a.dataset, a.question_id, a.turn): a.text_hash for a in first.answers if not a.failure}
     found = []
     for load in dict.fromkeys(trial.load for trial in trials):
         under = [trial for trial in trials if trial.load == load]
@@ -70,17 +71,9 @@ def rows(trials: Sequence[Trial], bound: Bound) -> pd.DataFrame:
         )  # fmt: skip
         for server in servers:
             own = [trial for trial in under if trial.server == server]
-            ratio = metrics.speedup(frame, server)
-            found.append({"load": load, "server": server, **_of(own, bound, reference), **_ratio(ratio)})
+            speed = dict(zip(("speedup", "low", "high"), metrics.speedup(frame, server), strict=True))
+            found.append({"load": load, "server": server, **_of(own, bound, reference), **speed})
     return pd.DataFrame(found)
-
-
-def _ratio(ratio: metrics.Speedup) -> dict[str, float]:
-    return {"speedup": ratio.ratio, "low": ratio.low, "high": ratio.high}
-
-
-def _texts(trial: Trial) -> dict[tuple[str, str, int], str]:
-    return {(a.dataset, a.question_id, a.turn): a.text_hash for a in trial.answers if not a.failure}
 
 
 def _of(trials: Sequence[Trial], bound: Bound, reference: Mapping[tuple[str, str, int], str]) -> dict[str, object]:
@@ -144,7 +137,7 @@ def blocks(table: pd.DataFrame, title: str, notes: Iterable[str]) -> list[Block]
 
 
 def write(folder: Path, trials: Sequence[Trial], bound: Bound, title: str) -> str:
-    """Write table.csv, .json, .md, .tex and .txt; returns the last one's text."""
+    """Write table.csv, table.json and table.md; returns the blocks as text."""
     table = rows(trials, bound)
     counted = sorted({answer.counted for trial in trials for answer in trial.answers if not answer.failure})
     notes = [

@@ -8,19 +8,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Files up to this size, in bytes, are read whole when they are opened, a third of a second; of larger ones `BLOCKS`.
-WHOLE = 1 << 28
-BLOCKS, BLOCK = 64, 1 << 16
-#: An environment variable: 1 reads larger files whole, too.
-VERIFY = "NGRAM_TRIE_VERIFY"
+#: The type and the shape of each file, NAME.bin, by a header.
+Layout = Callable[[dict[str, Any]], Mapping[str, tuple[str, tuple[int, ...]]]]
 
 
 def digest(path: Path) -> str:
@@ -29,43 +25,10 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()[:16]
 
 
-def sample_digest(path: Path) -> str:
-    """As `digest`, of the size and of blocks that are spread evenly, the first and the last among them."""
-    size, hashed = path.stat().st_size, hashlib.sha256()
-    hashed.update(str(size).encode())
-    with path.open("rb") as file:
-        for place in np.linspace(0, max(size - BLOCK, 0), BLOCKS).astype(np.int64).tolist():
-            file.seek(place)
-            hashed.update(file.read(BLOCK))
-    return hashed.hexdigest()[:16]
-
-
 @functools.lru_cache(maxsize=256)
-def _known(path: Path, size: int, mtime_ns: int, inode: int, whole: bool) -> str:
-    return digest(path) if whole else sample_digest(path)
-
-
-def verify(folder: Path, digests: Mapping[str, str], samples: Mapping[str, str]) -> None:
-    """Check that files, NAME.bin, hold what the header says: once in a process, while they stay as they are.
-
-    Args:
-        digests, samples: `digest` and, of files that may be large, `sample_digest` by name.
-
-    Raises:
-        ValueError: one holds something else.
-    """
-    for name, known in digests.items():
-        if not is_whole(folder / f"{name}.bin", known, samples.get(name)):
-            raise ValueError(f"{name}.bin holds something else than header.json says")
-
-
-def is_whole(path: Path, known: str, sample: str | None = None) -> bool:
-    """Whether a file holds what it did when its `digest` and, of one that may be large, its `sample_digest` were taken.
-    It is read once in a process, while it stays as it is.
-    """
-    stat = path.stat()
-    whole = stat.st_size <= WHOLE or sample is None or os.environ.get(VERIFY) == "1"
-    return _known(path, stat.st_size, stat.st_mtime_ns, stat.st_ino, whole) == (known if whole else sample)
+def _known(path: Path, _size: int, _mtime_ns: int, _inode: int) -> str:
+    """`digest`, taken once in a process while the file stays as it is."""
+    return digest(path)
 
 
 def write(folder: Path, arrays: Mapping[str, NDArray[Any]], header: Mapping[str, Any]) -> int:
@@ -86,24 +49,38 @@ def write(folder: Path, arrays: Mapping[str, NDArray[Any]], header: Mapping[str,
     return size + len(text.encode())
 
 
-def mapped(path: Path, dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """A file, mapped so that compiled code takes it as it takes other arrays: copied where written, which it never is.
+def read(
+    folder: Path, field: str, words: str, layout: Layout, format: str, build: str
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The header of a folder, and its arrays, mapped; each file is read once, to check its digest.
+
+    Args:
+        field, words: what gives the folder in a configuration, and what it holds.
+        layout: what it must hold.
+        format: what its header must say.
+        build: the command that builds one.
 
     Raises:
-        ValueError: it is of another size.
+        FileNotFoundError: there is none; the message says what builds it.
+        ValueError: damaged, or of another format.
     """
-    if path.stat().st_size != np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64):
-        raise ValueError(f"{path.name} is of another size than header.json says")
-    # nothing can be mapped of an empty file
-    return np.asarray(np.memmap(path, dtype, "c", shape=shape)) if 0 not in shape else np.empty(shape, dtype)
-
-
-def check_probs(name: str, probs: NDArray[np.floating[Any]], axis: int | None = None) -> None:
-    """Raises:
-    ValueError: one is not in [0, 1], or the sum along an `axis` is above 1.
-    """
-    rounding = 1e-3  # single precision, summed over a row
-    if probs.size and not (probs.min() >= 0 and probs.max() <= 1 + rounding):  # of NaN neither holds
-        raise ValueError(f"{name}: a probability that is not in [0, 1]")
-    if axis is not None and probs.size and probs.sum(axis).max() > 1 + rounding:
-        raise ValueError(f"{name}: probabilities that are more than 1 in all")
+    path = folder / "header.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{field}={folder}: no {words} there; build one: {build}")
+    try:
+        header: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if header["format"] != format:
+            raise ValueError
+        arrays = {}
+        for name, (dtype, shape) in layout(header).items():
+            file = folder / f"{name}.bin"
+            about = file.stat()
+            whole = np.dtype(dtype).itemsize * np.prod(shape, dtype=np.int64) == about.st_size
+            if not whole or _known(file, about.st_size, about.st_mtime_ns, about.st_ino) != header["digests"][name]:
+                raise ValueError
+            # so that compiled code takes it as it takes other arrays: copied where written, which it never is
+            mapped = np.memmap(file, dtype, "c", shape=shape) if about.st_size else np.empty(shape, dtype)
+            arrays[name] = np.asarray(mapped)
+        return header, arrays
+    except (ValueError, KeyError, TypeError, OSError):
+        raise ValueError(f"{field}={folder}: damaged or of another format; build anew: {build}") from None

@@ -8,8 +8,6 @@ import hashlib
 import json
 import multiprocessing
 import os
-import re
-import shutil
 import threading
 import time
 from collections.abc import Iterator
@@ -17,7 +15,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import psutil
 from filelock import BaseFileLock, FileLock, Timeout
 
 PACKAGE = Path(__file__).parents[1]
@@ -94,18 +91,6 @@ def placeless(value: Any) -> Any:
     if isinstance(value, list):
         return [placeless(part) for part in value]
     return Path(value).name if isinstance(value, str) and value.startswith("/") else value
-
-
-def parsed_json(text: str | bytes) -> Any:
-    """What JSON text says.
-
-    Raises:
-        ValueError: it is no JSON, or nested too deep.
-    """
-    try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("nested too deep to be read") from None
 
 
 def content_hash(value: Any) -> str:
@@ -203,19 +188,6 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
-
-
-def drop_leftovers(shared: Path = Path("/dev/shm")) -> None:
-    """Remove semaphores and folders of arrays that joblib's workers have left in shared memory, where their process was
-    this user's and was killed.
-    """
-    for path in shared.glob("*"):
-        made = re.match(r"(?:joblib_memmapping_folder_|sem\.loky-)(\d+)[_-]", path.name)
-        if not made or psutil.pid_exists(int(made[1])):
-            continue
-        with contextlib.suppress(OSError):  # another process may be removing it
-            if path.lstat().st_uid == os.getuid():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def drop_torn_line(path: Path) -> None:

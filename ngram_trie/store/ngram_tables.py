@@ -5,14 +5,13 @@ A folder: `header.json` and little-endian files, of uint16 where that holds ever
 by each of `RANKINGS`.
 `bigram.bin` (V, k): the model's k likeliest successors of each token, best first. `extended.bin` (V, k, w - 1): what
 the model continues each of those with. `shares.bin` (V, k), of float32: how likely the model holds each successor. All
-are memory-mapped; opening them reads them once, to check their digests and that every token is in the vocabulary.
+are memory-mapped; opening them reads them once, to check their digests.
 
 Shapes: V = vocabulary, k = rows, w = tokens of a row.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -37,6 +36,12 @@ def types(size: int) -> dict[str, str]:
     return {"unigram": token, "bigram": token, "extended": token, "shares": "<f4"}
 
 
+def _layout(header: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
+    size, k, w = (int(header[name]) for name in ("vocabulary", "k", "w"))
+    shapes = {"unigram": (len(RANKINGS), size), "extended": (size, k, w - 1)}
+    return {name: (kind, shapes.get(name, (size, k))) for name, kind in types(size).items()}
+
+
 @dataclass(frozen=True)
 class NgramTables:
     """The tables of one model.
@@ -48,9 +53,6 @@ class NgramTables:
         bigram: (V, k) successors of each token, best first.
         extended: (V, k, w - 1) the greedy continuation of each of them.
         shares: (V, k) the model's probability of each successor.
-
-    Raises:
-        ValueError: shapes that do not fit, a token that is not in the vocabulary, or no probabilities.
     """
 
     model: str
@@ -59,20 +61,6 @@ class NgramTables:
     bigram: Table
     extended: Table
     shares: NDArray[np.float32]
-
-    def __post_init__(self) -> None:
-        size, k = self.bigram.shape
-        if (
-            self.unigram.shape != (len(RANKINGS), size)
-            or self.extended.shape[:2] != (size, k)
-            or self.shares.shape != (size, k)
-        ):
-            raise ValueError("one rank and k rows are needed for each token of the vocabulary")
-        for name in ("unigram", "bigram", "extended"):
-            table = getattr(self, name)
-            if table.size and not 0 <= table.min() <= table.max() < size:
-                raise ValueError(f"{name}: a token that is not in the vocabulary, 0 to {size - 1}")
-        built.check_probs("shares", self.shares, axis=1)
 
     @property
     def k(self) -> int:
@@ -119,26 +107,8 @@ class NgramTables:
             FileNotFoundError: there are none; the message says what builds them.
             ValueError: damaged, or of another format.
         """
-        header = folder / "header.json"
-        if not header.is_file():
-            raise FileNotFoundError(
-                f"tables={folder}: no n-gram tables there; build them: {BUILD_COMMAND}{folder.name}"
-            )
-        try:
-            about: dict[str, Any] = json.loads(header.read_text(encoding="utf-8"))
-            if about["format"] != FORMAT:
-                raise ValueError
-            size, k, w = (int(about[name]) for name in ("vocabulary", "k", "w"))
-            shapes = {"unigram": (len(RANKINGS), size), "bigram": (size, k), "extended": (size, k, w - 1)}
-            shapes["shares"] = (size, k)
-            kinds = types(size)
-            mapped = {name: built.mapped(folder / f"{name}.bin", kinds[name], shapes[name]) for name in kinds}
-            built.verify(folder, {name: about["digests"][name] for name in kinds}, {})
-            return cls(str(about["model"]), bool(about["bos"]), **mapped)
-        except (ValueError, KeyError, TypeError, OSError):
-            raise ValueError(
-                f"tables={folder}: damaged or of another format; build them anew: {BUILD_COMMAND}{folder.name}"
-            ) from None
+        about, tables = built.read(folder, "tables", "n-gram tables", _layout, FORMAT, f"{BUILD_COMMAND}{folder.name}")
+        return cls(str(about["model"]), bool(about["bos"]), **tables)
 
     def check(self, model: Any, folder: Path) -> None:
         """Check that the tables were made with `model`, of transformers: `same_model`, and as large a vocabulary.

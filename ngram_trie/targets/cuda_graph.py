@@ -14,7 +14,7 @@ Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -33,7 +33,7 @@ from ngram_trie.tree import DraftTree, IntArray
 SIZES = (1, 8, 16, 32, 64, 128)
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
-ATTENTION = ("products", "whole", "split")
+ATTENTION = ("products", "whole")
 #: Key-value heads from which on the fused kernel fills a GPU. On an H100, behind about 1,000 tokens, a plain step took
 #: 3.0 ms with "products" and 5.0 ms with "whole" at 3 heads (SmolLM2-135M, float32), 7.2 and 6.7 ms at 32 (Vicuna-7B,
 #: bfloat16; docs/speed.md). Nothing was measured in between.
@@ -123,12 +123,11 @@ class CudaGraphTarget(TargetModel):
         model: a stock Llama, Mistral, Qwen2 or Phi-3 model; others are refused. It stays usable.
         max_draft, context_limit: as in `TargetModel`.
         attention: "products" is two batched matrix products with a softmax in between, which fill a GPU however few the
-            nodes and the key-value heads are; "whole" lets PyTorch's fused kernel read all attended rows; "split" gives
-            it chunks of them as a batch and merges what they say (flash decoding, Dao et al. 2023). None takes "whole"
-            for a model of `MANY_HEADS` and more, else "products".
+            nodes and the key-value heads are; "whole" lets PyTorch's fused kernel read all attended rows. None takes
+            "whole" for a model of `MANY_HEADS` and more, else "products".
         compiled: as in `FusedLlama`.
         sizes: numbers of nodes that steps are padded to; `max_draft` + 1 is added.
-        chunk: keys to a chunk, and the least difference of two attended lengths; a power of two.
+        chunk: the least difference of two attended lengths; a power of two.
 
     Raises:
         ValueError: the network does not know such a model.
@@ -183,16 +182,16 @@ class CudaGraphTarget(TargetModel):
         return choices
 
     @torch.inference_mode()
-    def capture(self, sizes: Iterable[int] | None = None, longest: int | None = None) -> int:
-        """Capture the graphs of all steps up to `longest` cached tokens, so that none is captured while a clock runs;
-        returns how many there are. Forgets the text. Without a GPU there is nothing to do.
+    def capture(self) -> int:
+        """Capture the graphs of all steps, so that none is captured while a clock runs; returns how many there are.
+        Forgets the text. Without a GPU there is nothing to do.
         """
         if self.device.type != "cuda":
             return 0
         self.forget()
-        for size in sizes or self.sizes:
+        for size in self.sizes:
             self._stages[size].fill(DraftTree.root_only(0), 0)
-            lengths = range(size, (longest or self.context_limit) + size + 1)
+            lengths = range(size, self.context_limit + size + 1)
             for length in sorted({attended(length, self.chunk) for length in lengths}):
                 self._step(size, length)
         return len(self._steps)
@@ -276,7 +275,6 @@ class CudaGraphTarget(TargetModel):
         # A key before the text's end is seen by all; one of the tree by those below it; one behind the tree by none.
         column = self._slots[:length] - stage.past
         seen = stage.mask.index_select(1, column.clamp(0, size - 1)) & (column < size) | (column < 0)
-        # Not minus infinity: a chunk in which nothing is seen must give numbers, whose weight is then 0.
         hidden_score = torch.finfo(self.network.dtype).min / 4
         bias = torch.zeros_like(seen, dtype=self.network.dtype).masked_fill_(~seen, hidden_score)
         groups = self.network.num_heads // self.network.num_key_value_heads
@@ -284,7 +282,7 @@ class CudaGraphTarget(TargetModel):
 
         def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
             keys, values = self.cache.rows[number, :, :, :length]
-            return attend_tree(queries, keys, values, bias, self.attention, self.chunk)
+            return attend_tree(queries, keys, values, bias, self.attention)
 
         positions = stage.past + stage.depths
         hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
@@ -317,26 +315,18 @@ def attend_tree(
     values: torch.Tensor,
     bias: torch.Tensor,
     attention: str = "products",
-    chunk: int = CHUNK,
 ) -> torch.Tensor:
     """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k).
 
-    The queries of the heads that share keys stand below each other, so that no key is repeated. "split" attends to each
-    chunk of keys by itself, as one of a batch, and weights what they say by the sum of its exponentials.
+    The queries of the heads that share keys stand below each other, so that no key is repeated.
     """
     nodes, heads, size = queries.shape
     shared = keys.shape[0]
     rows = queries.transpose(0, 1).reshape(shared, -1, size)
     if attention == "products":
         result = torch.bmm(_weights(rows, keys, bias), values)
-    elif attention == "whole" or chunk >= keys.shape[1]:
-        result = F.scaled_dot_product_attention(rows[None], keys[None], values[None], attn_mask=bias)[0]
     else:
-        keys, values = (each.unflatten(1, (-1, chunk)).transpose(0, 1) for each in (keys, values))
-        biases = bias.unflatten(1, (-1, chunk)).transpose(0, 1)[:, None]
-        outputs, logs = _attention_and_logsumexp(rows.expand(len(keys), -1, -1, -1), keys, values, biases)
-        weights = logs.softmax(0, dtype=torch.float32)[..., None]
-        result = (weights * outputs).sum(0).to(queries.dtype)
+        result = F.scaled_dot_product_attention(rows[None], keys[None], values[None], attn_mask=bias)[0]
     # not a view: what a GPU's kernels give has the rows before the heads
     return result.reshape(heads, nodes, size).transpose(0, 1)
 
@@ -353,20 +343,3 @@ def _weights(rows: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor) -> torc
     else:
         scores = torch.bmm(rows.float(), keys.mT.float())
     return torch.add(bias, scores, alpha=scale).softmax(-1).to(rows.dtype)
-
-
-def _attention_and_logsumexp(
-    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, bias: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention (b, h, q, d) and the logarithm of the sum of its exponentials (b, h, q).
-
-    PyTorch's public function keeps the second to itself; what it calls on either device gives both.
-    """
-    if not queries.is_cuda:
-        output, logs = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(queries, keys, values, attn_mask=bias)
-    else:
-        bias = bias.expand(*queries.shape[:3], keys.shape[2])
-        output, logs, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-            queries, keys, values, bias, compute_log_sumexp=True
-        )
-    return output, logs[..., : queries.shape[2]]

@@ -7,14 +7,9 @@ in a model that was never quantised. Conversions lie outside the project, under 
 from __future__ import annotations
 
 import contextlib
-import functools
-import hashlib
 import io
-import json
 import shutil
 import sys
-from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +17,7 @@ import torch
 from filelock import FileLock
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedModel
 
-from ngram_trie.store.files import NotInstalled, cache_folder, first_line, package_file
-
-#: Beside a conversion's weights: which file they are of. A folder without it is no conversion.
-SOURCE = "source.json"
-GIVE = "give a GGUF file, a folder with a model, or a hub id"
-#: What transformers needs to read a GGUF file.
-READERS = ("gguf", "accelerate")
+from ngram_trie.store.files import NotInstalled, cache_folder, fingerprint, first_line, package_file
 
 
 def gguf_file(path: str) -> Path | None:
@@ -39,7 +28,7 @@ def gguf_file(path: str) -> Path | None:
         FileNotFoundError: no such file or package, or several such files; the message says what to do.
     """
     if not path:
-        raise FileNotFoundError(f"model.path: {GIVE}")
+        raise FileNotFoundError("model.path: give a GGUF file, a folder with a model, or a hub id")
     try:
         place = package_file(path)
     except NotInstalled as error:
@@ -81,19 +70,7 @@ def local_folder(path: str) -> str:
 
 def conversion(file: Path) -> Path:
     """The folder of a GGUF file's conversion, made or not: named after its name and what it holds."""
-    return cache_folder() / "models" / f"{file.stem}-{digest(file)[:16]}"
-
-
-def digest(file: Path) -> str:
-    """SHA-256 of a file, which is read once while its size and time of change stay the same."""
-    about = file.stat()
-    return _sha256(file, about.st_size, about.st_mtime_ns)
-
-
-@functools.cache
-def _sha256(file: Path, size: int, changed: int) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    return cache_folder() / "models" / f"{file.stem}-{fingerprint(str(file))}"
 
 
 def _convert(file: Path, folder: Path) -> None:
@@ -108,14 +85,6 @@ def _convert(file: Path, folder: Path) -> None:
             model = _stock(file, about)
             model.save_pretrained(unfinished)
             tokenizer.save_pretrained(unfinished)
-        source = {
-            "file": file.name,
-            "sha256": digest(file),
-            "bytes": file.stat().st_size,
-            "licence": about.get("general.license", "not stated in the file"),
-            "versions": {package: metadata.version(package) for package in ("gguf", "transformers")},
-        }
-        (unfinished / SOURCE).write_text(json.dumps(source, indent=1) + "\n", encoding="utf-8")
         unfinished.rename(folder)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -127,17 +96,12 @@ def read_metadata(file: Path) -> dict[str, Any]:
     Raises:
         ValueError: it is no GGUF file, is cut short, or needs what transformers does not read.
     """
-    if missing := [name for name in READERS if not find_spec(name)]:
-        raise ValueError(f"reading GGUF needs {' and '.join(missing)}: pip install {' '.join(missing)}")
     from gguf import GGUFReader, GGUFValueType
 
-    with file.open("rb") as content:
-        if content.read(4) != b"GGUF":
-            raise ValueError("it is not a GGUF file")
     try:
         reader = GGUFReader(file)
     except Exception as error:  # numpy's many kinds
-        raise ValueError(f"it is cut short or damaged ({first_line(error)[:70]}): fetch it again") from error
+        raise ValueError(f"it is no GGUF file, cut short or damaged ({first_line(error)[:70]})") from error
     about = {
         name: field.contents() for name, field in reader.fields.items() if field.types[:1] != [GGUFValueType.ARRAY]
     }

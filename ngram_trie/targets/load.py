@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from ngram_trie.store.files import first_line
-from ngram_trie.targets.gguf import SOURCE, gguf_file, local_folder
+from ngram_trie.targets.gguf import cache_folder, gguf_file, local_folder
 from ngram_trie.targets.hub import hub_said
 from ngram_trie.targets.sentencepiece import restore_merges
 
@@ -181,7 +181,7 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
         # what torch says at length includes the advice to run the file's code
         said = f"{type(error).__name__}: {first_line(error)[:70]}"
         reason = f"its weights are cut short, damaged, or not only tensors ({said}): "
-        is_conversion = (Path(path) / SOURCE).exists()
+        is_conversion = Path(path).is_relative_to(cache_folder())
         reason += "delete the folder, it is converted again" if is_conversion else "fetch them again"
         if not is_folder:
             reason += f", after deleting models--{path.replace('/', '--')} in {constants.HF_HUB_CACHE}"

@@ -17,38 +17,25 @@ from joblib import Parallel, delayed
 
 from ngram_trie.bench.metrics import ALL
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.replay import RecordingDrafter, replay
+from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cli.app import run
 from ngram_trie.drafter import Drafter
-from ngram_trie.report.figures import save_figure
-from ngram_trie.report.line_charts import calibration_figure
+from ngram_trie.report.explorer import walk
+from ngram_trie.report.plots import calibration_figure, save_figure
 from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store import arrays as built
 
 ESCAPES = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0]
 FOLDS = 5
-#: Of the columns, what is printed.
-SHOWN = (
-    "escape", "blend", "method", "num_draft", "nodes", "predicted", "observed", ALL, "summarization", "rag",
-)  # fmt: skip
 BINS = [0, *2.0 ** np.arange(-8, -2), 0.375, 0.5, 0.625, 0.75, 0.875, 1.01]
 
 
 def replayed(drafter: Drafter, traces: Sequence[Trace]) -> pd.DataFrame:
-    """One row a turn: its keys, accept lengths and tree sizes of its steps.
-
-    Raises:
-        AssertionError: the loop did not give the recorded tokens.
-    """
-    rows = []
-    for trace in traces:
-        result = replay(drafter, trace)
-        if result.output_ids != trace.output_ids:
-            raise AssertionError(f"{type(drafter).__name__} on {trace.key}: the loop did not give the recorded tokens")
-        rows.append((*trace.key, len(trace.prompt.ids), result.accept_lengths, result.tree_sizes))
-    return pd.DataFrame(rows, columns=["dataset", "question_id", "turn", "prompt", "accepted", "nodes"])
+    """One row a turn: its keys and the accept lengths of its steps."""
+    rows = [(*trace.key, replay(drafter, trace).accept_lengths) for trace in traces]
+    return pd.DataFrame(rows, columns=["dataset", "question_id", "turn", "accepted"])
 
 
 def replay_all(drafters: Mapping[Any, Drafter], traces: Sequence[Trace]) -> dict[Any, pd.DataFrame]:
@@ -61,12 +48,8 @@ def accept_length(frame: pd.DataFrame) -> float:
     return float(np.mean(steps)) if steps else np.nan
 
 
-def mean_nodes(frame: pd.DataFrame) -> float:
-    return float(np.mean(list(chain.from_iterable(frame.nodes))))
-
-
-def by_dataset(frame: pd.DataFrame, value: Callable[[pd.DataFrame], float] = accept_length) -> dict[str, float]:
-    return {ALL: value(frame)} | {name: value(part) for name, part in frame.groupby("dataset")}
+def by_dataset(frame: pd.DataFrame) -> dict[str, float]:
+    return {ALL: accept_length(frame)} | {name: accept_length(part) for name, part in frame.groupby("dataset")}
 
 
 def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
@@ -86,21 +69,12 @@ def fit_table(frames: Mapping[float, pd.DataFrame]) -> pd.DataFrame:
 
 def recorded_nodes(trace: Trace) -> list[tuple[float, bool]]:
     """How likely the blend held each drafted node to be, and whether it was accepted."""
-    watched = RecordingDrafter(BlendDrafter())
-    lengths = replay(watched, trace).accept_lengths
-    nodes, start = [], 1  # behind the token that prefill gave
-    for tree, length in zip(watched.proposed, lengths, strict=False):
-        assert tree.probs is not None
-        reached, accepted = 0, set()
-        for token in trace.output_ids[start : start + length]:
-            children = np.flatnonzero((tree.parents == reached) & (tree.tokens == token))
-            if not len(children):
-                break
-            reached = int(children[0])
-            accepted.add(reached)
-        nodes += [(float(tree.probs[node]), node in accepted) for node in range(1, len(tree))]
-        start += length
-    return nodes
+    return [
+        (float(step.tree.probs[node]), node in step.path)
+        for step in walk(BlendDrafter(), trace)
+        if step.tree.probs is not None  # else there was no room for a draft
+        for node in range(1, len(step.tree))
+    ]
 
 
 def calibration_table(traces: Iterable[Trace]) -> pd.DataFrame:
@@ -130,8 +104,7 @@ def write(source: Path, output: Path) -> None:
 
     def save(name: str, frame: pd.DataFrame) -> None:
         save_csv(frame, output / f"{name}.csv")
-        columns = [column for column in frame if column in SHOWN]
-        print(f"\n{name}\n{frame[columns].round(3).to_string(index=False)}")
+        print(f"\n{name}\n{frame.round(3).to_string(index=False)}")
 
     blends: dict[str, Callable[..., Drafter]] = {
         "blend": BlendDrafter,

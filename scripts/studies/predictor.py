@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -19,11 +19,11 @@ import typer
 from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
 from ngram_trie.bench.metrics import ALL, ratio_of
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.replay import RecordingDrafter, replay
 from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.cli.app import run
 from ngram_trie.report import markup
 from ngram_trie.report.blocks import Block, Cell, Tables
+from ngram_trie.report.explorer import walk
 from ngram_trie.store import arrays as built
 
 #: alpha and what the chapter prints for D = 4 (section "Speedup Analysis").
@@ -44,18 +44,11 @@ class Step(NamedTuple):
 
 def steps(trace: Trace, drafter: NgramPredictor) -> Iterator[Step]:
     """The steps in which `drafter` would have given a recorded answer."""
-    watched = RecordingDrafter(drafter)
-    lengths = replay(watched, trace).accept_lengths
-    drafts = [tree.tokens[1:].tolist() for tree in watched.proposed]
-    position = 1  # behind the token that prefill gave
-    for draft, length in zip([*drafts, []], lengths, strict=False):  # the last may have no room
+    for step in walk(drafter, trace):
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.
-        answer = trace.output_ids[position : position + len(draft)]
-        accepted = 0
-        while accepted < len(answer) and answer[accepted] == draft[accepted]:
-            accepted += 1
-        yield Step(trace.prompt.dataset, len(draft), min(accepted + 1, len(answer)), accepted)
-        position += length
+        known = min(step.tree.num_draft, len(trace.output_ids) - step.start)
+        accepted = min(len(step.path) - 1, known)
+        yield Step(trace.prompt.dataset, step.tree.num_draft, min(accepted + 1, known), accepted)
 
 
 def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
@@ -74,9 +67,9 @@ def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
         frame: `Step`s.
     """
     rows = []
-    for dataset, part in _groups(frame):
+    for dataset, part in [*frame.groupby("dataset", sort=False), (ALL, frame)]:
         drafts = part[part.drafted > 0]
-        alpha = alpha_of(drafts)
+        alpha = ratio_of(drafts.accepted.sum(), drafts.offered.sum())
         rows.append({
             "dataset": dataset,
             "num_steps": len(part),
@@ -88,16 +81,6 @@ def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
             "accept_length": 1 + part.accepted.mean(),
         })  # fmt: skip
     return pd.DataFrame(rows)
-
-
-def alpha_of(frame: pd.DataFrame) -> float:
-    """The share accepted of the tokens offered by `Step`s; nan where none was."""
-    return ratio_of(frame.accepted.sum(), frame.offered.sum())
-
-
-def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
-    yield from frame.groupby("dataset", sort=False)
-    yield ALL, frame
 
 
 def chapter_table() -> pd.DataFrame:
@@ -138,26 +121,6 @@ def _block(title: str, frame: pd.DataFrame, notes: list[str], decimals: int = 3)
     return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=decimals)
 
 
-def write(traces: Iterable[Trace], num_draft: int, output: Path, source: Path) -> str:
-    """Replay the predictor over recorded answers and write the tables and manifest.json to `output`; returns the tables
-    as text.
-
-    Raises:
-        ValueError: no answers.
-    """
-    drafter = NgramPredictor(num_draft=num_draft)
-    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
-    config = {"method": {"name": METHOD, **settings}, "traces": source.name}
-    manifest = make_manifest(config, "replay", built.digest(source))
-    frame = pd.DataFrame([step for trace in traces for step in steps(trace, drafter)], columns=Step._fields)
-    if frame.empty:
-        raise ValueError(f"{source} holds no answers to replay")
-    table = acceptance_table(frame, num_draft)
-    text = markup.write(output, table, tables(table, num_draft, source.name))
-    manifest.write(output / "manifest.json")
-    return text
-
-
 def main(
     traces: Annotated[Path, typer.Argument(help="traces.jsonl of a live run, or any file that engine=replay reads")],
     output: Annotated[Path, typer.Argument(help="folder for the tables and the manifest")],
@@ -167,7 +130,14 @@ def main(
 
     python -m scripts.studies.predictor TRACES OUTPUT --num-draft 4
     """
-    print(write(answers(traces), num_draft, output, traces))
+    drafter, found = NgramPredictor(num_draft=num_draft), answers(traces)
+    settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
+    config = {"method": {"name": METHOD, **settings}, "traces": traces.name}
+    manifest = make_manifest(config, "replay", built.digest(traces))
+    frame = pd.DataFrame([step for trace in found for step in steps(trace, drafter)], columns=Step._fields)
+    table = acceptance_table(frame, num_draft)
+    print(markup.write(output, table, tables(table, num_draft, traces.name)))
+    manifest.write(output / "manifest.json")
     print(f"Written: {output}")
 
 

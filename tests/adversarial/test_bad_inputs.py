@@ -17,7 +17,6 @@ from ngram_trie.cli import app, commands
 from ngram_trie.cli.hydra_app import hydra_options
 from ngram_trie.cli.overrides import composed
 from ngram_trie.store.files import PROJECT
-from ngram_trie.targets import chat
 
 #: Some in the quick suite, all in the whole one.
 ROWS = [pytest.param(row, id=row.line, marks=[pytest.mark.slow] * bool(i % 4)) for i, row in enumerate(rows.COMMANDS)]
@@ -52,7 +51,6 @@ def test_a_bad_input_is_one_line(
 
     if not row.loads:
         monkeypatch.setattr(prepare, "cached_model", refuse)
-    monkeypatch.setattr(chat, "LIMIT_SECONDS", 1.0)
     heard = io.StringIO()
     with pytest.raises(SystemExit) as ended, contextlib.redirect_stderr(heard), app.one_line_errors():
         options = hydra_options(command(row, damaged, tmp_path / "output"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -169,15 +168,10 @@ def test_missing_and_damaged_tables_are_named(tmp_path: Path) -> None:
     drafter = ModelBigram(tables=str(tmp_path / "none"))
     kept, missing = split_missing({"bigram": drafter, "vanilla": NoDraft()})
     assert list(kept) == ["vanilla"] and "python -m scripts.build_ngram_tables" in missing["bigram"]
-    with pytest.raises(FileNotFoundError, match="no n-gram tables there; build them: "):
+    with pytest.raises(FileNotFoundError, match="no n-gram tables there; build one: "):
         drafter.bind(UNKNOWN)
     SMALL.write(tmp_path / "t")
     assert part_hashes({"bigram": ModelBigram(tables=str(tmp_path / "t"))})["bigram"]
-    for name, token in (("unigram", -1), ("bigram", len(SMALL.bigram)), ("extended", -1)):
-        wrong = getattr(SMALL, name).copy()
-        wrong.flat[1] = token
-        with pytest.raises(ValueError, match=f"{name}: a token that is not in the vocabulary"):
-            replace(SMALL, **{name: wrong})
 
 
 def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

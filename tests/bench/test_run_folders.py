@@ -105,19 +105,11 @@ def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / name).read_text() == "mine"
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"run": "other"}, "of run other, and manifest.json is of run"),
-        ({"method": "blend"}, "method blend, which the run does not have: none, vanilla"),
-        ({"repeat": 1}, "repeat 1, and the run has 1"),
-    ],
-)
-def test_records_are_checked_against_the_manifest(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_records_are_checked_against_the_manifest(tmp_path: Path) -> None:
     run(tmp_path)
     records = tmp_path / "records.jsonl"
     rows = [json.loads(line) for line in records.read_text().splitlines()]
-    rows[1] |= change
+    rows[1] |= {"run": "other"}
     records.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match=f"jsonl:2: {message}"):
+    with pytest.raises(ValueError, match="jsonl:2: of run other, and manifest"):
         _ = RunFolder(tmp_path).records

@@ -12,7 +12,7 @@ import pytest
 from support.openai_server import OpenAIServer
 
 from ngram_trie.bench.server import Unreachable, read_counters
-from ngram_trie.bench.server_load import Load, ServerAnswer, Trial, plan
+from ngram_trie.bench.server_load import TRIAL, Load, ServerAnswer, Trial, plan
 from ngram_trie.cli.overrides import composed
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import servers as report
@@ -30,7 +30,7 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
     settings = [f"servers={{{listed}}}", "dataset.limit=5", f"output={folder}", "rounds=1", "concurrency=[2]"]
     kept = [each for each in settings if each.partition("=")[0] not in {o.partition("=")[0] for o in overrides}]
     bench(composed([*kept, *overrides], "server"))
-    return [Trial.of(json.loads(line)) for line in (folder / "trials.jsonl").read_text().splitlines()]
+    return [TRIAL.validate_json(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 
 def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:

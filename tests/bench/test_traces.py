@@ -99,7 +99,6 @@ def test_the_format_of_spec_bench() -> None:
 BAD_IDS: list[object] = ["1 2", [1, -2], [1, 2.0], [1, True], [2**31]]
 MALFORMED = [
     ('{"prompt_token_ids": [1', "Expecting"),
-    ("[" * 100_000 + "]" * 100_000, "nested too deep"),
     ("[1, 2]", "not a JSON object"),
     (line(prompt_token_ids=None), "prompt_token_ids is missing"),
     (line(prompt_token_ids=[]), "prompt_token_ids is empty"),

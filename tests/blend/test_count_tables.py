@@ -163,12 +163,12 @@ def test_tables_are_written_and_read(tmp_path_factory: pytest.TempPathFactory, t
 
 
 def test_missing_and_foreign_tables_are_not_opened(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no count tables there; build them: python -m scripts\.build_prior"):
+    with pytest.raises(FileNotFoundError, match=r"no count tables there; build one: python -m scripts\.build_prior"):
         CountTables.open(tmp_path)
     written(tmp_path, [[1, 2, 3, 1, 2]])
     header = tmp_path / "header.json"
     header.write_bytes(header.read_bytes().replace(b"tables 1", b"tables 0"))
-    with pytest.raises(ValueError, match=r"^prior=.*damaged or of another format; build them anew"):
+    with pytest.raises(ValueError, match=r"^prior=.*damaged or of another format; build anew"):
         CountTables.open(tmp_path)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import pytest
 import typer
 
-from ngram_trie.cli.app import invoke, name_in, one_line_errors, one_of, parse
+from ngram_trie.cli.app import invoke, name_in, one_line_errors, one_of, parsed
 from ngram_trie.store.files import PROJECT
 
 
@@ -58,8 +58,8 @@ def test_a_wrong_command_line_is_one_line(line: str, message: str) -> None:
 
 def test_a_right_one_is_called_and_can_be_parsed_alone() -> None:
     assert invoke(command, ["x", "--count", "5"]) == 5
-    given = parse(command, ["x", "--names", "last", "--local"])
-    assert given == {
+    given = parsed(command, ["x", "--names", "last", "--local"])
+    assert given.params == {
         "folder": Path("x"), "model": "tiny", "kind": "short", "names": ["last"], "count": 3, "local": True,
         "output": PROJECT / "results" / "page.html",
     }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -54,7 +55,7 @@ def test_the_token_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_models_by_what_is_cached_and_what_the_gpu_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "gpu_gb", lambda: 24.0)
+    monkeypatch.setattr(doctor, "gpus", lambda: [SimpleNamespace(name="GPU", total_memory=24e9)])
     monkeypatch.setattr(doctor, "cached", lambda path, _: path == "Qwen/Qwen2-7B-Instruct")
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     found = {finding.name: finding for finding in doctor.models()}

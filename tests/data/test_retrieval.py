@@ -27,7 +27,7 @@ from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
-from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction, order
+from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction
 from ngram_trie.data.retrieval.reranking import read_lines
 from scripts import build_index, retrieve
 
@@ -99,9 +99,9 @@ def test_the_same_content_elsewhere_is_the_same_corpus(passages: str, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.jsonl", '{"id": 1, "title": "t"}\n', "no field 'text' in its first line; it has id, title"),
-        ("a.tsv", "id\tbody\n1\tx\n", "no field 'title' in its first line; it has id, body"),
-        ("a.tsv.gz", "not gzip", "its first line is not readable"),
+        ("a.jsonl", '{"id": 1, "title": "t", "contents": "x"}\n', "no field 'text'; it has id, title"),
+        ("a.tsv", "id\tbody\n1\tx\n", "no field 'title'; it has id, body"),
+        ("a.tsv.gz", "not gzip", "not readable"),
         ("a.csv", "id,title,text\n", "must end in .jsonl or .tsv"),
         ("a.jsonl", '{"id": 1, "title": "t", "text": "x"}\n{"id": 2, "ti', "not readable"),
     ],
@@ -190,7 +190,7 @@ def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
     question = "Which river is Cairo on?"
     texts = ["Bread is baked from flour.", "Cairo lies on the river Nile.", "Oslo is cold.", "Rivers flow to the sea."]
     scores = late.scores(question, texts)
-    assert order(scores)[0] == 1
+    assert scores.argmax() == 1
     query, passage = (late._token_vectors([text])[0].float() for text in (question, texts[1]))
     np.testing.assert_allclose(scores[1], (query @ passage.T).max(1).values.mean(), atol=1e-3)
     np.testing.assert_allclose(late.scores(question, texts[::-1]), scores[::-1], atol=1e-3)  # after the store was full
@@ -202,13 +202,6 @@ def test_minilm_finds_what_is_alike() -> None:
     passages = encoder.encode_passages(["The Nile flows through Cairo.", "Bread is baked from flour."])
     np.testing.assert_allclose(np.linalg.norm(passages, axis=1), 1, atol=1e-5)
     assert (encoder.encode_queries(["river in Egypt"]) @ passages.T).argmax() == 0
-
-
-def test_weights_that_cannot_be_read_say_what_to_do(bge: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(bge / "m3", tmp_path / "m3"))
-    (folder / "pytorch_model.bin").write_bytes((folder / "pytorch_model.bin").read_bytes()[:50])
-    with pytest.raises(FileNotFoundError, match=r"cut short or damaged, fetch it again$"):
-        BgeM3Encoder(str(folder))
 
 
 @pytest.mark.parametrize(

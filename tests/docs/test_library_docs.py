@@ -20,7 +20,7 @@ from ngram_trie.cli.app import invoke
 from ngram_trie.store.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
-EXAMPLES = ["rag_answer", "summary", "chat"]
+EXAMPLES = ["answer", "chat"]
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_an_example_takes_any_drafter(examples: Callable[[str], ModuleType]) -> 
 )
 def test_what_is_wrong_is_one_line(examples: Callable[[str], ModuleType], given: list[str], line: str) -> None:
     with pytest.raises(SystemExit) as error:
-        invoke(examples("rag_answer").main, given)
+        invoke(examples("answer").main, given)
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 

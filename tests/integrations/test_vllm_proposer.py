@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from ngram_trie.integrations import vllm
-from ngram_trie.integrations.vllm import ENVIRONMENT, Proposer
+from ngram_trie.integrations.vllm import Proposer
 
 MAX_LENGTH = 256
 TEXT = [*range(10, 40), *range(10, 40)]
@@ -144,8 +143,8 @@ def test_two_thousand_requests_are_not_all_remembered() -> None:
         text = rng.integers(0, 1000, 20).tolist()
         server.step([text], [[1]])
         server.step([[*text, 1]], [[2]])
-    assert len(proposer.requests) <= 2 + 8 + 1
-    assert proposer.requests.num_tokens <= 11 * 22
+    assert len(proposer.requests._requests) <= 2 + 8 + 1
+    assert sum(len(each.text) for each in proposer.requests._requests.values()) <= 11 * 22
 
 
 def test_nothing_is_drafted_from_other_requests_unless_told() -> None:
@@ -203,13 +202,6 @@ def test_drafting_that_loses_switches_itself_off() -> None:
 
 def test_drafting_that_pays_stays_on() -> None:
     assert np.mean(simulate(accept=0.95, seconds_per_token=0.01)) > 2
-
-
-def test_settings_come_by_the_environment_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(ENVIRONMENT, json.dumps({"method": {"max_order": 3}, "max_finished": 1}))
-    given = config()
-    given.additional_config = {}
-    assert Proposer(given).requests.max_requests == 4 + 1
 
 
 def test_vllms_configuration_names_a_method() -> None:

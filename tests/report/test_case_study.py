@@ -26,11 +26,6 @@ def test_steps_and_summary() -> None:
     assert CaseStudy("", ["one"], []).summary() == "1 token, 0 steps, 0% of the tokens drafted"
 
 
-def test_lengths_that_do_not_add_up() -> None:
-    with pytest.raises(ValueError, match="add up to 3, plus 1 of prefill, for 3 tokens"):
-        CaseStudy("", ["a", "b", "c"], [1, 2])
-
-
 def drawn(svg: str) -> list[tuple[float, float, float, str]]:
     """Line, left, width and text of each run of characters, without title, summary and legend."""
     found = [

@@ -15,11 +15,16 @@ from matplotlib.text import Text
 
 from ngram_trie.bench.metrics import Agreement
 from ngram_trie.report import table1
-from ngram_trie.report.bar_charts import accept_length_figure, time_split_figure
-from ngram_trie.report.dot_plots import headline, speedup_figure
-from ngram_trie.report.figures import TEXT_WIDTH, save_figure
-from ngram_trie.report.heatmaps import heatmap_figure
-from ngram_trie.report.line_charts import line_figure
+from ngram_trie.report.plots import (
+    TEXT_WIDTH,
+    accept_length_figure,
+    headline,
+    heatmap_figure,
+    line_figure,
+    save_figure,
+    speedup_figure,
+    time_split_figure,
+)
 
 VALUES = {"vanilla": (1.0, 1.0), "fast": (2.0, 2.5), "hf_prompt_lookup": (1.5, 1.8), "failed": (math.nan, math.nan)}
 GROUPS = {"vanilla": "baseline", "fast": "warm", "hf_prompt_lookup": "cold", "failed": "warm"}
@@ -91,10 +96,10 @@ def line_rows() -> pd.DataFrame:
     return frame.assign(speedup_low=low, speedup_high=high)
 
 
-def accept_rows(models: tuple[str, ...] = ("toy",), datasets: tuple[str, ...] = ("qa", "rag")) -> pd.DataFrame:
+def accept_rows(datasets: tuple[str, ...] = ("qa", "rag")) -> pd.DataFrame:
     made = [
-        {"model": model, "dataset": dataset, "accept_length": length, "share": share, "num_steps": 1200}
-        for model, dataset in product(models, datasets)
+        {"model": "toy", "method": "trie", "dataset": each, "accept_length": length, "share": share, "num_steps": 1200}
+        for each in datasets
         for length, share in ((1, 0.5), (2, 0.3), (5, 0.2))
     ]
     return pd.DataFrame(made)
@@ -108,7 +113,7 @@ def time_rows() -> pd.DataFrame:
 FIGURES = {
     "heatmap": lambda: heatmap_figure(grid_rows(tuple("abcde")), "accept_length", "accept length (tokens per step)"),
     "lines": lambda: line_figure(line_rows(), "num_draft", "speedup", "speedup over vanilla (ratio)"),
-    "accept": lambda: accept_length_figure(accept_rows(("toy", "other"))),
+    "accept": lambda: accept_length_figure(accept_rows()),
     "time": lambda: time_split_figure(time_rows()),
 }
 
@@ -152,22 +157,3 @@ def test_heatmap_has_a_panel_for_each_dataset_and_a_number_in_each_cell() -> Non
 def test_heatmap_marks_the_best_cell_of_each_panel(best, cells) -> None:
     for axes in heatmap_figure(grid_rows(), "accept_length", "accept length", best=best).axes[:-1]:
         assert [text.get_position() for text in axes.texts if text.get_weight() == "bold"] == cells
-
-
-@pytest.mark.parametrize(
-    ("draw", "frame", "message"),
-    [
-        (lambda f: heatmap_figure(f, "accept_length", ""), grid_rows(), "dataset=qa, n=10, prefix_len=4"),
-        (lambda f: line_figure(f, "num_draft", "speedup", ""), line_rows(), "series=this run, dataset=qa, num_draft=8"),
-        (accept_length_figure, accept_rows(), "model=toy, dataset=qa, accept_length=1"),
-        (time_split_figure, time_rows(), "dataset=qa, part=search"),
-    ],
-    ids=["heatmap", "lines", "accept", "time"],
-)
-def test_bad_rows_are_named(draw, frame: pd.DataFrame, message: str) -> None:
-    with pytest.raises(ValueError, match="no rows"):
-        draw(frame.iloc[:0])
-    with pytest.raises(ValueError, match="no column dataset"):
-        draw(frame.drop(columns="dataset"))
-    with pytest.raises(ValueError, match=f"two rows for {message}"):
-        draw(pd.concat([frame, frame]))

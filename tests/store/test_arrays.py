@@ -44,16 +44,3 @@ def test_every_changed_byte_is_noticed(build: Callable[[Path], Callable[[Path], 
             assert str(tmp_path) in str(error.value)
         path.write_bytes(whole)
     read(tmp_path)
-
-
-@pytest.mark.parametrize("share", [np.nan, np.inf, -0.5, 1.5])
-def test_probabilities_that_are_none_are_refused(share: float) -> None:
-    tokens, shares = np.array([[1, 2], [2, 0], [0, 1]]), np.full((3, 2), 0.5, np.float32)
-    shares[1, 1] = share
-    with pytest.raises(ValueError, match="shares: "):
-        NgramTables("", False, np.array([[0, 1, 2]] * 2), tokens, tokens[:, :, None], shares)
-    made = CountTables.of_texts([[1, 2, 3, 1, 2, 4]], k=2, escape=1.0)
-    bad = made.shares.copy()
-    bad[0, 0] = share
-    with pytest.raises(ValueError, match="shares: "):
-        CountTables(made.keys, made.slots, made.successors, bad, made.max_context, made.counts)

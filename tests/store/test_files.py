@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from ngram_trie.store.files import PINNED, PROJECT, NotInstalled, drop_leftovers, package_file, replacing
+from ngram_trie.store.files import PINNED, PROJECT, NotInstalled, package_file, replacing
 
 
 @pytest.fixture
@@ -60,19 +59,6 @@ def test_what_to_install_is_what_the_constraints_pin() -> None:
         assert name == package.replace("_", "-")
         same = [line for line in pinned if line.partition("==")[0] == name]
         assert same in ([], [install])  # those with hashes or apart are pinned elsewhere
-
-
-def test_what_killed_workers_left_in_shared_memory_is_removed(tmp_path: Path) -> None:
-    dead, alive = 2**31 - 1, os.getpid()
-    for process in (dead, alive):
-        (tmp_path / f"sem.loky-{process}-a1").write_text("")
-        (tmp_path / f"joblib_memmapping_folder_{process}_ab_cd").mkdir()
-        (tmp_path / f"joblib_memmapping_folder_{process}_ab_cd" / "array.pkl").write_text("1")
-    (tmp_path / "sem.of-another").write_text("")
-    drop_leftovers(tmp_path)
-    kept = {path.name for path in tmp_path.iterdir()}
-    assert kept == {f"sem.loky-{alive}-a1", f"joblib_memmapping_folder_{alive}_ab_cd", "sem.of-another"}
-    drop_leftovers(tmp_path / "not there")
 
 
 def test_a_file_that_could_not_be_written_stays_as_it_was(tmp_path: Path) -> None:

@@ -13,10 +13,9 @@ from support.tables import SMALL
 
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.bar_charts import share_figure
+from ngram_trie.report.plots import share_figure
 from scripts import build_ngram_tables
-from scripts.studies import ngrammys as script
-from scripts.studies import ngrammys_parts as room
+from scripts.studies import ngrammys as room
 
 
 def trace(output: list[int]) -> Trace:
@@ -37,19 +36,17 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
         frame[frame.measure == room.MEASURES[1]].share.sum()
     )
     assert share_figure(frame).axes
-    with pytest.raises(ValueError, match="two rows for"):
-        share_figure(pd.concat([frame, frame]))
 
 
 @pytest.mark.slow
 def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "DEFAULT": (3, 3)}
+    sizes |= {"TOP_K": [1, 3], "GRID_K": [1, 3], "GRID_W": [2, 3]}
     for name, value in sizes.items():
         monkeypatch.setattr(room, name, value)
-    monkeypatch.setattr(script, "TOP_K", [1, 3])
     monkeypatch.setattr(build_ngram_tables, "FOLDER", tmp_path / "tables")
     monkeypatch.setattr(build_ngram_tables, "main", partial(build_ngram_tables.main, k=4, w=3))
-    text = script.reproduce("tiny_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
+    text = room.reproduce("tiny_general", ["math"], tmp_path, 1, 1, 1)
     assert "mixed (k*, w*), rows" in text and "mistral-7b-instruct-v0.2" in text and "N-Grammys" in text
     for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "query", "rows", "tree"):
         manifest = json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
@@ -60,12 +57,15 @@ def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(table.lossless) <= {"1/1", "baseline"}
     by_method = table[table.dataset == "math"].set_index("method").accept_length
     assert by_method["mixed (k*, w*), rows"] == by_method["mixed (k*, w*), tree"] >= 1
-    before = (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns
-    script.reproduce("tiny_general", ["math"], tmp_path, 1, 1, 1, grid_k=[1, 3], grid_w=[2, 3])
-    assert (tmp_path / "figure1" / "data.csv").stat().st_mtime_ns == before
+    cells, queries = (pd.read_csv(tmp_path / name / "table.csv").set_index("method") for name in ("figure5", "query"))
+    cells, queries = (frame[frame.dataset == "math"].accept_length for frame in (cells, queries))
+    assert len(cells) == 4 and cells["ngrammys_mixed[k=3,w=3]"] == queries["mixed_q1"]
+    assert queries["mixed_q1"] == by_method["mixed (10, 10), rows"], "a replay gives what the live run gave"
+    monkeypatch.setattr(room, "GRID_W", [2, 4])
     recorded = tmp_path / "rows" / "traces.jsonl"
-    script.main("tiny_general", output=tmp_path / "recorded", traces=recorded, categories=["math"])
+    room.main("tiny_general", output=tmp_path / "recorded", traces=recorded, categories=["math"])
+    for name in ("figure2", "query"):  # tables of the live run's own answers, and of the same answers by themselves
+        again = pd.read_csv(tmp_path / "recorded" / name / "table.csv")
+        assert again.accept_length.tolist() == pd.read_csv(tmp_path / name / "table.csv").accept_length.tolist()
     cells = pd.read_csv(tmp_path / "recorded" / "figure5" / "table.csv")
-    assert set(cells.k) == {1} and set(cells.w) == set(script.GRID_W), (
-        "the tables hold 4 rows; longer ones are repeated"
-    )
+    assert set(cells.k) == {1, 3} and set(cells.w) == {2, 4}, "the tables hold rows of 3; longer ones are repeated"

@@ -81,9 +81,6 @@ def test_a_stock_folder_is_written_once_with_its_source(
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"converting tiny.gguf once, into {folder}\n")
     assert folder.parent == cache and sorted(entry.name for entry in cache.iterdir() if entry.is_dir()) == [folder.name]
-    about = json.loads((folder / "source.json").read_text())
-    assert (about["file"], about["licence"], about["bytes"]) == ("tiny.gguf", "apache-2.0", file.stat().st_size)
-    assert folder.name == f"tiny-{about['sha256'][:16]}" and set(about["versions"]) == {"gguf", "transformers"}
     for written in folder.glob("*.json"):
         assert str(tmp_path) not in written.read_text()
     config = json.loads((folder / "config.json").read_text())
@@ -136,11 +133,11 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
     cut, other = tmp_path / "cut.gguf", tmp_path / "other.gguf"
     for size in (20, 300, len(whole) // 2, len(whole) - 40):
         cut.write_bytes(whole[:size])
-        assert f"model {cut} cannot be converted: it is cut short or damaged (" in refused(cut)
+        assert f"model {cut} cannot be converted: it is no GGUF file, cut short or damaged (" in refused(cut)
     other.write_bytes(b"PK\x03\x04 not a model")
-    assert refused(other) == f"model {other} cannot be converted: it is not a GGUF file"
+    assert f"model {other} cannot be converted: it is no GGUF file" in refused(other)
     other.write_bytes(b"")
-    assert refused(other) == f"model {other} cannot be converted: it is not a GGUF file"
+    assert f"model {other} cannot be converted: it is no GGUF file" in refused(other)
     other.write_bytes(whole.replace(b"llama", b"lamal"))
     assert "GGUF model with architecture lamal is not supported yet" in refused(other)
     other.write_bytes(whole.replace(b"blk.1.ffn_up", b"blk.9.ffn_up"))

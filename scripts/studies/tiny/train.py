@@ -12,7 +12,6 @@ import typer
 from ngram_trie.cli.app import one_of, run
 from ngram_trie.store.files import PROJECT
 from scripts.studies.tiny import train_heads, train_model, train_space
-from scripts.studies.tiny.training import RESUMES
 
 #: What can be trained: the function that trains it into a folder, and where in data/tiny its result is shipped.
 TRAININGS: dict[str, tuple[Callable[[Path], None], str]] = {
@@ -30,16 +29,14 @@ def main(
 ) -> None:
     """Train a bundled model, or the heads of Medusa and Hydra.
 
-    A checkpoint is written every 200 steps; the same command continues from it.
-
-      python -m scripts.studies.tiny.train general
+    python -m scripts.studies.tiny.train general
     """
     folder = folder or PROJECT / "results" / "local" / "trained" / name
     train, shipped = TRAININGS[name]
-    print(f"training into {folder}; if interrupted, {RESUMES}", flush=True)
+    print(f"training into {folder}", flush=True)
     train(folder)
-    print(f"done. To ship it, copy all but checkpoint.pt and the log to data/tiny/{shipped}.")
+    print(f"done. To ship it, copy all but the log to data/tiny/{shipped}.")
 
 
 if __name__ == "__main__":
-    run(main, RESUMES)
+    run(main, "nothing was written but the log")

@@ -1,4 +1,4 @@
-"""The training loop that all bundled models share: Muon and AdamW, clipped gradients, a log, checkpoints."""
+"""The training loop that all bundled models share: Muon and AdamW, clipped gradients, a log."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from ngram_trie.bench.provenance import cpu_name
-from ngram_trie.store.files import replacing
 
-CHECKPOINT, LOG = "checkpoint.pt", "training_log.jsonl"
-RESUMES = "the same command continues from the last checkpoint"
+LOG = "training_log.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +35,7 @@ class Recipe:
         return min(1.0, (step + 1) / self.warmup_steps) * 0.5 * (1 + math.cos(math.pi * step / self.num_steps))
 
     def generator(self, step: int) -> torch.Generator:
-        """Random numbers that depend on the seed and the step alone, so that a resumed training draws the same."""
+        """Random numbers that depend on the seed and the step alone."""
         return torch.Generator().manual_seed(self.seed * 1_000_003 + step)
 
 
@@ -52,9 +50,8 @@ def train(
     recipe: Recipe,
     folder: Path,
     vocab_size: int,
-    checkpoint_every: int = 200,
 ) -> dict[str, Any]:
-    """Train `module` on the sum of the losses; continues from the checkpoint in `folder`, if there is one.
+    """Train `module` on the sum of the losses; writes a log to `folder`.
 
     Args:
         module: its 2-D weights are Muon's, except those with a row for each token, which are AdamW's with the rest.
@@ -63,28 +60,16 @@ def train(
 
     Returns:
         The recipe, the seconds that training took, and the processor.
-
-    Raises:
-        ValueError: the checkpoint belongs to another recipe.
     """
     parameters = list(module.parameters())
     matrices = [p for p in parameters if p.ndim == 2 and vocab_size not in p.shape]
     others = [p for p in parameters if p.ndim != 2 or vocab_size in p.shape]
     muon = torch.optim.Muon(matrices, momentum=0.95, weight_decay=0.0)
     adam = torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=0.0)
-    stateful: list[Any] = [module, muon, adam]
-    first, seconds, checkpoint = 0, 0.0, folder / CHECKPOINT
-    if checkpoint.exists():
-        saved = torch.load(checkpoint, weights_only=True)
-        if saved["recipe"] != asdict(recipe):
-            raise ValueError(f"{checkpoint} is of another configuration; remove it or give another folder")
-        for part, state in zip(stateful, saved["states"], strict=True):
-            part.load_state_dict(state)
-        first, seconds = saved["step"], saved["seconds"]
-        print(f"resuming at step {first}", flush=True)
+    seconds = 0.0
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOG).open("a", encoding="utf-8") as log:
-        for step in range(first, recipe.num_steps):
+    with (folder / LOG).open("w", encoding="utf-8") as log:
+        for step in range(recipe.num_steps):
             started = time.perf_counter()
             losses = losses_at(step)
             torch.stack(list(losses.values())).sum().backward()
@@ -99,11 +84,6 @@ def train(
                 entry |= {"grad_norm": round(norm.item(), 2), "seconds": round(seconds)}
                 print(json.dumps(entry), file=log, flush=True)
                 print(entry, flush=True)
-            if (step + 1) % checkpoint_every == 0:
-                states = [part.state_dict() for part in stateful]
-                about = {"recipe": asdict(recipe), "step": step + 1, "seconds": seconds, "states": states}
-                with replacing(checkpoint) as unfinished:
-                    torch.save(about, unfinished)
     return asdict(recipe) | {"seconds": round(seconds), "device": cpu_name()}
 
 
