@@ -185,9 +185,9 @@ class Interleaved(Engine):
         """Tell a drafter that remembers answers of one that was recorded before an interruption."""
 
 
-def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = lambda: False) -> None:
-    """Measure what `writer` has no record of. Where `is_over` says so, stop behind the item that is answered: every
-    method has then answered what any has. Of several sessions the manifest beside the records is told when each began.
+def measure(engine: Engine, writer: RecordWriter) -> None:
+    """Measure what `writer` has no record of. Of several sessions the manifest beside the records is told when each
+    began.
     """
     keys = engine.keys
     left = Counter(key.method for key in keys if key not in writer)
@@ -205,9 +205,6 @@ def measure(engine: Engine, writer: RecordWriter, is_over: Callable[[], bool] = 
                     _note_session(writer.path.with_name("manifest.json"), record.session)
                 writer.write(record)
                 progress.add(record)
-                place = record.key.item, record.session
-                if is_over() and all(key in writer for key in keys if (key.item, key.session) == place):
-                    break
 
 
 def _note_session(path: Path, session: int) -> None:

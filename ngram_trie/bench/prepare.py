@@ -19,7 +19,7 @@ from ngram_trie.bench.measure import Engine, by_key
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.bench.trace_noise import with_noise
-from ngram_trie.bench.traces import StoredTrace, Trace, select, stored_traces
+from ngram_trie.bench.traces import Trace, read_traces, select
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
@@ -192,7 +192,7 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     teacher_forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
     path, revision = models.source(config.model)
-    teacher_forced.check_vocabulary((trace.read() for trace in traces), load_config(path, revision).vocab_size, where)
+    teacher_forced.check_vocabulary(traces, load_config(path, revision).vocab_size, where)
     return teacher_forced.TeacherForced(
         manifest=_manifest(config, methods, models.identity(config.model), digest, notes),
         model=teacher_forced.title(models.name(config.model), Path(config.engine.traces).name),
@@ -205,15 +205,14 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     )
 
 
-def _recorded(
-    config: DictConfig, methods: Mapping[str, Any]
-) -> tuple[Mapping[str, Sequence[Trace | StoredTrace]], str]:
+def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[Mapping[str, Sequence[Trace]], str]:
     """The recorded answers that the methods can be run over, by category, and the hash of what is read of them."""
     path = Path(config.engine.traces)
     replay.check_replayable(methods)
     noise = configuration.noise_settings(config)
-    found = stored_traces(path, config.engine.get("draft_in_prefill", False))
-    categories: Mapping[str, Sequence[Trace | StoredTrace]]
+    found = read_traces(path)
+    if config.engine.get("draft_in_prefill", False):
+        found = [trace.drafted_in_prefill() for trace in found]
     categories = select(found, config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
@@ -221,7 +220,7 @@ def _recorded(
         wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
         raise ValueError(f"engine.traces={path}: {wanted}")
     if noise:
-        categories = with_noise({name: [trace.read() for trace in part] for name, part in categories.items()}, noise)
+        categories = with_noise(categories, noise)
     first = next(trace for part in categories.values() for trace in part)
-    _check_contexts(methods, first.read().prompt)
+    _check_contexts(methods, first.prompt)
     return categories, built.digest(path)

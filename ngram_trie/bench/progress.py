@@ -50,7 +50,7 @@ class Progress:
     """
 
     def __init__(self, total: int, left: Mapping[str, int], num_methods: int, is_timed: bool) -> None:
-        shown = "{desc}: {percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]" if is_timed else None
+        shown = "{desc}{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} [{elapsed}{postfix}]" if is_timed else None
         done = total - sum(left.values())
         self.bar = tqdm(total=total, initial=done, unit="answer", dynamic_ncols=True, smoothing=0.05, bar_format=shown)
         self.left, self.num_methods, self.is_timed = dict(left), num_methods, is_timed

@@ -16,7 +16,7 @@ import numpy as np
 
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
-from ngram_trie.bench.traces import UNLIMITED, StoredTrace, Trace
+from ngram_trie.bench.traces import UNLIMITED, Trace
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import task_and_noise
@@ -138,7 +138,7 @@ class Replay(Engine):
         """
         from joblib import Parallel, delayed  # the rest of this module also serves machines without it
 
-        jobs: list[tuple[str, Sequence[Trace | StoredTrace]]] = []
+        jobs: list[tuple[str, Sequence[Trace]]] = []
         for name, drafter in self.methods.items():
             traces = [self.items[key.item] for key in keys if key.method == name]
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
@@ -159,17 +159,14 @@ class Replay(Engine):
 _COMPILED: set[str] = set()
 
 
-def _replay_job(
-    run: str, name: str, drafter: Drafter, traces: Sequence[Trace | StoredTrace], max_draft: int
-) -> list[PromptRecord]:
-    """What one process does: the records of `traces`, one in memory at a time."""
+def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[PromptRecord]:
+    """What one process does: the records of `traces`."""
     end_with_parent()
     if drafter.remembers:  # in this very process the next job would find what this one has learned
         drafter = copy.deepcopy(drafter)
     kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
     records = []
-    for stored in traces:
-        trace = stored.read()
+    for trace in traces:
         if not drafter.remembers and kind not in _COMPILED and trace.output_ids:
             replay(drafter, trace, max_draft)  # compiled code is loaded at its first call, which is not drafting
             _COMPILED.add(kind)

@@ -113,17 +113,17 @@ class TeacherForced(Interleaved):
         self.target = self.load()
         for drafter in self.methods.values():  # the first prompt that can be answered: compilation and caches
             for trace in self.items.values():
-                if not isinstance(answer(drafter, trace.read(), self.target), Failure):
+                if not isinstance(answer(drafter, trace, self.target), Failure):
                     break
 
     def let_go(self) -> None:
         vars(self).pop("target", None)
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        drafter, trace = self.drafter(key), self.items[key.item].read()
+        drafter, trace = self.drafter(key), self.items[key.item]
         about = {"state": drafter.state}
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        trace = self.items[key.item].read()
+        trace = self.items[key.item]
         self.drafter(key).remind(trace.prompt, trace.output_ids)

@@ -8,10 +8,10 @@ max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `q
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -46,10 +46,6 @@ class Trace:
     def key(self) -> ItemKey:
         return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
 
-    def read(self) -> Trace:
-        """Itself; a `StoredTrace` reads its file."""
-        return self
-
     def drafted_in_prefill(self) -> Trace:
         """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
         prompt lookup does: prefill ends one token early, and what it did is the first step.
@@ -79,35 +75,6 @@ class Trace:
         if prompt.texts:
             row["released_token_ids"] = [text.tolist() for text in prompt.texts]
         return json.dumps(row, separators=(",", ":"))
-
-
-@dataclass(frozen=True)
-class StoredTrace:
-    """Where a trace lies in a file: of a long file, all that is held.
-
-    Attributes:
-        key: as `Trace.key`.
-        path, offset: where its line begins, in bytes.
-        in_prefill: whether it is read as `Trace.drafted_in_prefill`.
-    """
-
-    key: ItemKey
-    path: Path
-    offset: int
-    in_prefill: bool = False
-
-    def read(self) -> Trace:
-        """The trace, from the file, which must not have changed."""
-        with self.path.open("rb") as file:
-            file.seek(self.offset)
-            trace = parse_trace(file.readline().decode("utf-8"))
-        if trace is None or trace.key != self.key:
-            raise ValueError(f"{self.path}: was changed meanwhile: no trace of {self.key} at byte {self.offset}")
-        return trace.drafted_in_prefill() if self.in_prefill else trace
-
-
-#: Kinds of traces: held, or read when they are asked for.
-AnyTrace = TypeVar("AnyTrace", Trace, StoredTrace)
 
 
 def parse_trace(line: str) -> Trace | None:
@@ -185,35 +152,22 @@ def read_traces(path: Path) -> list[Trace]:
         FileNotFoundError: no such file.
         ValueError: a line is no trace, or repeats a turn; the message names file, line and reason.
     """
-    return [trace for _, trace in _parsed(path)]
-
-
-def stored_traces(path: Path, in_prefill: bool = False) -> list[StoredTrace]:
-    """As `read_traces`, but each is read again when it is asked for. Errors as there."""
-    path = path.absolute()  # another process reads it
-    return [StoredTrace(trace.key, path, offset, in_prefill) for offset, trace in _parsed(path)]
-
-
-def _parsed(path: Path) -> Iterator[tuple[int, Trace]]:
-    """Of each trace where its line begins, in bytes, and the trace. Errors as in `read_traces`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
-    known: set[ItemKey] = set()
-    offset = 0
+    found: dict[ItemKey, Trace] = {}
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
-            begin, offset = offset, offset + len(line)
             if not line.strip():
                 continue
             try:
                 trace = parse_trace(line.decode("utf-8"))
-                if trace and trace.key in known:
+                if trace and trace.key in found:
                     raise ValueError(f"turn {trace.key} was there before")
             except (ValueError, RecursionError) as error:  # the second: nested too deep
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
-                known.add(trace.key)
-                yield begin, trace
+                found[trace.key] = trace
+    return list(found.values())
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:
@@ -222,8 +176,8 @@ def write_traces(path: Path, traces: Iterable[Trace]) -> None:
 
 
 def select(
-    traces: list[AnyTrace], categories: list[str] | str | None, parity: str | None = None
-) -> dict[str, list[AnyTrace]]:
+    traces: list[Trace], categories: list[str] | str | None, parity: str | None = None
+) -> dict[str, list[Trace]]:
     """Category -> its traces, in order; all categories unless some are named. A named one may turn out empty.
 
     Args:
@@ -235,7 +189,7 @@ def select(
     if parity:
         traces = [trace for trace in traces if question_number(trace.key[1]) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
-    groups: dict[str, list[AnyTrace]] = {name: [] for name in categories or []}
+    groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
         if categories is None or trace.key[0] in groups:
             groups.setdefault(trace.key[0], []).append(trace)

@@ -12,7 +12,7 @@ import pytest
 from support.configs import composed
 
 from ngram_trie.bench import measure as loop
-from ngram_trie.bench.records import RecordWriter, read_records
+from ngram_trie.bench.records import PromptRecord, RecordWriter, read_records
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
@@ -71,8 +71,15 @@ def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monk
     whole = loop.measure
 
     def interrupted(engine: loop.Engine, writer: RecordWriter) -> None:
-        whole(engine, writer, is_over=lambda: True)
-        raise KeyboardInterrupt
+        write = writer.write
+
+        def two(record: PromptRecord) -> None:
+            if len(writer.records) == 2:
+                raise KeyboardInterrupt
+            write(record)
+
+        monkeypatch.setattr(writer, "write", two)
+        whole(engine, writer)
 
     monkeypatch.setattr(loop, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
