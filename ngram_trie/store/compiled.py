@@ -76,6 +76,9 @@ class _InnerLibrary(JITCodeLibrary):
             self._final_module.link_in(library._get_module_for_linking(), preserve=True)
         self._finalized = True
 
+    def _optimize_functions(self, module: Any) -> None:
+        return
+
 
 class _NoMachineCode:
     def run_pass(self, state: Any) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -80,8 +81,11 @@ class CpuModel(FusedLlama):
 
     def __init__(self, model: PreTrainedModel, num_positions: int) -> None:
         super().__init__(model, num_positions)
-        self.layers = _layers(self.blocks)
-        self.final_norm, (self.packed_head, self.head_bias) = _array(self.norm), _packed(self.head)
+        with ThreadPoolExecutor(1) as other:
+            compiling = other.submit(layers.compile_all)
+            self.layers = _layers(self.blocks)
+            self.final_norm, (self.packed_head, self.head_bias) = _array(self.norm), _packed(self.head)
+            compiling.result()
 
     def read(self, ids: torch.Tensor, positions: torch.Tensor, cache: CpuCache, unseen: torch.Tensor) -> torch.Tensor:
         """The last hidden states (q, H) of the tokens `ids` (q,), which are written behind the cached text.

@@ -255,6 +255,10 @@ def move(keys: np.ndarray, values: np.ndarray, past: int, path: np.ndarray) -> N
                         values[layer, head, to, at] = values[layer, head, source, at]
 
 
+#: Parts of `Layers` that are products.
+PRODUCTS = ("qkv", "out", "gate_up", "down")
+
+
 class Layers(NamedTuple):
     """All layers' weights, as compiled functions read them: norms (n, H), products n times `packed`, biases (n, out) or
     (n, 0) where there are none.
@@ -302,3 +306,15 @@ def through(
         gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], team)
         text = product(gated(gate_up), layers.down[i], layers.down_bias[i], text, width, team)
     return text
+
+
+def compile_all() -> None:
+    """Compile `through` and `rms_norm` by the types of what they are given: another thread can do so meanwhile."""
+
+    def of(dimensions: int, kind: Any = types.float32) -> types.Array:
+        return types.Array(kind, dimensions, "C")
+
+    parts = types.NamedTuple([of(4 if name in PRODUCTS else 2) for name in Layers._fields], Layers)
+    cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 2)
+    through.compile((of(2), parts, types.float32, of(3), of(3), *cache, of(2, types.boolean), types.int64, team))
+    rms_norm.compile((of(2), of(1), types.float32))
