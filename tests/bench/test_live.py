@@ -425,9 +425,3 @@ def test_answers_are_compared_with_vanillas_of_their_session(tmp_path: Path) -> 
     outputs = {(r.session, r.method): r.output_ids for r in records if r.question_id == "q0"}
     assert outputs[0, "vanilla"] == outputs[0, "ngram_trie"] != outputs[1, "vanilla"] == outputs[1, "ngram_trie"]
     assert all(r.lossless.verdict == "identical" for r in records if r.lossless)
-
-
-def test_a_deadline_ends_behind_an_item_of_its_session(tmp_path: Path) -> None:
-    with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
-        measure(make_run(repeats=1, sessions=2), writer, lambda: True)
-        assert {(key.question_id, key.session) for key in writer.records} == {("q0", 0)} and len(writer.records) == 3
