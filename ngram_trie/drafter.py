@@ -155,6 +155,11 @@ class Drafter(ABC):
         """Whether it keeps something of earlier answers, so that it meets questions in order and each one once."""
         return self.state == "warm"
 
+    @property
+    def needs_tokens_alone(self) -> bool:
+        """Whether it drafts without any model's forwards."""
+        return self.reads == "tokens" and not self.uses_device and not self.own_model
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
 

@@ -79,7 +79,7 @@ RECIPES = {
     ),
     # the paper's tables and figures
     "table1": Recipe(
-        "Table 1 of SmolLM2-135M (15 minutes; ROWS=all: an hour)",
+        "Table 1 of SmolLM2-135M (10 minutes; ROWS=all: half an hour)",
         ["run experiment={table1_small} output={output} measure.sessions={sessions}"],
         ["datastore-small"],
     ),

@@ -179,19 +179,22 @@ class Live(Interleaved):
 
     def _make_ready(self, name: str) -> None:
         """Compile what a method needs, and let it begin to answer a prompt, for the device; of a slow model only a few
-        tokens. One that remembers answers begins a second one: what it makes of an answer is compiled, too. A prompt
-        that is too long is left out with a note, and the next one taken.
+        tokens. On a CPU a drafter that needs tokens alone is ready when it is compiled and another method has begun.
+        One that remembers answers begins a second one: what it makes of an answer is compiled, too. A prompt that is
+        too long is left out with a note, and the next one taken.
         """
         decoder, method = self.decoders[name], self.methods.get(name)
         decoder.target.keeps_prompt = self.share_prefill
         if isinstance(method, Drafter) and self.warmup:
             warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], decoder.target)
         drafter = decoder.drafter if isinstance(decoder, SpeculativeDecoder) else None
-        if not drafter or drafter.remembers or drafter.reads != "tokens" or decoder.target not in self._ready:
+        remembers = drafter is not None and drafter.remembers
+        is_ready = drafter and drafter.needs_tokens_alone and decoder.target.device.type == "cpu"
+        if not is_ready or remembers or decoder.target not in self._ready:
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
                 self._warmup_tokens = FEW
             self._begin(decoder, self._warmup_tokens)
-            if drafter and drafter.remembers:
+            if remembers:
                 self._begin(decoder, self._warmup_tokens, self.warmup[1:])
         self._ready |= {name, decoder.target}
 

@@ -96,10 +96,10 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
     planned = found[found.family != EXPLORATORY]
     for _, rows in planned.groupby(["dataset", "measure", "family"], sort=False):
         found.loc[rows.index, "p_holm"] = holm(rows.p.to_numpy(float))
-    return found.assign(significant=(found.p_holm < LEVEL) & _apart(found))
+    return found.assign(significant=(found.p_holm < LEVEL) & apart(found))
 
 
-def _apart(rows: pd.DataFrame) -> pd.Series:
+def apart(rows: pd.DataFrame) -> pd.Series:
     """Whether the interval leaves 1 out."""
     return (rows.low > 1) | (rows.high < 1)
 
@@ -164,8 +164,9 @@ def tied_with_best(rows: pd.DataFrame, frame: pd.DataFrame, measure: str) -> pd.
     """
     best = frame.loc[frame.dropna(subset=measure).groupby("dataset")[measure].idxmax()].set_index("dataset").method
     part = rows[rows.measure == measure]
-    apart = part[(part.low > 1) | (part.high < 1)]
-    separated = {(row.dataset, a, b) for row in apart.itertuples() for a, b in ((row.a, row.b), (row.b, row.a))}
+    separated = {
+        (row.dataset, a, b) for row in part[apart(part)].itertuples() for a, b in ((row.a, row.b), (row.b, row.a))
+    }
     keys = zip(frame.dataset, frame.dataset.map(best), frame.method, strict=True)
     return pd.Series([key not in separated for key in keys], frame.index)
 

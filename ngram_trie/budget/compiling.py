@@ -55,10 +55,10 @@ def kinds(drafter: Drafter) -> list[type]:
 
 def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:
     """Let a copy of a drafter that was not bound yet read the prompt, draft, observe and begin anew, so that all it
-    needs is compiled; once for each kind in a process. One that reads more than tokens needs the target's forwards.
+    needs is compiled; once for each kind in a process. Not for one that needs a model's forwards.
     """
     kind = (drafter.state, *kinds(drafter))
-    if kind in _warm or drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
+    if kind in _warm or not drafter.needs_tokens_alone:
         return
     _warm.add(kind)
     drafter, ids = copy.deepcopy(drafter), prompt.ids.tolist()

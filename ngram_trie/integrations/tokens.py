@@ -12,5 +12,5 @@ def check_reads_tokens(drafter: Drafter, name: object, engine: str) -> None:
         ConfigError: a drafter that needs more than tokens, which is all that `engine` hands over.
     """
     needs = drafter.reads if drafter.reads != "tokens" else "a model of its own"
-    if drafter.reads != "tokens" or drafter.uses_device or drafter.own_model:
+    if not drafter.needs_tokens_alone:
         raise ConfigError(f"method {name} reads {needs}, and {engine} hands over tokens alone: give blend")

@@ -62,7 +62,7 @@ def numbers(a: RunFolder, b: RunFolder) -> pd.DataFrame:
         raise ValueError(f"{a.path} and {b.path}: no method has answered the same questions in both")
     for _, family in table.groupby("measure", sort=False):  # one family is all methods that are compared
         table.loc[family.index, "p_holm"] = pairwise.holm(family.p.to_numpy(float))
-    return table.assign(significant=(table.p_holm < pairwise.LEVEL) & ((table.low > 1) | (table.high < 1)))
+    return table.assign(significant=(table.p_holm < pairwise.LEVEL) & pairwise.apart(table))
 
 
 def _renamed(run: RunFolder, method: str, name: str) -> pd.DataFrame:

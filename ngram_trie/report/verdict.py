@@ -55,13 +55,15 @@ def verdict(run: RunFolder) -> str:
     pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], list(baselines.index))
     pairs = pairs[pairs.dataset == metrics.ALL]
     ahead = [name for name in speeds if _is_faster(pairs, name, baselines[name])]
-    others = [name for name in speeds if name != best and name not in _separated(pairs, best)]
-    told = f"not separated from {_listed(others)}" if others else f"separated from {_listed(list(speeds), best)}"
+    others = [name for name in speeds if name != best]
+    separated = _separated(pairs, best)
+    tied = [name for name in others if name not in separated]
+    told = f"not separated from {_listed(tied)}" if tied else f"separated from {_listed(others)}"
     return "\n".join(
         [
             f"{len(ahead)} of {_count(len(speeds), 'method')} are faster than plain decoding on {where}.",
             f"Fastest: {best}, {times} ({rates}).",
-            *([f"It is {told}."] if len(speeds) > 1 else []),
+            *([f"It is {told}."] if others else []),
         ]
     )
 
@@ -72,18 +74,15 @@ def _is_faster(pairs: pd.DataFrame, method: str, baseline: str) -> bool:
 
 
 def _separated(pairs: pd.DataFrame, best: str) -> set[str]:
-    """The methods that the best one is separated from: Holm's correction over its comparisons (as Hsu's, 1981, with the
-    best, which need none for which one that is).
-    """
+    """The methods that the best one is separated from, by Holm's correction over its comparisons with each of them."""
     own = pairs[(pairs.a == best) | (pairs.b == best)]
     own = own[(own.baseline != own.a) & (own.baseline != own.b)]
-    apart = own[(pairwise.holm(own.p.to_numpy(float)) < pairwise.LEVEL) & ((own.low > 1) | (own.high < 1))]
-    return {*apart.a, *apart.b}
+    found = own[(pairwise.holm(own.p.to_numpy(float)) < pairwise.LEVEL) & pairwise.apart(own)]
+    return {*found.a, *found.b}
 
 
-def _listed(names: list[str], but: str = "", most: int = 5) -> str:
+def _listed(names: list[str], most: int = 5) -> str:
     """The first names, and how many more."""
-    names = [name for name in names if name != but]
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 

@@ -129,7 +129,9 @@ class _Kept:
             return CompileResult._rebuild(context, *pickle.loads(data))
         return None
 
-    def save_overload(self, signature: Any, made: CompileResult) -> None:
+    def save_overload(self, signature: Any, made: Any) -> None:
+        if made.library.has_dynamic_globals:  # addresses of this process
+            return
         data = dumps(made._reduce())
         file = self._file(signature, made.codegen)
         unfinished = file.with_name(f"{file.name}.{os.getpid()}")

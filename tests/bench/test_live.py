@@ -359,6 +359,27 @@ class Remembering(NoDraft):
         super().start(prompt)
 
 
+class Begun(NoDraft):
+    def __init__(self) -> None:
+        self.began: list[str] = []
+
+    def start(self, prompt: Prompt) -> None:
+        self.began.append(prompt.question_id)
+        super().start(prompt)
+
+
+class OnDevice(Begun):
+    uses_device = True
+
+
+def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(tmp_path: Path) -> None:
+    """One that needs tokens alone does not: vanilla has begun over the same target, and a copy was compiled."""
+    methods = {"vanilla": NoDraft(), "tokens": Begun(), "device": OnDevice()}
+    records = measured(make_run(methods, repeats=1), tmp_path)
+    assert methods["device"].began == ["warmup", "q0", "q1", "q2"] and methods["tokens"].began == ["q0", "q1", "q2"]
+    assert {record.question_id for record in records} == {"q0", "q1", "q2"}
+
+
 def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_cut(tmp_path: Path) -> None:
     methods = {"vanilla": NoDraft(), "warm": Remembering()}
     slept: list[float] = []

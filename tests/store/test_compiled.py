@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,6 +39,13 @@ def test_compiled_once_and_again_where_the_file_is_damaged_or_of_other_sources(f
         file.write_bytes(damaged)
         assert is_compiled() and not is_compiled()
         assert file.read_bytes()[:64] == whole[:64]
+
+
+def test_code_with_addresses_of_its_process_is_not_kept(folder: Path) -> None:
+    labs = ctypes.CDLL(None).labs
+    labs.argtypes, labs.restype = [ctypes.c_long], ctypes.c_long
+    assert compiled.compiled(lambda number: labs(number))(-3) == 3
+    assert not list(folder.glob("compiled/*/*"))
 
 
 def test_a_folder_that_cannot_be_written_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
