@@ -32,7 +32,6 @@ from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie.budget.adaptive import AdaptiveDrafter, Learned
 from ngram_trie.budget.compiling import kinds, warm_up
-from ngram_trie.budget.rule import BudgetedDrafter
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import SEEDS, Drafter, Shape, check_choice, check_int
 from ngram_trie.methods import DrafterLike, make_drafter
@@ -144,11 +143,7 @@ class Speculator:
         self.drafter = make_drafter(drafter, num_draft, shape)
         self._cold = None if isinstance(drafter, Drafter) else self.drafter  # of the caller's own no copy is made
         check_choice("budget", budget, get_args(Budget))
-        if (
-            budget == "auto"
-            and self.drafter.scores_nodes
-            and not isinstance(self.drafter, AdaptiveDrafter | BudgetedDrafter)
-        ):
+        if budget == "auto" and self.drafter.scores_nodes and not isinstance(self.drafter, AdaptiveDrafter):
             self.drafter = AdaptiveDrafter(self.drafter, _learned(model, self.drafter))
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None

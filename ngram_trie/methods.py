@@ -15,7 +15,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.budget.adaptive import AdaptiveDrafter
-from ngram_trie.budget.rule import BudgetedDrafter, ChainDrafter
+from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import Drafter, Shape, check_choice
 from ngram_trie.store.files import CONFIGS, first_line, place, relative
 
@@ -173,11 +173,9 @@ def build(config: DictConfig | ListConfig, where: str) -> Any:
         if where.startswith("method") and not hasattr(named_by(fields["_target_"]), "sized"):
             raise ConfigError(f"_target_={fields['_target_']}: neither a Drafter nor a Decoder")
         built = construct(fields)
-        if "cost" in size:
-            return BudgetedDrafter(built, shape=shape, **size)
-        is_adaptive = size.pop("adaptive", False)
+        is_adaptive, cost = size.pop("adaptive", False), size.pop("cost", None)
         built = ChainDrafter(built, **size) if shape == "chain" and _is_cut(built) else built
-        return AdaptiveDrafter(built) if is_adaptive else built
+        return AdaptiveDrafter(built, cost=cost) if is_adaptive else built
     except Exception as error:  # whatever the class raises
         raise ConfigError(f"{where}: {error}") from error
 

@@ -87,9 +87,9 @@ class DraftTree:
         probes: the last N nodes are no candidates: they go through the target for what it says after them
             (Lookahead's window, SPACE's masks) and are never accepted.
         probs: (m,) how likely the drafter holds each node to be accepted: 1 for the root, and a child's at most its
-            parent's. Only what they say about each other need be true: the size rule corrects them by constants
-            (`budget.rule`). None of a drafter that does not say. One that counts what followed n places counts
-            one place more, not seen yet: what followed a single place is no certainty, which no power of 1 corrects.
+            parent's. Only what they say about each other need be true: an adaptive draft length learns what they are
+            worth (`budget.trust`). None of a drafter that does not say. One that counts what followed n places counts
+            one place more, not seen yet: what followed a single place is no certainty.
         sources: of a drafter that has several and tells: for each node the one that its probability is mostly owed to.
     """
 

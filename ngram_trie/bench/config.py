@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from omegaconf import DictConfig, OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.bench.schemas import Constants, Run
+from ngram_trie.bench.schemas import Run
 from ngram_trie.data.noise import NoiseSettings
 from ngram_trie.methods import ConfigError, build, class_of, fixed_size, near, sizes
 from ngram_trie.store.files import CONFIGS, PROJECT, placeless, relative
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 #: By which engines and budgets are told apart; no field has such a name.
-SCHEMAS = ("live", "replay", "teacher_forced", "published", "equal", "auto", "adaptive")
+SCHEMAS = ("live", "replay", "teacher_forced", "published", "equal", "auto")
 
 
 def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict[str, Any]]:
@@ -61,11 +61,8 @@ def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
 
 def apply_budget(config: DictConfig) -> None:
     """Give every configured method the size that `budget` asks for and the `shape`, in place. A method with a field
-    `budget: published` keeps its own size, and so does one that has no size, such as vanilla; one with a field `shape`
-    has that. Applying it again changes nothing.
-
-    Raises:
-        ConfigError: no constants for a method, or no file of them.
+    `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto one that
+    does not score its nodes; one with a field `shape` has that. Applying it again changes nothing.
     """
     rule = config.budget
     # the cells of a grid are made of the one method, and have sizes of their own
@@ -75,65 +72,19 @@ def apply_budget(config: DictConfig) -> None:
             OmegaConf.update(method, "shape", config.shape, force_add=True)
     if rule.rule == "published":
         return
-    if rule.rule == "adaptive":
-        for method in methods.values():
-            if not method.get("budget") and getattr(class_of(method), "scores_nodes", False):
-                OmegaConf.update(method, "budget", {"adaptive": True}, force_add=True)
-        return
-    constants = read_constants(rule.constants, costs(config)) if rule.rule == "auto" else {}
-    for name, method in methods.items():
+    for method in methods.values():
         if method.get("budget") or not sizes(method, 1):
             continue
-        whose = rule.get("like", {}).get(name, name)
-        if rule.rule == "auto" and whose not in constants:
-            raise ConfigError(
-                f"budget=auto: {relative(rule.constants)} has no constants for {name}: "
-                f"`python -m scripts.studies.fit_budgets` chooses "
-                f"them; or give +budget.like.{name}=OTHER, or +methods.{name}.budget=published"
-            )
-        chosen = constants[whose] if rule.rule == "auto" else {"num_nodes": rule.num_nodes}
-        give_size(config, method, chosen, rule.get("max_nodes", 0))
-
-
-def give_size(config: DictConfig, method: DictConfig, constants: Mapping[str, float], max_nodes: int) -> None:
-    """Give a method a fixed number of nodes, `num_nodes`, or the size rule with its constants, up to `max_nodes`."""
-    if "num_nodes" in constants:
-        fields = fixed_size(method, int(constants["num_nodes"]))
-    else:
-        fields = sizes(method, max_nodes)
-        fields["budget"] = {
-            "max_draft": max_nodes,
-            "cost": OmegaConf.to_container(config.cost, resolve=True),
-            **constants,
-        }
-    for field, value in fields.items():
-        OmegaConf.update(method, field, value, force_add=True)
-
-
-def costs(config: DictConfig) -> Any:
-    """What steps cost, as the configuration says it, paths relative to the project."""
-    return relative(OmegaConf.to_container(config.cost, resolve=True))
-
-
-def read_constants(path: str, under: Any) -> Mapping[str, Mapping[str, float]]:
-    """By method, what `scripts.studies.fit_budgets` chose: power, discount and caution, or num_nodes.
-
-    Raises:
-        ConfigError: no such file, or one that was chosen under other costs than `under`.
-    """
-    where = f"budget.constants={relative(path)}"
-    if not Path(path).exists():
-        raise ConfigError(f"{where}: no such file; `python -m scripts.studies.fit_budgets` writes one")
-    try:
-        found = Constants.model_validate_json(Path(path).read_text(encoding="utf-8")).model_dump()
-    except (OSError, ValueError):
-        raise ConfigError(f"{where}: not a file that `python -m scripts.studies.fit_budgets` has written") from None
-    if found["cost"] != under:
-        raise ConfigError(
-            f"{where}: chosen under cost {found['cost']}, not {under}: choose them again, or give that cost"
-        )
-    constants: Mapping[str, Mapping[str, float]] = found["methods"]
-    return constants
+        if rule.rule == "equal":
+            fields = fixed_size(method, rule.num_nodes)
+        elif not getattr(class_of(method), "scores_nodes", False):
+            continue
+        else:
+            fields = sizes(method, rule.max_nodes) | {"budget": {"adaptive": True}}
+            if config.engine.name == "replay":
+                fields["budget"]["cost"] = OmegaConf.to_container(config.cost, resolve=True)
+        for field, value in fields.items():
+            OmegaConf.update(method, field, value, force_add=True)
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
@@ -212,8 +163,6 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]
-    if not resolved["budget"].get("like", True):
-        del resolved["budget"]["like"]
     for single, several in (("dataset", "datasets"), ("method", "methods")):
         if resolved.get(several):
             resolved.pop(single, None)

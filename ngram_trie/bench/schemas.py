@@ -162,30 +162,10 @@ class Equal(_Fields):
 
 
 class Auto(_Fields):
-    """`budget=auto`: what pays, by constants from a file (`scripts.studies.fit_budgets`)."""
+    """`budget=auto`: an adaptive draft length (`ngram_trie.budget.adaptive`)."""
 
     rule: Literal["auto"]
     max_nodes: Nodes
-    constants: str
-    like: dict[str, str]
-
-
-class AdaptiveBudget(_Fields):
-    """`budget=adaptive`: what pays, learned from the run's own steps (`ngram_trie.budget.adaptive`)."""
-
-    rule: Literal["adaptive"]
-
-
-class Constants(BaseModel):
-    """The file behind `budget=auto`.
-
-    Attributes:
-        cost: the configuration of costs under which they were chosen.
-        methods: by method, power, discount and caution, or num_nodes.
-    """
-
-    cost: dict[str, Any]
-    methods: dict[str, dict[str, FiniteFloat]]
 
 
 class Measure(_Fields):
@@ -208,7 +188,7 @@ class Run(_Fields):
     method: NamedPart
     methods: dict[Name, NamedPart]
     engine: Annotated[Live | Replay | TeacherForced, Field(discriminator="name")]
-    budget: Annotated[Published | Equal | Auto | AdaptiveBudget, Field(discriminator="rule")]
+    budget: Annotated[Published | Equal | Auto, Field(discriminator="rule")]
     shape: Literal["tree", "chain"]
     cost: Part
     measure: Measure
@@ -229,8 +209,6 @@ class Run(_Fields):
             raise ValueError("grid: it varies the one method; an experiment with methods of its own has none")
         if self.grid and self.budget.rule != "published":
             raise ValueError("grid: its cells have sizes of their own; give budget=published")
-        if self.budget.rule == "adaptive" and self.engine.name == "replay":
-            raise ValueError("budget=adaptive: learns from the times of steps, and a replay has none; give budget=auto")
         return self
 
 

@@ -1,18 +1,18 @@
-"""Drafts that pay for themselves on a machine and a model of which nothing was known before: `budget="auto"` of the
-library.
+"""An adaptive draft length, on a machine and a model of which nothing was known before: `budget=auto` of runs, replays
+and the library.
 
 Three things are learned while answers are made. What a step over q nodes costs, relative to a plain one: the steps'
-own times (`OnlineCosts`). How likely nodes are of which the drafter says p: how many such nodes turned out right
-(`Trust`). And whether it pays to ask the drafter at all: a step that it had a part in earns the tokens it emitted and
-costs what it cost, both in plain steps. Gains and losses are one account, the credit. It is bounded above, so that a
-long copy doesn't pay for a long loss later; without credit the drafter is not asked, and each plain step earns a little
-of it back. So whatever the text does, an answer can lose no more than the credit and that little share of its time.
+own times (`OnlineCosts`; a replay, which has none, is given a curve, `KnownCosts`). How likely nodes are to be accepted
+of which the drafter says p (`budget.trust`). And whether it pays to ask the drafter at all: a step that it had a part
+in earns the tokens it emitted and costs what it cost, both in plain steps. Gains and losses are one account, the
+credit. It is bounded above, so that a long copy doesn't pay for a long loss later; without credit the drafter is not
+asked, and each plain step earns a little of it back. So whatever the text does, an answer can lose no more than the
+credit and that little share of its time.
 
 Given both, a draft is cut by the rule of `budget.rule`. Tokens never depend on any of this, times do. A step in
 which something was compiled teaches nothing of times; of other times that are too long, medians forget single ones.
 
-The constants below were set by hand: no fit of them is on record, and none has changed since it was first written. The
-exponent is the one with which `scripts.fit_budgets` begins.
+The constants below were set by hand: no fit of them is on record, and none has changed since it was first written.
 """
 
 from __future__ import annotations
@@ -25,10 +25,12 @@ from time import perf_counter
 import numpy as np
 
 from ngram_trie.budget.compiling import num_compiled
-from ngram_trie.budget.rule import nodes_that_pay
-from ngram_trie.drafter import Drafter, WrappedDrafter
+from ngram_trie.budget.rule import StepCosts, nodes_that_pay
+from ngram_trie.budget.trust import Trust
+from ngram_trie.drafter import MOST, Drafter, WrappedDrafter
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, FloatArray, IntArray
+from ngram_trie.store.files import content_hash
+from ngram_trie.tree import DraftTree, FloatArray
 
 #: What a node is taken to cost, in plain steps, where no step so large was timed yet.
 NODE_COST = 0.05
@@ -52,8 +54,7 @@ def _middle(values: Iterable[float]) -> float:
 
 
 class OnlineCosts:
-    """What steps cost, in plain steps, learned from steps as they are taken; has `step` as a
-    `ngram_trie.bench.cost.CostCurve` has it.
+    """What steps cost, in plain steps, learned from steps as they are taken.
 
     Steps are timed in classes of 1, 2, up to 4, 8, 16, ... tokens, each relative to the plain steps around it, so that
     a longer text or a slower clock changes all alike. Of each class the last few count.
@@ -87,12 +88,16 @@ class OnlineCosts:
         """How many steps of about this size count."""
         return len(self._classes.get(_size_class(nodes), ()))
 
+    def is_due(self, nodes: int, num_steps: int) -> bool:
+        """Whether a step of this size should be timed, the `num_steps`-th with a draft."""
+        return self.num_timed(nodes) < 2 or num_steps % STALE == 0
+
     @property
     def most(self) -> int:
         """The most nodes that a step may have: the next class is entered from the one below, in case it is ruinous."""
         return int(2 ** (1 + max(self._classes, default=0)) - 1)
 
-    def step(self, nodes: Iterable[int], contexts: Iterable[int] | None = None) -> FloatArray:
+    def step(self, nodes: Sequence[int]) -> FloatArray:
         """(k,) costs of steps over `nodes` drafted nodes, in plain steps, at the present context: never falling, linear
         between what was timed, and beyond as from a plain step to the largest, at least `NODE_COST` a node.
         """
@@ -107,32 +112,42 @@ class OnlineCosts:
         return np.asarray(np.interp(asked, sizes, costs) + slope * np.maximum(0, asked - sizes[-1]), float)
 
 
-class Trust:
-    """How likely nodes are, by what the drafter says of them: the share of such nodes that turned out right.
+class KnownCosts:
+    """What steps cost, in plain steps, by a curve, behind a text as long as its prompt; to the drafter what
+    `OnlineCosts` is, with nothing to learn.
 
-    Around each of a few probabilities nodes are counted, the later ones more; `PRIOR` nodes that were just as likely as
-    was said stand at the beginning. The shares never fall from one to the next, so that a child stays no likelier than
-    its parent.
+    Args:
+        curve: in any unit.
+        length: tokens of the prompt.
+
+    Raises:
+        ValueError: a cost that is not above 0.
     """
 
-    KNOTS = np.array([0.0, 0.01, 0.03, 0.06, 0.12, 0.25, 0.4, 0.6, 0.8, 0.9, 1.0])
-    PRIOR, MEMORY = 8.0, 256.0
+    plain = None
+    most = MOST
 
-    def __init__(self) -> None:
-        self._nodes, self._right = np.zeros_like(self.KNOTS), np.zeros_like(self.KNOTS)
+    def __init__(self, curve: StepCosts, length: int) -> None:
+        self._curve, self._length = curve, length
+        self._costs = np.ones(0)
 
-    def add(self, said: FloatArray, right: np.ndarray) -> None:
-        """Take note of nodes (k,) of probabilities `said`, and whether each was `right`."""
-        at = np.searchsorted((self.KNOTS[1:] + self.KNOTS[:-1]) / 2, said)
-        new = np.bincount(at, minlength=len(self.KNOTS))
-        kept = np.maximum(0, 1 - new / self.MEMORY)
-        self._nodes = kept * self._nodes + new
-        self._right = kept * self._right + np.bincount(at, right, len(self.KNOTS))
+    def holds(self, length: int) -> bool:
+        return True
 
-    def __call__(self, said: FloatArray) -> FloatArray:
-        """(k,) probabilities in place of those that the drafter says."""
-        shares = (self._right + self.PRIOR * self.KNOTS) / (self._nodes + self.PRIOR)
-        return np.asarray(np.interp(said, self.KNOTS, np.maximum.accumulate(shares)), float)
+    def is_due(self, nodes: int, num_steps: int) -> bool:
+        return False
+
+    def add(self, nodes: int, seconds: float, length: int) -> None:
+        return
+
+    def step(self, nodes: Sequence[int]) -> FloatArray:
+        """As of `OnlineCosts`."""
+        if (most := max(nodes)) >= len(self._costs):
+            costs = self._curve.step(range(most + 1), [self._length] * (most + 1))
+            if not (costs > 0).all():
+                raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
+            self._costs = costs / costs[0]
+        return self._costs[np.asarray(nodes)]
 
 
 @dataclass
@@ -144,27 +159,10 @@ class Learned:
         drafting: seconds that the drafter took of late, a step.
     """
 
-    costs: OnlineCosts = field(default_factory=OnlineCosts)
+    costs: OnlineCosts | KnownCosts = field(default_factory=OnlineCosts)
     trust: Trust = field(default_factory=Trust)
     credit: float = FIRST_CREDIT
     drafting: deque[float] = field(default_factory=lambda: deque(maxlen=7))
-
-
-def judged(tree: DraftTree, emitted: Sequence[int]) -> tuple[IntArray, np.ndarray]:
-    """Which drafted nodes are known to be right or wrong now that `emitted` followed the root, and whether each is:
-    all but those that would continue it.
-    """
-    tokens, parents, depths = tree.tokens.tolist(), tree.parents.tolist(), tree.depths.tolist()
-    right: list[bool | None] = [True]
-    for node in range(1, len(tokens)):
-        follows = right[parents[node]]
-        if follows and depths[node] <= len(emitted):
-            follows = tokens[node] == emitted[depths[node] - 1]
-        elif follows:
-            follows = None
-        right.append(follows)
-    known = np.array([node for node in range(1, len(tokens)) if right[node] is not None], np.int64)
-    return known, np.array([right[node] for node in known], bool)
 
 
 class AdaptiveDrafter(WrappedDrafter):
@@ -176,6 +174,7 @@ class AdaptiveDrafter(WrappedDrafter):
     Args:
         drafter: its draft trees must have `probs`.
         learned: where to begin and what to go on with; by default nothing is known.
+        cost: what steps cost, where that is known.
         clock: seconds, for tests.
 
     Raises:
@@ -183,19 +182,34 @@ class AdaptiveDrafter(WrappedDrafter):
     """
 
     def __init__(
-        self, drafter: Drafter, learned: Learned | None = None, *, clock: Callable[[], float] = perf_counter
+        self,
+        drafter: Drafter,
+        learned: Learned | None = None,
+        *,
+        cost: StepCosts | None = None,
+        clock: Callable[[], float] = perf_counter,
     ) -> None:
         super().__init__(drafter)
         if not drafter.scores_nodes:
             raise ValueError(
                 f"budget=auto: {type(drafter).__name__} does not say how likely its nodes are; give budget='fixed'"
             )
-        self.learned, self.clock = learned or Learned(), clock
+        self.learned, self.cost, self.clock = learned or Learned(), cost, clock
         self.drafts_chains = drafter.drafts_chains  # type: ignore[misc]
         self._unread: list[int] = []
         self._steps = 0
 
+    @property
+    def remembers(self) -> bool:
+        return self.cost is not None or self.drafter.remembers  # a replay meets its answers in order, as a run does
+
+    def identity(self) -> str:
+        known = content_hash(vars(self.cost)) if self.cost else ""
+        return " ".join(filter(None, [self.drafter.identity(), known]))
+
     def start(self, prompt: Prompt) -> None:
+        if self.cost is not None:
+            self.learned.costs = KnownCosts(self.cost, len(prompt.ids))
         self._read()  # a warm drafter remembers the end of the last answer
         Drafter.start(self, prompt)
         super().start(prompt)
@@ -244,14 +258,13 @@ class AdaptiveDrafter(WrappedDrafter):
         if tree.probs is None:
             raise ValueError(f"{type(self.drafter).__name__} says of no node how likely it is; give budget='fixed'")
         costs, drafting = self.learned.costs, self._drafting_cost()
-        probs = self.learned.trust(tree.probs)
-        probs[0] = 1.0
+        probs = self.learned.trust.of(tree)
         prices = (costs.step(range(len(tree))) + drafting) ** CAUTION
         prices[costs.most + 1 :] = np.inf
         kept = nodes_that_pay(probs, prices)
         self._steps += 1
         larger = 2 ** (_size_class(len(kept) - 1) + 1) - 1
-        if larger <= min(tree.num_draft, costs.most) and (costs.num_timed(larger) < 2 or self._steps % STALE == 0):
+        if larger <= min(tree.num_draft, costs.most) and costs.is_due(larger, self._steps):
             kept = np.sort(np.argsort(-probs, kind="stable")[: larger + 1])
         return tree if len(kept) == len(tree) else tree.part(kept)
 
@@ -265,8 +278,7 @@ class AdaptiveDrafter(WrappedDrafter):
         assert self._under_way is not None
         learned, (tree, size), self._under_way = self.learned, self._under_way, None
         if tree is not None and tree.num_draft and tree.probs is not None:
-            known, right = judged(tree, emitted)
-            learned.trust.add(tree.probs[known], right)
+            learned.trust.judge(tree, emitted)
         if num_compiled() != self._compiled:
             return
         learned.costs.add(size, seconds, self._length)

@@ -23,12 +23,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ngram_trie.budget.trust import Trust, behind_parents
 from ngram_trie.drafter import check_positive
-from ngram_trie.tree import FloatArray, IntArray
+from ngram_trie.tree import FloatArray
 
-#: Classes of probabilities, all of the same width.
-CLASSES = 10
-#: What a step or a draft keeps of its weight with each one after it: half is left after about 140.
+#: What a step keeps of its weight with each one after it: half is left after about 140.
 _KEEP = 0.995
 #: What a drafter says is worth this number of accepted or rejected tokens.
 _TRUST = 20.0
@@ -118,8 +117,7 @@ class BatchDraftLength:
         check_positive("token_price", price)
         self.price = price
         self._times: dict[int, StepTimes] = {}
-        self._drafted = np.zeros(CLASSES)
-        self._accepted = np.zeros(CLASSES)
+        self._trust = Trust(prior=_TRUST)
         self._unpaid: dict[int, int] = {}
 
     def times(self, batch: int) -> StepTimes:
@@ -147,17 +145,12 @@ class BatchDraftLength:
 
     def take_draft(self, said: Sequence[float], num_accepted: int) -> None:
         """Of a draft with these probabilities of whole paths the first `num_accepted` tokens were accepted."""
-        decided = _conditional(said)[1][: num_accepted + 1]
-        self._drafted *= _KEEP
-        self._accepted *= _KEEP
-        np.add.at(self._drafted, decided, 1.0)
-        np.add.at(self._accepted, decided[:num_accepted], 1.0)
+        decided = _behind_predecessors(said)[: num_accepted + 1]
+        self._trust.add(decided, np.arange(len(decided)) < num_accepted)
 
     def top_k(self, said: Sequence[float]) -> FloatArray:
         """(k,) how likely the tokens of a draft are to be accepted."""
-        shares, classes = _conditional(said)
-        learned = (self._accepted[classes] + _TRUST * shares) / (self._drafted[classes] + _TRUST)
-        return np.minimum(learned, 1.0).cumprod()
+        return np.asarray(self._trust(_behind_predecessors(said)).cumprod(), float)
 
     def choose(self, said: Sequence[Sequence[float]], batch: int) -> list[int]:
         """How many tokens of each row's draft to verify.
@@ -180,8 +173,6 @@ class BatchDraftLength:
         return [int(count) for count in counts]
 
 
-def _conditional(said: Sequence[float]) -> tuple[FloatArray, IntArray]:
-    """(k,) of each token of a draft the probability behind its predecessor, and the class of that."""
-    paths = np.asarray(said, float)
-    shares = paths / np.concatenate([[1.0], paths])[:-1]
-    return shares, np.minimum((CLASSES * shares).astype(np.int64), CLASSES - 1)
+def _behind_predecessors(said: Sequence[float]) -> FloatArray:
+    """(k,) of the paths of a chain the probability of each token behind its predecessor."""
+    return behind_parents(np.array([1.0, *said]), np.arange(-1, len(said)))[1:]

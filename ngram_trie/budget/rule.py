@@ -9,9 +9,7 @@ It is this step's own rate that counts, not the answer's: where a long copy is u
 it, and a token more is worth little. An exponent above 1 drafts less than a step by itself would want, for the same
 reason: what is not drafted now can be drafted next.
 
-Drafters mean different things by their probabilities: a share of counts, the length of a match, a rank. So each has
-two constants that make them comparable, p = said ** power * discount ** depth. They and the caution are chosen on odd
-questions (`python -m scripts.studies.fit_budgets`).
+What nodes are likely to be accepted is learned (`budget.trust`), and so are the costs (`budget.adaptive`).
 
 Some engines verify chains alone (vLLM, llama.cpp, transformers' assisted generation). The chain to take of a tree is
 the path from its root that is best by the same rule, with its own length in place of q. Up to a fixed length all steps
@@ -23,14 +21,12 @@ on branches what the chain lacks; a best-first tree then leaves out only what is
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, get_args
+from typing import Protocol
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, Shape, WrappedDrafter, check_choice, check_int, check_positive, check_share
-from ngram_trie.prompt import Prompt
+from ngram_trie.drafter import Drafter, WrappedDrafter, check_int, check_share
 from ngram_trie.store.compiled import compiled
-from ngram_trie.store.files import content_hash
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
@@ -122,67 +118,3 @@ class ChainDrafter(WrappedDrafter):
         said = _said(tree, self.drafter)
         most = tree.num_draft if self.num_nodes is None else self.num_nodes
         return tree.part(path_that_pays(tree.parents, np.where(said < self.min_prob, 0, said), np.ones(most + 1)))
-
-
-class BudgetedDrafter(WrappedDrafter):
-    """A drafter whose drafts are cut to the nodes that pay; see the module.
-
-    Args:
-        drafter: its draft trees must have `probs`.
-        cost: what steps cost, at the length of the prompt.
-        max_draft: nodes that it is asked for.
-        power, discount: constants that make the drafter's probabilities true; above 0, the discount at most 1.
-        caution: exponent of the costs, above 0.
-        shape: "tree", or "chain" to draft only the path that pays.
-
-    Raises:
-        ValueError: a value that is not allowed.
-    """
-
-    def __init__(
-        self,
-        drafter: Drafter,
-        *,
-        cost: StepCosts,
-        max_draft: int = 64,
-        power: float = 1.0,
-        discount: float = 1.0,
-        caution: float = 1.25,
-        shape: Shape = "tree",
-    ) -> None:
-        super().__init__(drafter)
-        check_int("max_draft", max_draft, 1)
-        for name, value in (("power", power), ("discount", discount), ("caution", caution)):
-            check_positive(name, value)
-        if discount > 1:
-            raise ValueError(f"discount={discount}: must be at most 1, a child is no likelier than its parent")
-        check_choice("shape", shape, get_args(Shape))
-        self.cost, self.max_draft = cost, max_draft
-        self.drafts_chains = shape == "chain"  # type: ignore[misc]
-        self.power, self.discount, self.caution = power, discount, caution
-
-    def identity(self) -> str:
-        return " ".join(filter(None, [self.drafter.identity(), content_hash(vars(self.cost))]))
-
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-        nodes = range(self.max_draft + 1)
-        costs = self.cost.step(nodes, [len(prompt.ids)] * len(nodes))
-        if not (costs > 0).all():
-            raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
-        self._prices = costs**self.caution
-
-    def propose(self, budget: int) -> DraftTree:
-        """
-        Raises:
-            ValueError: the drafter does not say how likely its nodes are.
-        """
-        tree = self.drafter.propose(min(budget, self.max_draft))
-        if len(tree) == 1:
-            return tree
-        probs = _said(tree, self.drafter) ** self.power * self.discount**tree.depths
-        if self.drafts_chains:
-            kept = path_that_pays(tree.parents, probs, self._prices)
-        else:
-            kept = nodes_that_pay(probs, self._prices)
-        return tree if len(kept) == len(tree) else tree.part(kept)

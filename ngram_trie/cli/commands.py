@@ -54,7 +54,6 @@ def measure(config: DictConfig) -> Path:
     from ngram_trie.bench.records import seal
     from ngram_trie.bench.replay import Replay
     from ngram_trie.bench.traces import write_traces
-    from ngram_trie.budget.rule import BudgetedDrafter
     from ngram_trie.cli import sweep
     from ngram_trie.cli.estimate import estimate
     from ngram_trie.report import derive as derived
@@ -74,7 +73,7 @@ def measure(config: DictConfig) -> Path:
     if config.log:
         trackers.check(config.log)
     with loop.open_run(folder, engine, config.force) as writer:
-        if isinstance(engine, Replay) or any(isinstance(method, BudgetedDrafter) for method in engine.methods.values()):
+        if isinstance(engine, Replay):
             build(config.cost, "cost").keep(folder)
         has_room = True
         try:

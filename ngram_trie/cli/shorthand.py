@@ -121,7 +121,7 @@ def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) ->
     if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
         return []
     if rule not in (None, "equal"):
-        return [f"budget={'adaptive' if rule == 'auto' else rule}"]  # a model of one's own has no constants
+        return [f"budget={rule}"]
     return ["budget=equal", f"budget.num_nodes={nodes or _nodes(str(given.get('--device', 'auto')))}"]
 
 

@@ -28,12 +28,12 @@ def label(config: Mapping[str, Any]) -> str:
 
 
 def found(folder: Path) -> dict[str, Path]:
-    """The runs right below `folder` by their budget, in the order published, equal (fewest nodes first), auto, learned,
+    """The runs right below `folder` by their budget, in the order published, equal (fewest nodes first), auto,
     chains behind the trees of their budget; empty unless there are two or more and they differ in budget or shape.
     """
     configs = {path.parent: RunFolder(path.parent).manifest.config for path in folder.glob("*/manifest.json")}
     runs = {path: config for path, config in configs.items() if "budget" in config and (path / "table.csv").exists()}
-    rules = ["published", "equal", "auto", "adaptive"]
+    rules = ["published", "equal", "auto"]
 
     def place(path: Path) -> tuple[int, int, bool]:
         budget = runs[path]["budget"]

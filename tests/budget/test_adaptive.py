@@ -9,9 +9,11 @@ import pytest
 from support.fake_target import FakeTarget, answer, jumbled
 
 from ngram_trie.baselines.jacobi import Jacobi
+from ngram_trie.bench.cost import CostCurve, assumed_curve
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import adaptive
-from ngram_trie.budget.adaptive import EARNED, MOST_CREDIT, AdaptiveDrafter, Learned, OnlineCosts, Trust, judged
+from ngram_trie.budget.adaptive import EARNED, MOST_CREDIT, AdaptiveDrafter, KnownCosts, Learned, OnlineCosts
+from ngram_trie.budget.trust import Trust, judged
 from ngram_trie.drafter import Drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
@@ -193,10 +195,31 @@ def test_nodes_are_judged_as_far_as_the_text_is_known() -> None:
     #  0 - 1 right - 2 right - 3 unknown; 1 - 4 wrong - 5 wrong; 0 - 6 wrong
     tree = DraftTree(np.array([9, 1, 2, 3, 7, 8, 6]), np.array([-1, 0, 1, 2, 1, 4, 0]))
     known, right = judged(tree, [1, 2])
-    assert known.tolist() == [1, 2, 4, 5, 6]
-    assert right.tolist() == [True, True, False, False, False]
+    assert known.tolist() == [1, 2, 4, 6]
+    assert right.tolist() == [True, True, False, False]
+
+
+def test_trust_is_in_a_node_behind_its_parent() -> None:
+    """A chain of which the drafter says 0.8 each; the first is always wrong, what follows a right one always right."""
+    chain, trust = DraftTree.chain(9, [1, 2, 3], 0.8 ** np.arange(4.0)), Trust()
+    assert trust.of(chain) == pytest.approx(0.8 ** np.arange(4.0))
+    for emitted in ([7], [1, 2, 3, 4], [7]):
+        trust.judge(chain, emitted)
+    share = (3 + 8 * 0.8) / (5 + 8)  # five were judged: 1 thrice, 2 and 3 once
+    assert trust.of(chain) == pytest.approx(share ** np.arange(4.0), rel=0.01)  # a little is forgotten
 
 
 def test_a_drafter_without_probabilities_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^budget=auto: Jacobi does not say how likely its nodes are"):
         AdaptiveDrafter(Jacobi())
+
+
+def test_known_costs_are_those_of_the_curve_in_plain_steps() -> None:
+    curve = assumed_curve(q0=4, price=0.5)
+    assert KnownCosts(curve, 100).step([0, 4, 6]).tolist() == pytest.approx([1, 1, 2])
+    drafter = AdaptiveDrafter(BlendDrafter(), cost=curve)
+    result = answer(FakeTarget(RULES["copy"]), drafter, [0, 1, 2, 3, 4, 5, 6] * 3, 60)
+    assert set(result.tree_sizes[:5]) == {4}  # what is free of charge, from the first step on
+    falls = CostCurve("falls", [0, 8], [1], [[2.0], [1.0]], [1], [1.0])  # below 0 beyond what was measured
+    with pytest.raises(ValueError, match="costs of steps must be positive"):
+        KnownCosts(falls, 5).step([20])

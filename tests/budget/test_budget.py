@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,10 +12,9 @@ from ngram_trie import methods
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.bench import config as configuration
-from ngram_trie.bench.cost import assumed_curve
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget.adaptive import AdaptiveDrafter
-from ngram_trie.budget.rule import BudgetedDrafter, ChainDrafter, nodes_that_pay, path_that_pays
+from ngram_trie.budget.rule import ChainDrafter, nodes_that_pay, path_that_pays
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
@@ -109,26 +106,15 @@ def test_a_chained_drafter_drafts_chains(
     assert chain.num_draft == num_nodes or not ((after >= min_prob) & (after > 0.01)).any()
 
 
-def test_costs_cut_a_chain_by_its_own_length() -> None:
-    """Four nodes on two paths of two; a tree of all has a rate of 2.6/1.8, the better path alone one of 2/1.4."""
-    tree = DraftTree(np.array([7, 1, 2, 3, 4]), np.array([-1, 0, 0, 1, 2]), probs=np.array([1, 0.5, 0.4, 0.5, 0.2]))
-    for price, caution, kept in [(0.2, 1.0, [1, 3]), (0.6, 1.0, []), (0.45, 1.0, [1, 3]), (0.45, 1.2, [])]:
-        drafter = BudgetedDrafter(Said(tree), cost=assumed_curve(q0=0, price=price), caution=caution, shape="chain")
-        drafter.start(Prompt(np.array([7])))
-        assert drafter.propose(64).tokens[1:].tolist() == kept, (price, caution)
-
-
 def test_wrong_chains_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape=chain: Said does not say how likely .* give shape=tree"):
         ChainDrafter(Said(DraftTree.chain(7, [1])))
     for fields, what in [({"num_nodes": 0}, "num_nodes=0"), ({"min_prob": 1.5}, "min_prob=1.5: must be .* 0 to 1")]:
         with pytest.raises(ValueError, match=what):
             ChainDrafter(BlendDrafter(), **fields)
-    with pytest.raises(ValueError, match="shape='star': must be one of tree, chain"):
-        BudgetedDrafter(PromptLookup(), cost=assumed_curve(), shape="star")  # type: ignore[arg-type]
 
 
-# ---- constants and configuration -------------------------------------------------------------------------------------
+# ---- configuration ---------------------------------------------------------------------------------------------------
 
 
 class Said(Drafter):
@@ -139,27 +125,6 @@ class Said(Drafter):
 
     def propose(self, budget: int) -> DraftTree:
         return self.tree.pruned(budget, 99)
-
-
-def test_constants_change_what_a_drafter_says() -> None:
-    """A chain of which the drafter says 0.9, 0.81, 0.729: at discount 0.5 a second node is worth 0.2 of a step."""
-    chain = DraftTree(np.array([7, 1, 2, 3]), np.array([-1, 0, 1, 2]), probs=0.9 ** np.arange(4))
-    curve = assumed_curve(q0=0, price=0.3)
-    for constants, length in [({}, 3), ({"discount": 0.5}, 1), ({"power": 8.0}, 1), ({"caution": 5.0}, 0)]:
-        drafter = BudgetedDrafter(Said(chain), cost=curve, **{"caution": 1.0, **constants})
-        drafter.start(Prompt(np.array([7])))
-        assert drafter.propose(64).num_draft == length, constants
-        assert drafter.propose(2).num_draft <= 2
-
-
-def test_a_drafter_that_says_nothing_is_refused() -> None:
-    drafter = BudgetedDrafter(Said(DraftTree.chain(7, [1])), cost=assumed_curve())
-    drafter.start(Prompt(np.array([7])))
-    with pytest.raises(ValueError, match="Said does not say how likely its nodes are"):
-        drafter.propose(4)
-    for constants, what in [({"discount": 1.5}, "at most 1"), ({"power": 0}, "power"), ({"caution": -1}, "caution")]:
-        with pytest.raises(ValueError, match=what):
-            BudgetedDrafter(PromptLookup(), cost=assumed_curve(), **constants)
 
 
 REPLAY = ["experiment=drafters", "engine=replay", "engine.traces=FILE"]
@@ -177,32 +142,6 @@ def test_equal_gives_every_method_the_same_number_of_nodes() -> None:
         composed(["method=pld", "grid={num_draft: [1, 2]}", "budget=equal"])
 
 
-def test_auto_takes_constants_from_a_file(tmp_path) -> None:
-    path = tmp_path / "constants.json"
-    ours = ["method=suffix", "engine=replay", "engine.traces=FILE", "budget=auto", f"budget.constants={path}"]
-    with pytest.raises(
-        ConfigError,
-        match=r"no such file; `python -m scripts.studies.fit_budgets` writes one",
-    ):
-        configuration.apply_budget(composed(ours))
-    config = composed(ours)
-    chosen = {"power": 0.5, "discount": 0.9, "caution": 1.5}
-    path.write_text(
-        json.dumps({"cost": configuration.costs(config), "methods": {"suffix": chosen, "pld": {"num_nodes": 5}}})
-    )
-    configuration.apply_budget(config)
-    built = methods.build(config.method, "suffix")
-    assert isinstance(built, BudgetedDrafter) and (built.power, built.discount, built.caution) == (0.5, 0.9, 1.5)
-    assert config.method.num_draft == built.max_draft == 64
-    fixed = composed([each.replace("suffix", "pld") for each in ours])
-    configuration.apply_budget(fixed)
-    assert fixed.method.num_draft == 5
-    with pytest.raises(ConfigError, match="has no constants for llma: "):
-        configuration.apply_budget(composed([each.replace("suffix", "llma") for each in ours]))
-    with pytest.raises(ConfigError, match=r"chosen under cost .*: choose them again, or give that cost"):
-        configuration.apply_budget(composed([*ours, "cost.q0=32"]))
-
-
 def built(config) -> dict[str, Drafter]:
     """The methods of a configuration, but vanilla."""
     configuration.apply_budget(config)
@@ -212,41 +151,35 @@ def built(config) -> dict[str, Drafter]:
     return {name: method for name, method in configuration.build_all(config, "method").items() if name != "vanilla"}
 
 
-def test_chains_go_with_every_budget(tmp_path) -> None:
+def test_chains_go_with_every_budget() -> None:
     """Of published size, the best path of the method's own tree; of a fixed size, of a larger tree; else what pays."""
     ours = ["method=blend", "engine=replay", "engine.traces=FILE", "shape=chain"]
     blend = built(composed(ours))["blend"]
     assert isinstance(blend, ChainDrafter) and blend.num_nodes is None and blend.drafter.num_draft == 32
     blend = built(composed([*ours, "budget=equal", "budget.num_nodes=8"]))["blend"]
     assert isinstance(blend, ChainDrafter) and blend.num_nodes == 8 and blend.drafter.num_draft == 64
-    path = tmp_path / "constants.json"
-    auto = composed([*ours, "budget=auto", f"budget.constants={path}"])
-    path.write_text(json.dumps({"cost": configuration.costs(auto), "methods": {"blend": {"caution": 1.5}}}))
-    blend = built(auto)["blend"]
-    assert (
-        isinstance(blend, BudgetedDrafter)
-        and blend.drafts_chains
-        and (blend.caution, blend.drafter.num_draft) == (1.5, 64)
-    )
+    blend = built(composed([*ours, "budget=auto"]))["blend"]
+    assert isinstance(blend, AdaptiveDrafter) and blend.drafts_chains and blend.drafter.drafter.num_draft == 64
     cells = built(composed([*ours, "grid={num_draft: [8, 9]}"]))
     assert [(type(cell), cell.drafter.num_draft) for cell in cells.values()] == [(ChainDrafter, 8), (ChainDrafter, 9)]
 
 
-def test_learned_budgets_go_to_methods_that_score_their_nodes() -> None:
-    found = built(composed(["method=blend", "budget=adaptive"]))["blend"]
-    assert isinstance(found, AdaptiveDrafter) and found.drafter.num_draft == 32
-    found = built(composed(["method=blend", "budget=adaptive", "shape=chain"]))["blend"]
+def test_auto_goes_to_methods_that_score_their_nodes() -> None:
+    """A replay takes the costs of a curve, a live run learns them."""
+    found = built(composed(["method=blend", "budget=auto"]))["blend"]
+    assert isinstance(found, AdaptiveDrafter) and found.drafter.num_draft == 64 and found.cost is None
+    found = built(composed(["method=pld", "budget=auto", "engine=replay", "engine.traces=FILE"]))["pld"]
+    assert isinstance(found, AdaptiveDrafter) and found.remembers and found.cost is not None
+    found = built(composed(["method=blend", "budget=auto", "shape=chain"]))["blend"]
     assert isinstance(found, AdaptiveDrafter) and isinstance(found.drafter, ChainDrafter)
-    assert not isinstance(built(composed(["method=jacobi", "budget=adaptive"]))["jacobi"], AdaptiveDrafter)
-    kept = composed(["method=blend", "budget=adaptive", "+method.budget=published"])
+    assert not isinstance(built(composed(["method=jacobi", "budget=auto"]))["jacobi"], AdaptiveDrafter)
+    kept = composed(["method=blend", "budget=auto", "+method.budget=published"])
     assert not isinstance(built(kept)["blend"], AdaptiveDrafter)
-    with pytest.raises(ConfigError, match=r"budget=adaptive: learns from the times of steps, and a replay has none"):
-        configuration.check_values(composed(["method=blend", "budget=adaptive", "engine=replay", "engine.traces=FILE"]))
 
 
 def test_an_experiment_takes_another_budget_and_one_method_more() -> None:
     """An experiment that fixes the number of nodes must not keep that field under another rule."""
-    for rule in ("adaptive", "auto", "published"):
+    for rule in ("auto", "published"):
         config = composed(["experiment=small_five", f"budget={rule}", "+method@methods.blend_warm=blend_warm"])
         assert config.budget.rule == rule and "blend_warm" in config.methods
     assert composed(["experiment=small_five"]).budget.num_nodes == 8

@@ -43,7 +43,7 @@ def test_words_and_options_compose_into_a_run(tmp_path: Path) -> None:
             "tiny rag,open_qa --limit 2 --budget published",
             ["+dataset@datasets.rag=rag", "datasets.open_qa.limit=2", "budget=published"],
         ),
-        ("tiny rag --budget auto", ["budget=adaptive"]),
+        ("tiny rag --budget auto", ["budget=auto"]),
         ("tiny rag --num-nodes 5", ["budget=equal", "budget.num_nodes=5"]),
         ("tiny rag measure.repeats=3 --device cpu", ["measure.repeats=3"]),
         ("tiny rag --repeats 2 --max-new-tokens 9", ["measure.repeats=2", "measure.max_new_tokens=9"]),
