@@ -234,6 +234,7 @@ class RACER(HistoryDrafter):
         check_int("max_nodes", max_nodes, ngram + 1)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.ngram, self.min_match = num_draft, k, ngram, min_match
+        self.reads_top_k = k
         self.max_nodes, self.keep_between_prompts = max_nodes, keep_between_prompts
         self.state = "warm" if keep_between_prompts else "cold"
         self._rank_probs = rank_probs(np.arange(k))

@@ -106,6 +106,7 @@ class TokenRecycling(Drafter):
         check_int("k", k, 1, TEMPLATE_K)
         check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
+        self.reads_top_k = k
         self._matrix: dict[int, list[int]] = {}  # rows that are not all zeros
         self._model: Any = None
         if keep_between_prompts:

@@ -25,7 +25,7 @@ def main(
     task: Annotated[str, typer.Argument(help="what to do with the text", show_default="a question")] = TASK,
     text: Annotated[Path | None, typer.Option(help="a file", show_default="two passages")] = None,
     model: Model = str(TINY_MODEL / "model"),
-    drafter: Drafter = "blend",
+    drafter: Drafter = "blend_logits",
     num_draft: NumDraft = None,
     max_new_tokens: MaxNewTokens = 160,
 ) -> None:

@@ -16,7 +16,7 @@ MESSAGES = ["What should children know about repairing a bicycle?", "Write the s
 def main(
     messages: Annotated[list[str] | None, typer.Argument(help="one per turn", show_default="two")] = None,
     model: Model = str(TINY_MODEL / "general_model"),
-    drafter: Drafter = "blend",
+    drafter: Drafter = "blend_logits",
     num_draft: NumDraft = None,
     max_new_tokens: MaxNewTokens = 160,
 ) -> None:

@@ -23,12 +23,14 @@ class Target(Protocol):
     Attributes:
         model: the network, of transformers; None for recorded tokens.
         build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
+        keeps_top_k: `Drafter.reads_top_k` of the drafter whose drafts are verified.
         saved_seconds: what the last `prefill` did not take because another method had just read the same prompt.
     """
 
     model: Any
     context_limit: int
     max_draft: int
+    keeps_top_k: int
     build_seconds: float
     saved_seconds: float
 
@@ -288,6 +290,7 @@ class SpeculativeDecoder(Decoder):
         output: list[int] = []
         accept_lengths: list[int] = []
         tree_sizes: list[int] = []
+        self.target.keeps_top_k = self.drafter.reads_top_k
         self.target.synchronize()
         watch = Stopwatch()
 

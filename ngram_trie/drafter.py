@@ -140,6 +140,9 @@ class Drafter(ABC):
     #: What drafts are made from: "tokens", which is all that a replay has, or what else of the target's forward
     #: ("hidden states", "logits", "top-k tokens").
     reads: ClassVar[str] = "tokens"
+    #: How many of the likeliest tokens behind every node it asks for after each step (`target.top_k`); 0 where it does
+    #: not ask for all nodes. A backend may find them on the way.
+    reads_top_k: int = 0
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
     #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
@@ -229,6 +232,7 @@ class WrappedDrafter(Drafter):
         self.state, self.context = drafter.state, drafter.context
         self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
         self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
+        self.reads_top_k = drafter.reads_top_k
         self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
 
     @property

@@ -111,7 +111,8 @@ class Speculator:
 
     Args:
         model: a causal language model with eager or SDPA attention; it is put in evaluation mode.
-        drafter: a name of `method=`, the name with fields, or an object.
+        drafter: a name of `method=`, the name with fields, or an object; None takes `blend_logits`, for a model that
+            changes its logits in a way that is not known here without the prompt's distributions.
         tokenizer: for texts, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the named drafter's own.
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
@@ -126,7 +127,7 @@ class Speculator:
     def __init__(
         self,
         model: PreTrainedModel,
-        drafter: DrafterLike = "blend",
+        drafter: DrafterLike | None = None,
         tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         num_draft: int | None = None,
@@ -140,15 +141,26 @@ class Speculator:
         if reason := refusal(model):
             raise ValueError(reason)
         self.model, self.tokenizer = model, tokenizer
-        self.drafter = make_drafter(drafter, num_draft, shape)
-        self._cold = None if isinstance(drafter, Drafter) else self.drafter  # of the caller's own no copy is made
         check_choice("budget", budget, get_args(Budget))
-        if budget == "auto" and self.drafter.scores_nodes and not isinstance(self.drafter, AdaptiveDrafter):
-            self.drafter = AdaptiveDrafter(self.drafter, _learned(model, self.drafter))
+        self._budget, self._otherwise = budget, None
+        if drafter is None:
+            drafter, self._otherwise = (
+                "blend_logits",
+                functools.partial(make_drafter, "blend_logits_answer", num_draft, shape),
+            )
+        made = make_drafter(drafter, num_draft, shape)
+        self.drafter = self._sized(made)
+        self._cold = None if isinstance(drafter, Drafter) else made  # of the caller's own no copy is made
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
         self._state: State | None = None
         self._answering = threading.Lock()
+
+    def _sized(self, drafter: Drafter) -> Drafter:
+        """The drafter under the budget that was asked for."""
+        if self._budget == "fixed" or not drafter.scores_nodes or isinstance(drafter, AdaptiveDrafter):
+            return drafter
+        return AdaptiveDrafter(drafter, _learned(self.model, drafter))
 
     def __call__(
         self,
@@ -258,6 +270,9 @@ class Speculator:
                 self._decoder, self._state = None, state
                 self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
                 target = target_for(self.model, self._capacity, state)
+                if self._otherwise and not target.knows_head():
+                    self.drafter = self._sized(self._otherwise())
+                self._otherwise = None
                 if self._cold is not None:
                     warm_up(self._cold, prompt, target)
                     self._cold = None
@@ -347,7 +362,7 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
 def speculative_generate(
     model: PreTrainedModel,
     inputs: Inputs,
-    drafter: DrafterLike = "blend",
+    drafter: DrafterLike | None = None,
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
     num_draft: int | None = None,
@@ -365,7 +380,7 @@ def speculative_generate(
         inputs: one text: token ids (l,) or (1, l), what a tokenizer returns, a string, a chat (a list of messages with
             "role" and "content"), or a `Prompt`, for drafters that read a part of it.
         drafter: a name of `method=` in configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a
-            `Drafter`. `Speculator` keeps it, and the cache, from prompt to prompt.
+            `Drafter`; None as of `Speculator`, which keeps it, and the cache, from prompt to prompt.
         tokenizer: for strings, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the drafter's own.
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
@@ -391,7 +406,7 @@ def custom_generate(
     model: PreTrainedModel,
     input_ids: torch.Tensor,
     *,
-    drafter: DrafterLike = "blend",
+    drafter: DrafterLike | None = None,
     num_draft: int | None = None,
     shape: Shape = "tree",
     budget: Budget = "auto",

@@ -37,7 +37,7 @@ WITH_WEIGHTS = ("hydra", "medusa", "space", "sps")
 #: Their loop is their own, or they draft nothing, or their package is not there.
 OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic")
 #: Their tables are of one model's tokens, and refuse another's.
-OF_A_MODEL = {"blend_bigram", "blend_prior", *(name for name in choices()["method"] if name.startswith("ngrammys"))}
+OF_A_MODEL = {"blend_bigram", "blend_logits_bigram", "blend_prior", *(name for name in choices()["method"] if name.startswith("ngrammys"))}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 

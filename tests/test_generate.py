@@ -26,7 +26,7 @@ from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie import Speculator, custom_generate, speculative_generate
 from ngram_trie.baselines.jacobi import Jacobi
-from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.blend.variants import BlendDrafter, BlendLogitsDrafter
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafters import NgramTrieDrafter
@@ -34,6 +34,7 @@ from ngram_trie.generate import CriteriaStop
 from ngram_trie.methods import make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import PROJECT
+from ngram_trie.targets.model import TargetModel
 
 PROMPT = [3, 4, 5, 6, 7] * 5
 DRAFTERS = ["blend", "blend_logits", "ngram_trie", "pld", "suffix"]
@@ -181,6 +182,17 @@ def test_chains_of_any_drafter() -> None:
         Speculator(model, shape="star")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"^method lookahead: shape=chain: Lookahead does not say how likely"):
         Speculator(model, "lookahead", shape="chain")
+
+
+def test_without_a_name_the_drafter_is_one_that_the_model_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A head whose logits are changed on the way says nothing of the prompt, and the answer is the model's own."""
+    model = tiny_model("llama")
+    for known, step in ((True, 1), (False, 0)):
+        monkeypatch.setattr(TargetModel, "knows_head", lambda self, known=known: known)
+        speculator = Speculator(model, budget="fixed")
+        ids, _ = speculator(PROMPT, max_new_tokens=20)
+        assert isinstance(speculator.drafter, BlendLogitsDrafter) and speculator.drafter.prompt_step == step
+        assert ids == model.generate(torch.tensor([PROMPT]), max_new_tokens=20)[0, len(PROMPT) :].tolist()
 
 
 def test_every_form_of_one_text(tiny: Any, told: tuple[list[int], list[int]]) -> None:
@@ -494,7 +506,7 @@ def test_an_assistant_model_is_refused_and_not_ignored() -> None:
 
 def test_by_default_drafts_are_what_pays_and_what_is_learned_stays_with_the_model() -> None:
     model = tiny_model("llama")
-    first, second = Speculator(model), Speculator(model, "blend", num_draft=8)
+    first, second = Speculator(model), Speculator(model, "blend_logits", num_draft=8)
     assert isinstance(first.drafter, AdaptiveDrafter) and isinstance(second.drafter, AdaptiveDrafter)
     assert first.drafter.learned is second.drafter.learned
     assert Speculator(model, "suffix").drafter.learned is not first.drafter.learned

@@ -188,6 +188,9 @@ class Live(Interleaved):
         if isinstance(method, Drafter) and self.warmup:
             warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], decoder.target)
         drafter = decoder.drafter if isinstance(decoder, SpeculativeDecoder) else None
+        if drafter and drafter.reads_top_k:
+            decoder.target.keeps_top_k = drafter.reads_top_k
+            decoder.target.capture()
         remembers = drafter is not None and drafter.remembers
         is_ready = drafter and drafter.needs_tokens_alone and decoder.target.device.type == "cpu"
         if not is_ready or remembers or decoder.target not in self._ready:

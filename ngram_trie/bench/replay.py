@@ -50,6 +50,7 @@ class TraceTarget:
 
     model = None
     context_limit = UNLIMITED
+    keeps_top_k = 0
     build_seconds = 0.0
     saved_seconds = 0.0
 

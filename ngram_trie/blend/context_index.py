@@ -40,7 +40,8 @@ class BlendIndex:
         max_occurrences: how many occurrences of a token are looked at, the latest ones.
         top_k: k, at most this many tokens of a distribution count; 0 for an index that takes none.
         least: and only those at least so likely.
-        max_soft, max_rejected: how many distributions are looked at, the latest ones: of the text, of rejected drafts.
+        max_soft, max_rejected: how many distributions are looked at where the last token alone agrees, the latest ones:
+            of the text, of rejected drafts. Those where more agrees are not counted; 0 looks at none at all.
         hard, soft: what a token that followed counts, and what a distribution counts in all.
         background: what to fall back to; it must not change while the index is in use.
     """

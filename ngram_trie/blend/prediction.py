@@ -38,6 +38,10 @@ from ngram_trie.tree import Fields, IntArray
 SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
 
 
+#: Distributions at places that agree in so many tokens count however many there are.
+ALWAYS = 2
+
+
 class Settings(NamedTuple):
     """Of `BlendIndex`."""
 
@@ -148,16 +152,19 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, chain:
             length = _agreement(place, context, index)
             if follower >= 0:
                 found = _count(follower, length, settings.hard, True, found, index, successors)
-            if soft >= 0 and left_soft > 0:
-                left_soft -= 1
+            if soft >= 0 and (left_soft > 0 or (length >= ALWAYS and settings.max_soft > 0)):
+                left_soft -= length < ALWAYS
                 found = _count_likely(soft, length, settings.soft, found, index, successors)
         place = index.before[place]
-    place, left = index.tokens[chain + 1, context[0]], settings.max_rejected
-    while place >= 0 and left > 0:
-        if index.soft[place] >= 0:
+    place, left, left_soft = index.tokens[chain + 1, context[0]], settings.max_occurrences, settings.max_rejected
+    while place >= 0 and left > 0 and settings.max_rejected > 0:
+        soft = index.soft[place]
+        if soft >= 0:
             left -= 1
             length = _agreement(place, context, index)
-            found = _count_likely(index.soft[place], length, settings.soft, found, index, successors)
+            if left_soft > 0 or length >= ALWAYS:
+                left_soft -= length < ALWAYS
+                found = _count_likely(soft, length, settings.soft, found, index, successors)
         place = index.before[place]
     return found
 
@@ -310,7 +317,7 @@ def _lay_out(index: Index, draft: Nodes, node: int, context: Numbers) -> int:
 def _scratch(max_nodes: int, index: Index, settings: Settings, background: Background) -> Scratch:
     """For drafts of this many nodes, the root counted."""
     more = most_successors(background)
-    most = settings.max_occurrences + (settings.max_soft + settings.max_rejected) * settings.top_k
+    most = settings.max_occurrences * (1 + 2 * settings.top_k)
     most_earlier = most if index.sizes[NUM_EARLIER] else 0
     return Scratch(
         _room_for_nodes(max_nodes),

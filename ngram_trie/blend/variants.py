@@ -45,11 +45,12 @@ class BlendDrafter(Drafter):
     """Drafts the likeliest continuations of prompt and output under the blend of all orders; see `BlendIndex`.
 
     Args:
-        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller. `BudgetedDrafter`
-            around it drafts only what pays.
+        num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
         prior: folder of tables of other texts (`CountTables`, `scripts.build_prior`), which the text falls back to, or
             what else the drafter knows; opened when it is first needed.
+        tables: in its place, a folder of the model's own bigram (`scripts.build_ngram_tables`; N-Grammys, section 4.1).
+        k: successors of each token that are taken of the bigram.
 
     Raises:
         ValueError: a value that is not allowed; the message names it and what is.
@@ -59,6 +60,7 @@ class BlendDrafter(Drafter):
     not_sent: ClassVar[Sequence[str]] = (
         "_index",
         "_prior",
+        "_bigram",
     )  # another process opens the tables itself, and starts a text of its own
 
     def __init__(
@@ -70,13 +72,16 @@ class BlendDrafter(Drafter):
         num_frequent: int = 64,
         max_occurrences: int = 128,
         prior: str | None = None,
+        tables: str | None = None,
+        k: int = 10,
     ) -> None:
         check_int("num_draft", num_draft, 1)
         check_positive("escape", escape)
         check_int("max_order", max_order, 1)
         check_int("num_frequent", num_frequent, 0)
         check_int("max_occurrences", max_occurrences, 1)
-        self.num_draft = num_draft
+        check_int("k", k, 1)
+        self.num_draft, self.k = num_draft, k
         self._settings: dict[str, Any] = {
             "escape": float(escape),
             "max_order": max_order,
@@ -85,22 +90,37 @@ class BlendDrafter(Drafter):
         }
         if prior is not None:
             check_place("prior", prior, " or null")
-        self.prior = Path(prior) if prior else None
-        if prior:
+        if tables is not None:
+            check_place("tables", tables, " or null")
+        if prior and tables:
+            raise ValueError(f"prior={prior!r}, tables={tables!r}: give the one or the other")
+        self.prior, self.tables = Path(prior) if prior else None, Path(tables) if tables else None
+        if prior or tables:
             self.state = "preloaded"
 
     def parts(self) -> Mapping[Path, str]:
-        return {self.prior / "header.json": f"`{BUILD_PRIOR}{self.prior.name}` builds it"} if self.prior else {}
+        known = ((self.prior, BUILD_PRIOR), (self.tables, BUILD_COMMAND))
+        return {folder / "header.json": f"`{command}{folder.name}` builds it" for folder, command in known if folder}
 
     def bind(self, target: Any) -> None:
-        if self.prior and target.model:  # a recorded answer does not say which weights gave it
+        if not target.model:  # a recorded answer does not say which weights gave it
+            return
+        if self.prior:
             self._prior[0].check(target.model, self.prior)
+        if self.tables:
+            NgramTables.open(self.tables).check(target.model, self.tables)
 
     @functools.cached_property
     def _prior(self) -> tuple[CountTables, Background]:
         assert self.prior
         tables = CountTables.open(self.prior)
         return tables, tables.background()
+
+    @functools.cached_property
+    def _bigram(self) -> Background:
+        assert self.tables
+        tables = NgramTables.open(self.tables)
+        return CountTables.of_model(tables, self.k, self._settings["escape"]).background()
 
     def background(self, prompt: Prompt) -> Background:
         """What is known besides the prompt.
@@ -109,7 +129,7 @@ class BlendDrafter(Drafter):
             ValueError: the prior holds an answer to this question.
         """
         if not self.prior:
-            return NOTHING
+            return self._bigram if self.tables else NOTHING
         tables, background = self._prior
         if prompt.question in tables.questions:
             raise ValueError(
@@ -137,12 +157,9 @@ class BlendBigramDrafter(BlendDrafter):
     """The blend over a table of successors: the model's own bigram, or that of recorded answers.
 
     Args:
-        tables: folder that `scripts.build_ngram_tables` wrote for the target (N-Grammys, section 4.1); opened when it
-            is first needed.
-        answers: a file of recorded answers (`read_answers`), which then give the table instead. Their questions are
-            dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts hold, one
-            of the same data sets that is not among them with all.
-        k: successors of each token.
+        answers: a file of recorded answers (`read_answers`), which then give the table in place of `tables`. Their
+            questions are dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts
+            hold, one of the same data sets that is not among them with all.
         options: as in `BlendDrafter`.
 
     Raises:
@@ -150,29 +167,21 @@ class BlendBigramDrafter(BlendDrafter):
     """
 
     state: State = "preloaded"
-    not_sent = ("_index", "_tables")
+    not_sent = (*BlendDrafter.not_sent, "_of_answers")
 
-    def __init__(self, *, tables: str | None = None, answers: str | None = None, k: int = 10, **options: Any) -> None:
-        check_int("k", k, 1)
+    def __init__(self, *, tables: str | None = None, answers: str | None = None, **options: Any) -> None:
         if not tables and not answers:
             raise ValueError("blend_bigram needs tables, a folder, or answers, a file of recorded ones")
         if options.get("prior"):
             raise ValueError(f"prior={options['prior']!r}: blend_bigram has a table already; must be null")
-        super().__init__(**options)
-        self.k = k
         if answers is not None:
             check_place("answers", answers, " or null")
+        super().__init__(tables=None if answers else tables, **options)
         self.answers = Path(answers) if answers else None
-        self.tables = None if answers else Path(str(tables))
 
     def parts(self) -> Mapping[Path, str]:
-        if self.tables:
-            return {self.tables / "header.json": f"`{BUILD_COMMAND}{self.tables.name}` builds it"}
-        return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
-
-    def bind(self, target: Any) -> None:
-        if self.tables and target.model:  # a recorded answer does not say which weights gave it
-            NgramTables.open(self.tables).check(target.model, self.tables)
+        known = {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
+        return {**super().parts(), **known}
 
     def background(self, prompt: Prompt) -> Background:
         """The table of the other parts.
@@ -180,20 +189,19 @@ class BlendBigramDrafter(BlendDrafter):
         Raises:
             ValueError: whether the recorded answers hold one to this question cannot be told.
         """
-        parts, tables = self._tables
+        if self.tables:
+            return super().background(prompt)
+        parts, tables = self._of_answers
         return tables[part_of(prompt, parts, self.answers)]
 
     @functools.cached_property
-    def _tables(self) -> tuple[dict[Key, int], list[Background]]:
+    def _of_answers(self) -> tuple[dict[Key, int], list[Background]]:
         """The part of each recorded question, and by part the table of the others' answers; last that of all."""
-        escape = self._settings["escape"]
-        if self.tables:
-            table = CountTables.of_model(NgramTables.open(self.tables), self.k, escape)
-            return {}, [table.background()] * (FOLDS + 1)
         assert self.answers
         rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in read_answers(self.answers)]
         parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
         others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
+        escape = self._settings["escape"]
         tables = (CountTables.of_texts(each, k=self.k, escape=escape, max_context=1) for each in others)
         return parts, [table.background() for table in tables]
 
@@ -322,7 +330,7 @@ class BlendLogitsDrafter(BlendDrafter):
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
         check_choice("vocabulary", vocabulary, get_args(Vocabulary))
-        self.prompt_step, self.vocabulary = prompt_step, vocabulary
+        self.prompt_step, self.vocabulary, self.reads_top_k = prompt_step, vocabulary, top_k
         self._settings |= {
             "top_k": top_k,
             "least": float(least),

@@ -40,6 +40,9 @@ FIRST_CREDIT, MOST_CREDIT, LEAST_CREDIT, EARNED = 2.0, 3.0, -1.0, 0.01
 STALE = 64
 #: Exponent of the costs (`budget.rule`).
 CAUTION = 1.25
+#: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
+#: what is drafted and cut takes time, too.
+LEAST_ASKED, RECENT = 15, 8
 
 
 def _size_class(nodes: int) -> int:
@@ -197,6 +200,7 @@ class AdaptiveDrafter(WrappedDrafter):
         self.learned, self.cost, self.clock = learned or Learned(), cost, clock
         self.drafts_chains = drafter.drafts_chains  # type: ignore[misc]
         self._unread: list[int] = []
+        self._kept: deque[int] = deque(maxlen=RECENT)
         self._steps = 0
 
     @property
@@ -238,7 +242,7 @@ class AdaptiveDrafter(WrappedDrafter):
         if self.learned.credit > 0 and self.learned.costs.holds(self._length):
             began = self.clock()
             self._read()
-            tree = self.drafter.propose(budget)
+            tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
             self._drafting += self.clock() - began
             draft = self._cut(tree)
         self._under_way = tree, draft.num_draft
@@ -262,6 +266,7 @@ class AdaptiveDrafter(WrappedDrafter):
         prices = (costs.step(range(len(tree))) + drafting) ** CAUTION
         prices[costs.most + 1 :] = np.inf
         kept = nodes_that_pay(probs, prices)
+        self._kept.append(len(kept) - 1)
         self._steps += 1
         larger = 2 ** (_size_class(len(kept) - 1) + 1) - 1
         if larger <= min(tree.num_draft, costs.most) and costs.is_due(larger, self._steps):

@@ -49,7 +49,7 @@ def generate(
     model: PreTrainedModel,
     inputs: torch.Tensor | None = None,
     *,
-    drafter: DrafterLike = "blend",
+    drafter: DrafterLike | None = None,
     num_draft: int | None = None,
     shape: Shape = "tree",
     budget: Budget = "auto",

@@ -27,8 +27,10 @@ from ngram_trie.targets import fused_llama, layers, small_gemm
 from ngram_trie.targets.check import apart
 from ngram_trie.targets.fused_llama import Block, FusedLlama, Linear
 from ngram_trie.targets.load import longest_text
-from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.model import Forward, TargetModel, check_finite
 from ngram_trie.targets.state import State, alteration, state_of
+from ngram_trie.targets.top_k import greedy_rows, peaks_of
+from ngram_trie.tree import DraftTree, IntArray
 
 #: Tokens that go through all layers together: whole tiles of `small_gemm`.
 TOGETHER = 99
@@ -184,17 +186,31 @@ class CpuTarget(TargetModel):
         self.cache = CpuCache(self.network.cache_shape, capacity)
         self._positions = torch.arange(capacity)
 
+    def _layout(self, tree: DraftTree) -> dict[str, Any]:
+        """What each node does not see of the tree, and positions."""
+        positions = torch.from_numpy(tree.depths + self.cache.length)
+        return {"unseen": torch.from_numpy(~tree.ancestor_mask), "position_ids": positions}
+
+    def _greedy(self, tree: DraftTree, ids: torch.Tensor, **kwargs: Any) -> IntArray:
+        """The largest logits of groups are found on the way, by which `top_k` finds the likeliest tokens, too."""
+        logits = self._forward(ids, **kwargs)
+        rows = logits.numpy()
+        peaks = peaks_of(rows)
+        choices = check_finite(greedy_rows(rows, peaks), self.model)
+        self.last = Forward(tree, self._hidden, logits, choices, peaks=peaks)
+        return choices
+
     def _forward(
         self,
         ids: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        unseen: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         logits_to_keep: int = 0,
         **_: Any,
     ) -> torch.Tensor:
-        """As `TargetModel._forward`. Without a mask the tokens (1, m) see those before them."""
+        """As `TargetModel._forward`. Without `unseen` the tokens (1, m) see those before them."""
         past, count = self.cache.length, ids.shape[-1]
-        if attention_mask is None:
+        if unseen is None:
             positions = self._positions[past : past + count]
             parts = [
                 self.network.read(part, at, self.cache, torch.ones(len(part), len(part)).triu(1) != 0)
@@ -203,6 +219,5 @@ class CpuTarget(TargetModel):
             self._hidden = torch.cat(parts)
         else:
             assert position_ids is not None
-            unseen = attention_mask[0, 0, :, past:] != 0
-            self._hidden = self.network.read(ids[0], position_ids[0], self.cache, unseen)
+            self._hidden = self.network.read(ids[0], position_ids, self.cache, unseen)
         return self.network.logits(self._hidden[-logits_to_keep:])

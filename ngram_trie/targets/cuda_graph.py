@@ -1,9 +1,10 @@
 """A target for speed on a GPU: a cache that never moves, and a CUDA graph for every size of a step.
 
 A step's nodes are padded to the next of a few sizes, and it attends to the cache up to the next of a few lengths; each
-pair of the two is captured once, as one graph from tokens to choices (`FusedLlama` is the network). What a step needs
-from the host, tokens, depths, mask and the length of the text, lies in one buffer that is pinned and copied at once;
-what it gives back is read at once. On a CPU the same code runs without graphs.
+pair of the two is captured once, as one graph from tokens to choices (`FusedLlama` is the network), and to the
+likeliest tokens behind each node where the drafter asks for them. What a step needs from the host, tokens, depths, mask
+and the length of the text, lies in one buffer that is pinned and copied at once; what it gives back is read at once. On
+a CPU the same code runs without graphs.
 
 Padding nodes are rows like others that attend to the text and themselves; they are written behind the tree, nobody
 reads them, and the next step overwrites them.
@@ -24,9 +25,11 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
+from ngram_trie.drafter import TopK
 from ngram_trie.store.files import first_line
 from ngram_trie.targets.fused_llama import FusedLlama, refusal
 from ngram_trie.targets.model import Forward, TargetModel, check_finite, greedy
+from ngram_trie.targets.top_k import top_k_on_device
 from ngram_trie.tree import DraftTree, IntArray
 
 #: Numbers of nodes, the root counted, that steps are padded to; the last is what `max_draft` asks for.
@@ -108,12 +111,16 @@ class Stage:
 
 @dataclass
 class Step:
-    """A step of one size and one attended length: `run` it and read what it left, (q, *) each, on the device."""
+    """A step of one size, one attended length and one k: `run` it and read what it left, (q, *) each, on the device.
+
+    Attributes:
+        said: (q, 1 + 2 k) int32: the choice, the k likeliest tokens, and their probabilities' bits as floats.
+    """
 
     run: Callable[[], None]
     hidden: torch.Tensor
     logits: torch.Tensor
-    choices: torch.Tensor
+    said: torch.Tensor
 
 
 class CudaGraphTarget(TargetModel):
@@ -159,11 +166,10 @@ class CudaGraphTarget(TargetModel):
         self.network = FusedLlama(model, capacity, compiled)
         self.cache = StaticCache(self.network.cache_shape, capacity, self.network.embedding)
         self._stages = {size: Stage(size, self.device) for size in self.sizes}
-        self._steps: dict[tuple[int, int], Step] = {}
+        self._steps: dict[tuple[int, int, int], Step] = {}
         self._pool: Any = None
         self._stream: Any = None  # that all graphs are captured on
-        pinned = self.device.type == "cuda"
-        self._choices = torch.zeros(max_draft + 1, dtype=torch.int64, pin_memory=pinned)
+        self._said: dict[int, torch.Tensor] = {}  # by k, where a step's answer arrives on the host
         self._slots = torch.arange(capacity, device=self.device)
 
     @torch.inference_mode()
@@ -175,11 +181,24 @@ class CudaGraphTarget(TargetModel):
         self.build_seconds += perf_counter() - started
         step = self._step(size, attended(self.cache.length + size, self.chunk))
         step.run()
-        self._choices[:nodes].copy_(step.choices[:nodes], non_blocking=True)
-        self.synchronize()
-        choices = check_finite(self._choices[:nodes].numpy().copy(), self.model)
+        said = self._read(step, nodes)
+        choices = check_finite(said[:, 0].astype(np.int64), self.model)
         self.last = Forward(tree, step.hidden[:nodes], step.logits[:nodes], choices)
+        if k := said.shape[1] // 2:
+            tokens, probs = said[:, 1 : 1 + k].astype(np.int64), said[:, 1 + k :].copy().view(np.float32)
+            self.last.top_k = TopK(np.arange(nodes), tokens, probs.astype(np.float64))
         return choices
+
+    def _read(self, step: Step, nodes: int) -> np.ndarray:
+        """What a step said of its nodes, (m, 1 + 2 k), in one copy."""
+        width = step.said.shape[1]
+        if width not in self._said:
+            is_pinned = self.device.type == "cuda"
+            self._said[width] = torch.zeros(self.max_draft + 1, width, dtype=torch.int32, pin_memory=is_pinned)
+        said = self._said[width][:nodes]
+        said.copy_(step.said[:nodes], non_blocking=True)
+        self.synchronize()
+        return said.numpy()
 
     @torch.inference_mode()
     def capture(self) -> int:
@@ -223,15 +242,17 @@ class CudaGraphTarget(TargetModel):
         return next(size for size in self.sizes if nodes <= size)
 
     def _step(self, size: int, length: int) -> Step:
-        """The step of `size` nodes that attends to `length` rows; captured when it is first asked for.
+        """The step of `size` nodes that attends to `length` rows, and finds `keeps_top_k` tokens behind each; captured
+        when it is first asked for.
 
         Raises:
             ValueError: this device or version of PyTorch cannot capture it.
         """
-        if (size, length) not in self._steps:
+        key = size, length, self.keeps_top_k
+        if key not in self._steps:
             make = self._captured if self.device.type == "cuda" else self._plain
             try:
-                self._steps[size, length] = make(size, length)
+                self._steps[key] = make(size, length)
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -239,13 +260,13 @@ class CudaGraphTarget(TargetModel):
                     f"engine.backend=cuda_graph: a step of {size} nodes cannot be captured here "
                     f"({first_line(error)}); use engine.backend=stock"
                 ) from error
-        return self._steps[size, length]
+        return self._steps[key]
 
     def _plain(self, size: int, length: int) -> Step:
         """The step without a graph."""
 
         def run() -> None:
-            step.hidden, step.logits, step.choices = self._nodes(size, length)
+            step.hidden, step.logits, step.said = self._nodes(size, length)
 
         step = Step(run, *[torch.empty(0)] * 3)
         return step
@@ -264,12 +285,12 @@ class CudaGraphTarget(TargetModel):
             graph = torch.cuda.CUDAGraph()
             # freed memory is used again by the stream that it was freed on: one for all graphs, or each takes its own
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                hidden, logits, choices = self._nodes(size, length)
+                hidden, logits, said = self._nodes(size, length)
         self._pool = self._pool or graph.pool()
-        return Step(graph.replay, hidden, logits, choices)
+        return Step(graph.replay, hidden, logits, said)
 
     def _nodes(self, size: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Hidden states (q, H), logits (q, V) and choices (q,) of the staged nodes."""
+        """Hidden states (q, H), logits (q, V) and what is said (q, 1 + 2 k) of the staged nodes."""
         stage = self._stages[size]
         slots = stage.past + self._slots[:size]
         # A key before the text's end is seen by all; one of the tree by those below it; one behind the tree by none.
@@ -287,7 +308,11 @@ class CudaGraphTarget(TargetModel):
         positions = stage.past + stage.depths
         hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
         logits = self.network.logits(hidden)
-        return hidden, logits, greedy(logits)
+        said = [greedy(logits)[:, None]]
+        if self.keeps_top_k:
+            tokens, probs = top_k_on_device(logits, self.keeps_top_k)
+            said += [tokens, probs.contiguous().view(torch.int32)]
+        return hidden, logits, torch.cat([part.to(torch.int32) for part in said], 1)
 
     def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
         """Logits (1, V) after the text (1, l), which is read into the empty cache."""

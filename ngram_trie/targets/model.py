@@ -176,6 +176,8 @@ class Forward:
         logits: (m, V); of a prefill those of the last token alone, (1, V).
         choices: (m,) the greedy next token after each node; of a prefill (1,).
         path: node indices that were accepted, the root first; known once they are committed.
+        peaks: of a backend for CPUs, `peaks_of` the logits, by which the choices were found.
+        top_k: where the step itself found them, the `keeps_top_k` likeliest tokens behind every node.
     """
 
     tree: DraftTree | None
@@ -183,6 +185,8 @@ class Forward:
     logits: torch.Tensor
     choices: IntArray
     path: list[int] = field(default_factory=list)
+    peaks: np.ndarray | None = None
+    top_k: TopK | None = None
 
 
 class TargetModel:
@@ -199,12 +203,15 @@ class TargetModel:
 
     Attributes:
         last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
+        keeps_top_k: how many of the likeliest tokens behind each node the drafter will ask for after every step, so
+            that a backend may find them on the way.
         keeps_prompt: whether a prompt that was the last to be read is not read again: its rows are still in the cache.
         saved_seconds: what the last `prefill` would have taken, had it not been left out: as long as that prompt's did.
     """
 
     last: Forward
     cache_kind = KVCache
+    keeps_top_k = 0
     keeps_prompt = False
     saved_seconds = 0.0
     _prompt: tuple[bytes, Forward, float] | None = None
@@ -257,6 +264,10 @@ class TargetModel:
                 self._prompt = name, self.last, seconds + perf_counter() - started
         return int(self.last.choices[-1])
 
+    def capture(self) -> int:
+        """Prepare steps of every size, before a clock runs; returns how many there are. Here there is nothing to do."""
+        return 0
+
     def forget(self) -> None:
         """Empty the cache."""
         self.cache.truncate(0)
@@ -301,9 +312,12 @@ class TargetModel:
         last = self.last
         if last.tree is None:
             return top_k_rows(np.array([len(last.hidden) - 1]), last.logits, k)
-        if nodes is None:
-            return top_k_rows(np.arange(len(last.tree)), last.logits, k)
-        return top_k_rows(nodes, last.logits[torch.from_numpy(nodes)], k)
+        rows = slice(None) if nodes is None else nodes
+        places = np.arange(len(last.tree))[rows]
+        if last.top_k is not None and k <= last.top_k.tokens.shape[1]:
+            return TopK(places, last.top_k.tokens[rows, :k], last.top_k.probs[rows, :k])
+        logits = last.logits if nodes is None else last.logits[torch.from_numpy(nodes)]
+        return top_k_rows(places, logits, k, None if last.peaks is None else last.peaks[rows])
 
     @torch.inference_mode()
     def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None) -> TopK:
@@ -318,19 +332,29 @@ class TargetModel:
             ValueError: the model does something with its logits that is not known here.
         """
         rows = None if among is None else torch.from_numpy(among).to(self.device)
-        if not self._knows_head:
-            own, said = self._head(self.last.hidden[-1:], rows), self.last.logits[-1:]
-            said = said if rows is None else said[:, rows]
-            if not torch.allclose(own.float(), said.float(), rtol=0.02, atol=0.02 * float(said.float().abs().max())):
-                raise ValueError(
-                    f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
-                    "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
-                )
-            self._knows_head = True
+        if not self._knows_head and not self._finds_head():
+            raise ValueError(
+                f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
+                "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
+            )
         blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
         parts = [top_k_rows(block, self._head(self.last.hidden[block], rows), k) for block in blocks]
         found = TopK(*map(np.concatenate, zip(*parts, strict=True)))
         return found if among is None else found._replace(tokens=among[found.tokens])
+
+    def knows_head(self) -> bool:
+        """Whether a prompt's logits can be had of its states (`top_k_in_prompt`); reads a token to find out."""
+        if not self._knows_head:
+            self.prefill(np.zeros(1, np.int64))
+            self.forget()
+        return self._knows_head or self._finds_head()
+
+    @torch.inference_mode()
+    def _finds_head(self) -> bool:
+        """Whether `_head` gives the last forward's logits."""
+        own, said = self._head(self.last.hidden[-1:]).float(), self.last.logits[-1:].float()
+        self._knows_head = torch.allclose(own, said, rtol=0.02, atol=0.02 * float(said.abs().max()))
+        return self._knows_head
 
     def _head(self, hidden: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does; of the tokens

@@ -43,6 +43,48 @@ def _largest(logits: np.ndarray, peaks: np.ndarray, values: np.ndarray, tokens: 
             found = _insert(logits[row, token], token, found, values[row], tokens[row])
 
 
+def peaks_of(rows: np.ndarray) -> np.ndarray:
+    """(r, g) the largest logit of each group of the rows (r, V)."""
+    groups = rows.shape[1] // GROUP
+    return rows[:, : groups * GROUP].reshape(len(rows), GROUP, groups).max(1)
+
+
+@compiled(_nrt=False)
+def _argmax(logits: np.ndarray, peaks: np.ndarray, chosen: np.ndarray) -> None:
+    """Write where the largest logit of each row is, the lowest of equals; -1 if it is not finite."""
+    num_groups = peaks.shape[1]
+    for row in range(len(logits)):
+        largest, token = -np.inf, -1
+        for group in range(num_groups):
+            largest = max(largest, peaks[row, group])
+            if np.isnan(peaks[row, group]):
+                largest = np.inf
+        for at in range(num_groups * GROUP, logits.shape[1]):
+            largest = max(largest, logits[row, at])
+            if np.isnan(logits[row, at]):
+                largest = np.inf
+        if np.isfinite(largest):
+            token = logits.shape[1]
+            for group in range(num_groups):
+                if peaks[row, group] == largest:
+                    at = group
+                    while logits[row, at] != largest:
+                        at += num_groups
+                    token = min(token, at)
+            for at in range(num_groups * GROUP, token):
+                if logits[row, at] == largest:
+                    token = at
+                    break
+        chosen[row] = token
+
+
+def greedy_rows(rows: np.ndarray, peaks: np.ndarray) -> IntArray:
+    """As `ngram_trie.targets.model.greedy`, on a CPU, by the largest logits of the groups."""
+    chosen = np.empty(len(rows), np.int64)
+    _argmax(rows, peaks, chosen)
+    return chosen
+
+
 @compiled(fastmath=True)
 def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
     """Of each row, whose largest logit is known. In one pass without calls, which the compiler makes vector code of:
@@ -63,18 +105,22 @@ def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
     return sums
 
 
-def top_k_rows(places: IntArray, logits: torch.Tensor, k: int) -> TopK:
+def top_k_rows(places: IntArray, logits: torch.Tensor, k: int, peaks: np.ndarray | None = None) -> TopK:
     """The k likeliest tokens of the rows of `logits` (r, V) with probabilities; on a CPU the lowest of equals first.
 
-    They are found where the logits are, so that on a GPU only they come over.
+    They are found where the logits are, so that on a GPU only they come over. `peaks` (r, g) are `peaks_of` the logits.
     """
     if logits.device.type == "cpu":
         rows = logits.float().numpy()
         size = len(rows), min(k, rows.shape[1])
         values, tokens = np.empty(size, np.float32), np.empty(size, np.int64)
-        groups = rows.shape[1] // GROUP
-        _largest(rows, rows[:, : groups * GROUP].reshape(len(rows), GROUP, groups).max(1), values, tokens)
+        _largest(rows, peaks_of(rows) if peaks is None else peaks, values, tokens)
         return TopK(places, tokens, np.exp(values - _log_sum_exp(rows, values[:, 0])[:, None]).astype(np.float64))
-    largest, indices = logits.topk(min(k, logits.shape[-1]), dim=-1)
-    probs = (largest.float() - logits.float().logsumexp(-1, keepdim=True)).exp()
-    return TopK(places, indices.cpu().numpy(), probs.double().cpu().numpy())
+    likeliest, probs = top_k_on_device(logits, k)
+    return TopK(places, likeliest.cpu().numpy(), probs.double().cpu().numpy())
+
+
+def top_k_on_device(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k likeliest tokens of the rows of `logits` (r, V) and their probabilities, (r, k) each, on their device."""
+    largest, tokens = logits.topk(min(k, logits.shape[-1]), dim=-1)
+    return tokens, (largest.float() - logits.float().logsumexp(-1, keepdim=True)).exp()

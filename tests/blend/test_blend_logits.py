@@ -86,6 +86,18 @@ def test_probabilities_by_hand() -> None:
     assert tree.probs is not None and tree.probs[1] == pytest.approx(1 - (1 / 1.5) ** 5 * (1 - 1 / 9))
 
 
+def test_where_two_tokens_agree_a_distribution_counts_behind_later_ones_of_one() -> None:
+    """The earliest 2 follows a 1, as the end does, and is looked at behind two later ones; where only one token agrees,
+    the latest counts alone.
+    """
+    text = [1, 2, 9, 5, 2, 9, 6, 2, 9, 1, 2]
+    for max_soft, known in [(1, {3, 8}), (2, {3, 7, 8}), (0, set())]:
+        index = BlendIndex(text, top_k=1, max_soft=max_soft, hard=0.5, soft=0.5, num_frequent=0)
+        for place, token in [(1, 3), (4, 7), (7, 8)]:
+            told(index, place, {token: 1.0})
+        assert set(index.draft(9).tokens.tolist()) & {3, 7, 8} == known
+
+
 TOKENS = st.integers(0, 3)
 LIKELY = st.dictionaries(TOKENS, st.integers(1, 5), min_size=1, max_size=3)
 

@@ -42,6 +42,7 @@ class FakeTarget:
     """
 
     model: Any = None
+    keeps_top_k = 0
     build_seconds = 0.0
     saved_seconds = 0.0
 
@@ -89,7 +90,9 @@ class FakeTarget:
         choices = np.array([self.rule(text) for text in texts])
         logits = torch.stack([self.runners_up(text) for text in texts])
         assert (logits.argmax(-1).numpy() == choices).all()
-        self.last = Forward(tree, torch.empty(0), logits, choices)
+        # a state says what follows, as a model's last one does
+        hidden = torch.stack([self.runners_up(self.text[:end]) for end in range(1, len(self.text) + 1)])
+        self.last = Forward(tree, hidden if tree is None else logits, logits, choices)
         self.forwards.append(self.last)
         return choices
 

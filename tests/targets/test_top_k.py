@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from support.tiny import SHAPE, tiny_model
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, PreTrainedConfig
 
+from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.top_k import GROUP, top_k_rows
+from ngram_trie.targets.model import greedy as greedy_of
+from ngram_trie.targets.top_k import GROUP, greedy_rows, peaks_of, top_k_rows
 from ngram_trie.tree import DraftTree
 
 
@@ -25,11 +28,22 @@ def test_the_likeliest_tokens_in_order(rows: int, vocabulary: int, k: int, seed:
     np.testing.assert_array_equal(likely.tokens, order)
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(likely.probs, np.take_along_axis(shares, order, 1), rtol=1e-4)
+    assert greedy_rows(logits, peaks_of(logits)).tolist() == order[:, 0].tolist()
 
 
-def test_a_target_says_them_behind_prompt_and_nodes() -> None:
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("place", [0, GROUP, 3 * GROUP + 4])
+def test_what_is_not_finite_is_no_choice(bad: float, place: int) -> None:
+    logits = np.zeros((2, 3 * GROUP + 5), np.float32)
+    logits[0, place] = bad
+    assert greedy_rows(logits, peaks_of(logits)).tolist() == [-1, 0] == greedy_of(torch.from_numpy(logits)).tolist()
+
+
+@pytest.mark.parametrize("kind", [TargetModel, CpuTarget, CudaGraphTarget])
+def test_a_target_says_them_behind_prompt_and_nodes(kind: type[TargetModel]) -> None:
     model = tiny_model("llama")
-    target = TargetModel(model, 8)
+    target = kind(model, 8)
+    target.keeps_top_k = 5
     prompt = np.array([3, 1, 4, 1, 5])
     target.prefill(prompt)
     with torch.inference_mode():
@@ -49,6 +63,8 @@ def test_a_target_says_them_behind_prompt_and_nodes() -> None:
         with torch.inference_mode():
             alone = model(torch.tensor([[*prompt.tolist(), *text]])).logits[0, -1]
         np.testing.assert_array_equal(target.top_k(4).tokens[node], alone.topk(4).indices)
+        np.testing.assert_allclose(target.top_k(4).probs[node], alone.softmax(-1).topk(4).values, rtol=1e-4)
+        assert target.top_k(7).tokens.shape == (3, 7)  # more than were asked for beforehand
     some = target.top_k(4, np.array([1]))
     assert some.places.tolist() == [1]
     np.testing.assert_array_equal(some.tokens[0], target.top_k(4).tokens[1])
