@@ -16,7 +16,6 @@ from ngram_trie.cli.overrides import composed
 from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import ConfigError, build
-from ngram_trie.prompt import task_and_noise
 from ngram_trie.store.files import place
 
 TINY_MODEL = place("data/tiny/model")
@@ -46,9 +45,9 @@ def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
     """
     if not drafter.remembers:
         return drafter
-    drafter, kind = copy.deepcopy(drafter), task_and_noise(trace.prompt.dataset)[1]
+    drafter, kind = copy.deepcopy(drafter), trace.prompt.noise_kind
     for earlier in takewhile(lambda other: other.key != trace.key, traces):
-        if earlier.output_ids and task_and_noise(earlier.prompt.dataset)[1] == kind:
+        if earlier.output_ids and earlier.prompt.noise_kind == kind:
             replay(drafter, earlier)
     return drafter
 

@@ -141,7 +141,7 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
     text = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
-    first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
+    first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
     save_figure(speedup_figure(drawn), run.path / "figure.png")
     save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
@@ -188,9 +188,11 @@ def _replay_table(
 ) -> tuple[pd.DataFrame, list[Block]]:
     """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
-    for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
-        own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
+    tasks = dict(zip(run.frame.dataset, run.frame.task, strict=True))
+    for context, part in (table1.contexts(run.frame, datasets) or {metrics.CLEAN: datasets}).items():
+        own = [record for record in run.records if (record.noise_kind or metrics.CLEAN) == context]
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
+        cells = cells.assign(task=cells.dataset.map(lambda name: tasks.get(name, name)), context=context)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())

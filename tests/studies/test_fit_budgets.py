@@ -95,7 +95,7 @@ def test_a_run_is_told_again_by_the_curve_that_it_keeps(traces: Path, tmp_path: 
     config.methods.suffix.budget.cost = {"_target_": "ngram_trie.bench.cost.CostCurve.read", "folder": str(folder)}
     drafter = methods.build(config.methods.suffix, "suffix")
     recorded = {
-        record.key[1:4]: record for record in read_records(folder / "records.jsonl") if record.method == "suffix"
+        record.key.item: record for record in read_records(folder / "records.jsonl") if record.method == "suffix"
     }
     for trace in read_traces(traces):
         assert replay(drafter, trace).tree_sizes == recorded[trace.key].tree_sizes
