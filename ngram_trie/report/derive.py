@@ -18,7 +18,6 @@ from ngram_trie.report import budgets, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
 from ngram_trie.report.plots import (
     accept_length_figure,
-    context_quality_figure,
     headline,
     heatmap_figure,
     line_figure,
@@ -216,9 +215,6 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
         for model, part in paper.groupby("model")
         for block in _context_blocks(part, "speedup", f"Table 4, {model}", [contradiction])
     ]
-    tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
-    if len(tries):
-        save_figure(context_quality_figure(_named(run, tries)), run.path / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
     tables = Tables(measured, published=published)
