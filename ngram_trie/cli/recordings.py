@@ -28,10 +28,10 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
         ValueError: there is none.
     """
     chosen = [t for t in traces if len(t.output_ids) > 1 and question_id in (None, t.prompt.question_id)]
-    dataset = dataset or ("summarization" if any(t.prompt.dataset == "summarization" for t in chosen) else None)
-    chosen = [t for t in chosen if dataset in (None, t.prompt.dataset)]
+    dataset = dataset or ("summarization" if any(t.category == "summarization" for t in chosen) else None)
+    chosen = [t for t in chosen if dataset in (None, t.category)]
     if not chosen:
-        known = sorted({t.prompt.dataset for t in traces})
+        known = sorted({t.category for t in traces})
         raise ValueError(f"no answer to question {question_id or 'any'} of {dataset or 'any'}; data sets: {known}")
     drafter = copy.deepcopy(drafter)
     over = [t for t in traces if t.output_ids] if drafter.remembers else chosen  # it must meet all, in order
