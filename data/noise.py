@@ -1,4 +1,5 @@
-"""Noisy contexts (the paper's Table 4), two ways, over any data set; of recorded answers: ngram_trie/noise.py.
+"""Noisy contexts (the paper's Table 4), two ways, over any data set; of recorded answers:
+ngram_trie/bench/trace_noise.py.
 
 paragraph: what the paper's released code does: one fixed paragraph of unrelated English behind the text that the trie
 is built from. The model never sees it, so its answers are those to the clean prompt, and only tries are disturbed.
@@ -19,7 +20,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.prompt import noisy_name
+from ngram_trie.prompt import column_name
 
 Kind = Literal["paragraph", "passages"]
 
@@ -74,17 +75,17 @@ class NoisyDataset:
     """
 
     def __init__(self, dataset: Dataset, kind: Kind, share: float, seed: int) -> None:
-        self.name = noisy_name(dataset.name, kind)
+        self.name = column_name(dataset.name, kind)
         self.warmup = dataset.warmup
         self.questions: Sequence[Question]
-        renamed = [replace(question, dataset=self.name) for question in dataset.questions]
+        own = [replace(question, noise_kind=kind) for question in dataset.questions]
         if kind == "paragraph":
-            self.questions = [replace(question, noise=PARAGRAPH) for question in renamed]
+            self.questions = [replace(question, noise=PARAGRAPH) for question in own]
             return
-        pool = {question.question_id: passages_of(question.context)[0] for question in renamed}
+        pool = {question.question_id: passages_of(question.context)[0] for question in own}
         if len(pool) < 2:
             raise ValueError(f"dataset {dataset.name}: noise comes from other questions, and there is only one")
-        self.questions = [mix_in(question, pool, share, seed) for question in renamed]
+        self.questions = [mix_in(question, pool, share, seed) for question in own]
 
 
 def with_noise(datasets: Mapping[str, Dataset], noise: NoiseSettings) -> dict[str, Dataset]:

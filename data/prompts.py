@@ -41,6 +41,7 @@ class Question:
         released_texts: where that code takes several texts, and tokenises each on its own, these texts.
         noise: unrelated text that tries read behind their context and the model never sees (Table 4, as released).
         system: the system message, if the question brings its own.
+        noise_kind: as in `Prompt`.
     """
 
     dataset: str
@@ -57,6 +58,7 @@ class Question:
     released_texts: tuple[str, ...] = ()
     noise: str = ""
     system: str = ""
+    noise_kind: str = ""
 
     @property
     def message(self) -> str:
@@ -186,8 +188,9 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     def alone(text: str) -> IntArray:
         return np.array(tokenizer(text, add_special_tokens=False)["input_ids"] if text else [], np.int64)
 
-    key, texts = (question.dataset, question.question_id, question.turn), question.released_texts
-    return Prompt(ids, spans, *key, noise=alone(question.noise), texts=tuple(alone(text) for text in texts))
+    noise, texts = alone(question.noise), tuple(alone(text) for text in question.released_texts)
+    about = (question.dataset, question.question_id, question.turn)
+    return Prompt(ids, spans, *about, noise=noise, texts=texts, noise_kind=question.noise_kind)
 
 
 def build_prompts(
@@ -210,7 +213,8 @@ def build_prompts(
             return build(replace(question, history=history))
 
         said = [text for pair in question.history for text in pair if text] + [question.message]
-        return LaterTurn(question.dataset, question.question_id, question.turn, said, build_later)
+        about = (question.dataset, question.question_id, question.turn)
+        return LaterTurn(*about, said, build_later, question.noise_kind)
 
     return [
         later(question) if any(answered is None for _, answered in question.history) else build(question)

@@ -24,17 +24,9 @@ def question_number(question_id: str) -> int:
     return int(numbers[-1])
 
 
-def task_and_noise(dataset: str) -> tuple[str, str]:
-    """The task of a data set and the noise in its questions: "qa" and "paragraph" of "qa+paragraph"; "" without.
-    Nothing else reads such a name.
-    """
-    task, _, kind = dataset.partition("+")
-    return task, kind
-
-
-def noisy_name(task: str, kind: str) -> str:
-    """The name of a task's questions with noise of a kind in them, which `task_and_noise` takes apart."""
-    return f"{task}+{kind}" if kind else task
+def column_name(dataset: str, noise_kind: str) -> str:
+    """What tables call a data set with noise of a kind in its contexts: "qa+paragraph". Only printed, never parsed."""
+    return f"{dataset}+{noise_kind}" if noise_kind else dataset
 
 
 @dataclass(frozen=True)
@@ -52,6 +44,7 @@ class Prompt:
         num_cut: tokens of the context that were left out because the prompt was too long.
         texts: where the paper's released code builds its trie from several texts, each tokenised on its own, the token
             ids of each; they stand for the span "released".
+        noise_kind: of the noise in this question's context (`NoiseSettings.kinds`); "" without.
     """
 
     ids: IntArray
@@ -62,11 +55,12 @@ class Prompt:
     noise: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
     num_cut: int = 0
     texts: tuple[IntArray, ...] = ()
+    noise_kind: str = ""
 
     @property
     def question(self) -> tuple[str, str]:
-        """Which question this is, whatever noise is in it: its task and its id."""
-        return task_and_noise(self.dataset)[0], self.question_id
+        """Which question this is, whatever noise is in it."""
+        return self.dataset, self.question_id
 
     def _span(self, name: str) -> tuple[int, int]:
         spans = {**self.spans, "prompt": (0, len(self.ids))}
@@ -104,7 +98,7 @@ class LaterTurn:
     """A turn whose prompt holds vanilla's answers to the turns before, so that every method sees the same prompts.
 
     Attributes:
-        dataset, question_id, turn: which turn; the earlier ones are 0 to turn - 1.
+        dataset, question_id, turn, noise_kind: which turn; the earlier ones are 0 to turn - 1.
         said: the texts that are known beforehand: what the run's identity is taken from.
         build: from vanilla's answers, token ids each, to the prompt.
     """
@@ -114,6 +108,7 @@ class LaterTurn:
     turn: int
     said: Sequence[str]
     build: Callable[[Sequence[list[int]]], Prompt]
+    noise_kind: str = ""
 
 
 class GrowingText:

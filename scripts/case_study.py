@@ -28,7 +28,7 @@ def median(folder: Path, method: str, dataset: str | None, question: str | None)
         ValueError: there is none.
     """
     found = [r for r in RunFolder(folder).records if r.method == method and r.accept_lengths and r.output_ids]
-    found = [r for r in found if dataset in (None, r.dataset) and question in (None, r.question_id)]
+    found = [r for r in found if dataset in (None, r.column) and question in (None, r.question_id)]
     if question is None:
         found = [r for r in found if not repeats(r.output_ids)]
     if not found:
@@ -71,13 +71,13 @@ def main(
     if traces.is_dir():
         record = median(traces, method, dataset, question)
         ids, lengths = record.output_ids or [], record.accept_lengths or []
-        title = f"{method} on {record.dataset}, question {record.question_id}, model {record.model}"
+        title = f"{method} on {record.column}, question {record.question_id}, model {record.model}"
     else:
         recorded = read_traces(traces)
         drafter = replayable(" ".join([method, *(fields or [])]), traces)
         trace = choose(recorded, drafter, dataset, question)
         ids, lengths = trace.output_ids, replay(recall(drafter, recorded, trace), trace).accept_lengths
-        title = f"{method} on {trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}"
+        title = f"{method} on {trace.category}, question {trace.prompt.question_id}, model {trace.model}"
     pieces = text_pieces(ids, decode)
     case = CaseStudy(title, pieces, lengths)
     output.mkdir(parents=True, exist_ok=True)

@@ -162,7 +162,7 @@ def predict(records: Iterable[PromptRecord], curve: CostCurve) -> pd.DataFrame:
         seconds = record.seconds
         rows.append(
             {
-                **{name: getattr(record, name) for name in metrics.KEYS},
+                **metrics.keys_of(record),
                 "vanilla": curve.step(np.zeros(total), every).sum() if total else 0.0,
                 "verify": curve.step(record.tree_sizes, contexts).sum() if total else 0.0,
                 "drafting": seconds.index + seconds.draft if seconds else 0.0,

@@ -17,8 +17,8 @@ from transformers import PreTrainedModel
 from ngram_trie.bench.measure import Interleaved
 from ngram_trie.bench.progress import say
 from ngram_trie.bench.quality import Reference, score
-from ngram_trie.bench.records import Failure, Lossless, LosslessError, PromptRecord, RecordKey
-from ngram_trie.bench.traces import ItemKey, Trace
+from ngram_trie.bench.records import Failure, ItemKey, Lossless, LosslessError, PromptRecord, RecordKey
+from ngram_trie.bench.traces import Trace
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.compiling import warm_up
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
@@ -233,9 +233,9 @@ class Live(Interleaved):
         if isinstance(prompt, Prompt):
             return prompt
         if item not in self._later:
-            earlier = [known[RecordKey(BASELINE, *item[:2], turn)] for turn in range(prompt.turn)]
+            earlier = [known[RecordKey(BASELINE, *item._replace(turn=turn))] for turn in range(prompt.turn)]
             if any(record.failure for record in earlier):
-                return Prompt(np.empty(0, np.int64), {}, *item)
+                return Prompt(np.empty(0, np.int64), {}, *item[:3], noise_kind=item.noise_kind)
             self._later[item] = prompt.build([record.output_ids for record in earlier])
         return self._later[item]
 

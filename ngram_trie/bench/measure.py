@@ -28,16 +28,17 @@ from ngram_trie.bench.records import (
     INPUTS,
     SUMS,
     Failure,
+    ItemKey,
     PromptRecord,
     RecordKey,
     RecordWriter,
     RunManifest,
     is_sealed,
 )
-from ngram_trie.bench.traces import ItemKey, Trace
+from ngram_trie.bench.traces import Trace
 from ngram_trie.decoding import GenerationResult
 from ngram_trie.drafter import Drafter
-from ngram_trie.prompt import Prompt, task_and_noise
+from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import content_hash, one_writer
 
 
@@ -163,7 +164,7 @@ class Interleaved(Engine):
         """
         if not self.methods[key.method].remembers:
             return self.methods[key.method]
-        life = key.method, key.repeat, task_and_noise(key.dataset)[1]
+        life = key.method, key.repeat, key.noise_kind
         if life not in self._remembering:
             self._remembering[life] = copy.deepcopy(self._fresh[key.method])
         return self._remembering[life]

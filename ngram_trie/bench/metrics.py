@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 
 from ngram_trie.bench.records import PromptRecord
-from ngram_trie.prompt import noisy_name, task_and_noise
+from ngram_trie.prompt import column_name
 
 PROMPT = ["dataset", "question_id", "turn"]
 KEYS = ["method", "model", *PROMPT, "repeat", "session"]
@@ -56,7 +56,7 @@ MEANS = Script(last_only=False, prefill_timed=False)  # trivia/trivia.py, hagrid
 SCRIPTS = {"triviaqa": MEANS, "hagrid": MEANS, "open_qa": MEANS, "attributed_qa": MEANS}
 
 COLUMNS = [
-    *KEYS, "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
+    *KEYS, "task", "context", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
     "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops",
 ]  # fmt: skip
@@ -66,6 +66,8 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
     """One row an answer, in the order of the records.
 
     Columns beside the record's own names:
+        dataset: as tables call it (`PromptRecord.column`); each context of a task has a name of its own there.
+        task, context: the record's data set, and the kind of noise in its contexts or "clean".
         num_tokens: output tokens, the one from prefill included.
         num_emitted, num_steps: tokens emitted by verification steps, and how many steps there were.
         num_nodes: drafted nodes, over all steps.
@@ -82,13 +84,21 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
     return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
 
 
+def keys_of(record: PromptRecord) -> dict[str, object]:
+    """The columns KEYS of a record."""
+    return {name: getattr(record, name) for name in KEYS} | {"dataset": record.column}
+
+
 def _row(record: PromptRecord) -> dict[str, object]:
     seconds = record.seconds
     total, prefill = (seconds.total, seconds.prefill) if seconds else (np.nan, 0.0)
     verdict = record.lossless.verdict if record.lossless else None
     ours = record.kind == "drafter"
     return {
-        **{name: getattr(record, name) for name in (*KEYS, "kind", "state", "baseline")},
+        **keys_of(record),
+        "task": record.dataset,
+        "context": record.noise_kind or CLEAN,
+        **{name: getattr(record, name) for name in ("kind", "state", "baseline")},
         "draft_us": np.array(record.draft_us),
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
@@ -132,20 +142,9 @@ def loop_shares(frame: pd.DataFrame) -> pd.DataFrame:
     return counts.assign(share=counts.num_looping / counts.num_prompts)
 
 
-def task_and_context(dataset: str) -> tuple[str, str]:
-    """As `prompt.task_and_noise`, where a context without noise is called clean."""
-    task, noise = task_and_noise(dataset)
-    return task, noise or CLEAN
-
-
-def is_pooled(dataset: str) -> bool:
-    """Whether this names all datasets of a context together (`pooled`)."""
-    return task_and_noise(dataset)[0] == ALL
-
-
 def pooled(context: str) -> str:
     """The name of all datasets of one context together: "all", or of a noisy context such as "all+paragraph"."""
-    return noisy_name(ALL, "" if context == CLEAN else context)
+    return column_name(ALL, "" if context == CLEAN else context)
 
 
 def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
@@ -173,7 +172,7 @@ def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
         return frame
     if protocol != "released":
         raise ValueError(f"protocol {protocol!r}: one of {', '.join(PROTOCOLS)}")
-    scripts = [SCRIPTS.get(task_and_context(dataset)[0], SPEC_BENCH) for dataset in frame.dataset]
+    scripts = [SCRIPTS.get(task, SPEC_BENCH) for task in frame.task]
     frame = frame.assign(
         last_only=[script.last_only for script in scripts],
         untimed=np.where([script.prefill_timed for script in scripts], 0, frame.prefill_seconds),
@@ -293,7 +292,7 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
     counts: dict[tuple[str, str, str], Counter[int]] = {}
     for r in records:
         if not r.failure and r.repeat == r.session == 0 and r.accept_lengths:
-            counts.setdefault((r.method, r.model, r.dataset), Counter()).update(r.accept_lengths)
+            counts.setdefault((r.method, r.model, r.column), Counter()).update(r.accept_lengths)
     rows = [
         (*key, length, number / found.total(), found.total())
         for key, found in counts.items()

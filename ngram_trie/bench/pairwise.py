@@ -76,10 +76,9 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
     groups = {method: metrics.group(part) for method, part in answers.groupby("method", sort=False)}
     baselines = {method: metrics.baseline(part) for method, part in answers.groupby("method", sort=False)}
     methods = [method for method in methods or list(groups) if method in groups]
-    pooled = answers.dataset.map(lambda dataset: metrics.pooled(metrics.task_and_context(dataset)[1]))
-    names = dict.fromkeys(name for pair in zip(answers.dataset, pooled, strict=True) for name in pair)
+    pooled = answers.context.map(metrics.pooled)
     rows = []
-    for dataset in sorted(names, key=metrics.is_pooled):
+    for dataset in [*answers.dataset.unique(), *pooled.unique()]:
         part = answers[(answers.dataset == dataset) | (pooled == dataset)]
         for measure in measures:
             for baseline in dict.fromkeys(baselines[method] for method in methods):

@@ -17,7 +17,7 @@ from ngram_trie.bench import config as configuration
 from ngram_trie.bench import live, models, replay, teacher_forced
 from ngram_trie.bench.measure import Engine, by_key
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.records import RunManifest
+from ngram_trie.bench.records import RunManifest, item_key
 from ngram_trie.bench.trace_noise import with_noise
 from ngram_trie.bench.traces import Trace, read_traces, select
 from ngram_trie.data.noise import with_noise as noisy_datasets
@@ -129,7 +129,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         manifest=_manifest(config, methods, models.identity(config.model), hashed, notes),
         model=models.name(config.model),
         methods=methods,
-        items=by_key(((p.dataset, p.question_id, p.turn), p) for p in chain.from_iterable(prompts.values())),
+        items=by_key((item_key(p), p) for p in chain.from_iterable(prompts.values())),
         datasets=list(datasets),
         repeats=config.measure.repeats,
         **_sessions(config),
@@ -140,7 +140,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         decode=decode,
         # a sweep shows no quality
         share_prefill=config.measure.share_prefill,
-        references=None if config.grid else {(q.dataset, q.question_id, q.turn): q for q in questions},
+        references=None if config.grid else {item_key(q): q for q in questions},
     )
 
 
@@ -216,7 +216,7 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[Mapping[s
     categories = select(found, config.engine.categories, config.engine.parity)
     if not any(categories.values()):
         asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
-        there = ", ".join(dict.fromkeys(trace.key[0] for trace in found))
+        there = ", ".join(dict.fromkeys(trace.category for trace in found))
         wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
         raise ValueError(f"engine.traces={path}: {wanted}")
     if noise:

@@ -11,7 +11,7 @@ from types import TracebackType
 import psutil
 from tqdm import tqdm
 
-from ngram_trie.bench.records import PromptRecord
+from ngram_trie.bench.records import ItemKey, PromptRecord
 
 
 def say(text: str) -> None:
@@ -56,7 +56,7 @@ class Progress:
         self.left, self.num_methods, self.is_timed = dict(left), num_methods, is_timed
         self.taken: dict[str, list[float]] = {}
         self.last = time.perf_counter()
-        self.answered: dict[tuple[str, str, int], list[PromptRecord]] = {}
+        self.answered: dict[ItemKey, list[PromptRecord]] = {}
         self.totals: dict[str, Total] = {}
         self.num_complete, self.next_line = 0, 1
 
@@ -68,7 +68,7 @@ class Progress:
 
     def add(self, record: PromptRecord) -> None:
         """One answer more."""
-        self.bar.set_description(record.dataset, refresh=False)
+        self.bar.set_description(record.column, refresh=False)
         self.left[record.method] -= 1
         if self.is_timed:
             self.bar.set_postfix_str(f"{self.seconds_left(record) / 60:.0f} min left", refresh=False)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import pandas as pd
 
-from ngram_trie.bench.records import PromptRecord
+from ngram_trie.bench.records import ItemKey, PromptRecord
 from ngram_trie.data.answers import has_answer
 from ngram_trie.data.prompts import Question
 
@@ -24,7 +24,7 @@ Reference: TypeAlias = Question
 
 def score(
     records: Iterable[PromptRecord],
-    references: Mapping[tuple[str, str, int], Reference],
+    references: Mapping[ItemKey, Reference],
     decode: Callable[[list[int]], str],
 ) -> pd.DataFrame:
     """One row for each answer of a first repeat of the first session, columns KEYS and MEASURES; failures have none.
@@ -32,22 +32,22 @@ def score(
 
     Args:
         records: of one run.
-        references: by (dataset, question_id, turn).
+        references: what the answers are compared with.
         decode: from token ids to text without special tokens.
 
     Raises:
         KeyError: an answer to a question that is not among the references.
     """
-    known: dict[tuple[str, str, int, str], dict[str, float]] = {}
+    known: dict[tuple[ItemKey, str], dict[str, float]] = {}
     rows = []
     for record in records:
         if record.failure or record.repeat or record.session:
             continue
-        question = (record.dataset, record.question_id, record.turn)
-        text = decode(record.output_ids)
-        if (*question, text) not in known:
-            known[*question, text] = measure(text, references[question])
-        rows.append({"method": record.method, **dict(zip(KEYS[1:], question, strict=True)), **known[*question, text]})
+        item, text = record.key.item, decode(record.output_ids)
+        if (item, text) not in known:
+            known[item, text] = measure(text, references[item])
+        about = (record.method, record.column, record.question_id, record.turn)
+        rows.append(dict(zip(KEYS, about, strict=True)) | known[item, text])
     return pd.DataFrame(rows, columns=[*KEYS, *MEASURES])
 
 

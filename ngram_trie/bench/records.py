@@ -23,13 +23,27 @@ from filelock import BaseFileLock
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
-from ngram_trie.prompt import Prompt
+from ngram_trie.prompt import Prompt, column_name
 from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, write_atomically
 
 SCHEMA_VERSION = 2
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
 INPUTS = ("manifest.json", RECORDS, f"{RECORDS}.gz", "quality.csv", "curve.json", "traces.jsonl")
+
+
+class ItemKey(NamedTuple):
+    """What is answered. Attributes as in `PromptRecord`."""
+
+    dataset: str
+    question_id: str
+    turn: int
+    noise_kind: str = ""
+
+
+def item_key(about: Any) -> ItemKey:
+    """The key of a `Question`, of its `Prompt` or of a `LaterTurn`."""
+    return ItemKey(about.dataset, about.question_id, about.turn, about.noise_kind)
 
 
 class RecordKey(NamedTuple):
@@ -39,13 +53,13 @@ class RecordKey(NamedTuple):
     dataset: str
     question_id: str
     turn: int
+    noise_kind: str = ""
     repeat: int = 0
     session: int = 0
 
     @property
-    def item(self) -> tuple[str, str, int]:
-        """What is answered: data set, question id, turn."""
-        return self.dataset, self.question_id, self.turn
+    def item(self) -> ItemKey:
+        return ItemKey(*self[1:5])
 
 
 @dataclass(frozen=True)
@@ -85,6 +99,7 @@ class PromptRecord:
         method, model, dataset: names as in the config.
         question_id, turn: which question; `repeat` counts from 0, and so does `session`: the whole run is done again in
             each, at another time (`measure.sessions`).
+        noise_kind: of the noise in the question's context, "paragraph" or "passages"; "" without.
         prompt_hash: of the prompt's token ids; equal for all methods by construction.
         num_prompt_tokens: length of the prompt, template and BOS included.
         output_ids: the answer's token ids, the stop token included.
@@ -123,6 +138,7 @@ class PromptRecord:
     failure: Failure | None = None
     baseline: str = "vanilla"
     session: int = 0
+    noise_kind: str = ""
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -143,9 +159,7 @@ class PromptRecord:
         """The record of one result; `fields` are those that follow neither from the prompt nor from the result."""
         outcome = {"failure": result} if isinstance(result, Failure) else vars(result)
         return cls(
-            dataset=prompt.dataset,
-            question_id=prompt.question_id,
-            turn=prompt.turn,
+            **item_key(prompt)._asdict(),
             prompt_hash=content_hash(prompt.ids.tolist()),
             num_prompt_tokens=len(prompt.ids),
             **outcome,
@@ -155,7 +169,13 @@ class PromptRecord:
     @property
     def key(self) -> RecordKey:
         """What makes a record unique within a run."""
-        return RecordKey(self.method, self.dataset, self.question_id, self.turn, self.repeat, self.session)
+        item = (self.dataset, self.question_id, self.turn, self.noise_kind)
+        return RecordKey(self.method, *item, self.repeat, self.session)
+
+    @property
+    def column(self) -> str:
+        """What tables call its data set, with the noise in it."""
+        return column_name(self.dataset, self.noise_kind)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))

@@ -19,7 +19,6 @@ from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import UNLIMITED, Trace
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, WrappedDrafter
-from ngram_trie.prompt import task_and_noise
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import end_with_parent
 from ngram_trie.tree import DraftTree, IntArray
@@ -145,8 +144,8 @@ class Replay(Engine):
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
             if drafter.remembers and left:
-                kinds = dict.fromkeys(task_and_noise(trace.key[0])[1] for trace in traces)
-                lives = [[trace for trace in traces if task_and_noise(trace.key[0])[1] == kind] for kind in kinds]
+                kinds = dict.fromkeys(trace.prompt.noise_kind for trace in traces)
+                lives = [[trace for trace in traces if trace.prompt.noise_kind == kind] for kind in kinds]
                 jobs += [(name, life) for life in lives]
                 continue
             jobs += [(name, left[at : at + size]) for at in range(0, len(left), size)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ngram_trie.bench.traces import Trace
 from ngram_trie.data.noise import NoiseSettings
-from ngram_trie.prompt import Prompt, noisy_name
+from ngram_trie.prompt import Prompt, column_name
 from ngram_trie.tree import IntArray
 
 #: Tokens of the fixed noise that `with_noise` puts behind every prompt of a category.
@@ -18,8 +18,8 @@ PARAGRAPH_TOKENS = 128
 
 def with_noise(categories: Mapping[str, list[Trace]], noise: NoiseSettings) -> dict[str, list[Trace]]:
     """Each category, and after it the same answers with each kind of noise in the text that tries are built from:
-    `CATEGORY+paragraph`, the beginning of one unrelated prompt, the same for all; `CATEGORY+passages`, pieces of the
-    category's other prompts. The model answered the clean prompts, so nothing changes for a drafter that reads the
+    "paragraph", the beginning of one unrelated prompt, the same for all; "passages", pieces of the category's other
+    prompts. The model answered the clean prompts, so nothing changes for a drafter that reads the
     prompt itself.
 
     Raises:
@@ -41,9 +41,9 @@ def with_noise(categories: Mapping[str, list[Trace]], noise: NoiseSettings) -> d
                     rng = np.random.default_rng([noise.seed, place])
                     wanted = round(len(_user_part(trace.prompt)) * noise.share / (1 - noise.share))
                     tokens = _pieces(pool, wanted, rng)
-                prompt = replace(trace.prompt, dataset=noisy_name(name, kind), noise=tokens)
+                prompt = replace(trace.prompt, noise=tokens, noise_kind=kind)
                 disturbed.append(replace(trace, prompt=prompt))
-            noisy[noisy_name(name, kind)] = disturbed
+            noisy[column_name(name, kind)] = disturbed
     return noisy
 
 

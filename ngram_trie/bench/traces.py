@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.prompt import Prompt, question_number
+from ngram_trie.bench.records import ItemKey, item_key
+from ngram_trie.prompt import Prompt, column_name, question_number
 from ngram_trie.store.files import write_atomically
 
-#: Data set (the category), question id, turn.
-ItemKey = tuple[str, str, int]
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
 
@@ -44,7 +43,12 @@ class Trace:
 
     @property
     def key(self) -> ItemKey:
-        return (self.prompt.dataset, self.prompt.question_id, self.prompt.turn)
+        return item_key(self.prompt)
+
+    @property
+    def category(self) -> str:
+        """What it is selected by, and tables call it."""
+        return column_name(self.prompt.dataset, self.prompt.noise_kind)
 
     def drafted_in_prefill(self) -> Trace:
         """The same turn, for methods that draft from the prompt alone and verify that in the prefill, as Spec-Bench's
@@ -72,6 +76,8 @@ class Trace:
         }
         if len(prompt.noise):
             row["noise_token_ids"] = prompt.noise.tolist()
+        if prompt.noise_kind:
+            row["noise_kind"] = prompt.noise_kind
         if prompt.texts:
             row["released_token_ids"] = [text.tolist() for text in prompt.texts]
         return json.dumps(row, separators=(",", ":"))
@@ -111,7 +117,8 @@ def parse_trace(line: str) -> Trace | None:
         spans = {"released": spans["user"], **spans}
     spans = {name: (start, end) for name, (start, end) in spans.items()}
     ids, noise, *arrays = (np.array(part, np.int64) for part in (prompt_ids, noise_ids, *texts))
-    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays))
+    kind = str(row.get("noise_kind", ""))
+    prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays), noise_kind=kind)
     model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
     return Trace(model, prompt, output_ids, room, reason)
 
@@ -162,7 +169,7 @@ def read_traces(path: Path) -> list[Trace]:
             try:
                 trace = parse_trace(line.decode("utf-8"))
                 if trace and trace.key in found:
-                    raise ValueError(f"turn {trace.key} was there before")
+                    raise ValueError(f"turn {tuple(trace.key)} was there before")
             except (ValueError, RecursionError) as error:  # the second: nested too deep
                 raise ValueError(f"{path}:{number}: {error}") from None
             if trace:
@@ -187,12 +194,12 @@ def select(
         ValueError: a parity is asked for, and an id has no number.
     """
     if parity:
-        traces = [trace for trace in traces if question_number(trace.key[1]) % 2 == (parity == "odd")]
+        traces = [trace for trace in traces if question_number(trace.prompt.question_id) % 2 == (parity == "odd")]
     categories = [categories] if isinstance(categories, str) else categories
     groups: dict[str, list[Trace]] = {name: [] for name in categories or []}
     for trace in traces:
-        if categories is None or trace.key[0] in groups:
-            groups.setdefault(trace.key[0], []).append(trace)
+        if categories is None or trace.category in groups:
+            groups.setdefault(trace.category, []).append(trace)
     return groups
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
-from ngram_trie.prompt import Prompt, task_and_noise
+from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import replacing
 from ngram_trie.tree import IntArray
@@ -425,7 +425,7 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
                 raise ValueError
             rows.append(
                 {
-                    "dataset": task_and_noise(str(row.get("dataset", row.get("category", ""))))[0],
+                    "dataset": str(row.get("dataset", row.get("category", ""))),
                     "question_id": str(row.get("question_id", "")),
                     "turn": int(row.get("turn", 0)),
                     "output_token_ids": ids,

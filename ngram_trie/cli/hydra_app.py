@@ -45,8 +45,7 @@ def hydra_app(
     options = hydra_options(sys.argv[1:], primary == "config")
     with one_line_errors():
         if primary == "config":
-            words = {each: getattr(options, each[2:].replace("-", "_")) for each in shorthand.OPTIONS | shorthand.FLAGS}
-            options.overrides = shorthand.written_out(options.overrides, words)
+            options.overrides = shorthand.written_out(options.overrides, shorthand.values(options))
         if options.help:
             print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return

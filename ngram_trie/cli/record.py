@@ -11,6 +11,7 @@ from tqdm import tqdm
 
 from ngram_trie.bench.live import Live, eos_ids
 from ngram_trie.bench.prepare import prepare
+from ngram_trie.bench.records import ItemKey
 from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder
@@ -39,7 +40,7 @@ def main(config: DictConfig) -> Path:
     path = Path(config.output)
     with ExitStack() as held:
         held.callback(one_writer(path.parent, path.name).release)
-        answered: dict[tuple[str, str, int], Trace] = {}
+        answered: dict[ItemKey, Trace] = {}
         if path.exists():
             drop_torn_line(path)
             answered = {trace.key: trace for trace in read_traces(path)}
@@ -49,7 +50,7 @@ def main(config: DictConfig) -> Path:
         stop, decoder = engine.stop.also(eos_ids(target.model)), SpeculativeDecoder(target, drafter)
         for key, item in engine.items.items():
             if isinstance(item, LaterTurn):
-                earlier = [answered.get((*key[:2], turn)) for turn in range(item.turn)]
+                earlier = [answered.get(key._replace(turn=turn)) for turn in range(item.turn)]
                 if None in earlier:  # too long, so there is nothing to go on from
                     continue
                 prompt = item.build([trace.output_ids for trace in earlier if trace])

@@ -16,7 +16,6 @@ from ngram_trie.cli.overrides import composed
 from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import ConfigError, build
-from ngram_trie.prompt import task_and_noise
 from ngram_trie.store.files import place
 
 TINY_MODEL = place("data/tiny/model")
@@ -29,10 +28,10 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
         ValueError: there is none.
     """
     chosen = [t for t in traces if len(t.output_ids) > 1 and question_id in (None, t.prompt.question_id)]
-    dataset = dataset or ("summarization" if any(t.prompt.dataset == "summarization" for t in chosen) else None)
-    chosen = [t for t in chosen if dataset in (None, t.prompt.dataset)]
+    dataset = dataset or ("summarization" if any(t.category == "summarization" for t in chosen) else None)
+    chosen = [t for t in chosen if dataset in (None, t.category)]
     if not chosen:
-        known = sorted({t.prompt.dataset for t in traces})
+        known = sorted({t.category for t in traces})
         raise ValueError(f"no answer to question {question_id or 'any'} of {dataset or 'any'}; data sets: {known}")
     drafter = copy.deepcopy(drafter)
     over = [t for t in traces if t.output_ids] if drafter.remembers else chosen  # it must meet all, in order
@@ -46,9 +45,9 @@ def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
     """
     if not drafter.remembers:
         return drafter
-    drafter, kind = copy.deepcopy(drafter), task_and_noise(trace.prompt.dataset)[1]
+    drafter, kind = copy.deepcopy(drafter), trace.prompt.noise_kind
     for earlier in takewhile(lambda other: other.key != trace.key, traces):
-        if earlier.output_ids and task_and_noise(earlier.prompt.dataset)[1] == kind:
+        if earlier.output_ids and earlier.prompt.noise_kind == kind:
             replay(drafter, earlier)
     return drafter
 

@@ -18,7 +18,6 @@ from ngram_trie.report import budgets, markup, sweeps, table1
 from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
 from ngram_trie.report.plots import (
     accept_length_figure,
-    context_quality_figure,
     headline,
     heatmap_figure,
     line_figure,
@@ -141,7 +140,7 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
     text = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
-    first = next(iter(table1.contexts(frame.dataset).values()))  # of several contexts: there is room for one
+    first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
     save_figure(speedup_figure(drawn), run.path / "figure.png")
     save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
@@ -188,9 +187,11 @@ def _replay_table(
 ) -> tuple[pd.DataFrame, list[Block]]:
     """As `_live_table`; categories with noise have an "all" of their own, as in `table1.table1`."""
     parts = []
-    for context, part in (table1.contexts(datasets) or {metrics.CLEAN: datasets}).items():
-        own = [record for record in run.records if metrics.task_and_context(record.dataset)[1] == context]
+    tasks = dict(zip(run.frame.dataset, run.frame.task, strict=True))
+    for context, part in (table1.contexts(run.frame, datasets) or {metrics.CLEAN: datasets}).items():
+        own = [record for record in run.records if (record.noise_kind or metrics.CLEAN) == context]
         cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
+        cells = cells.assign(task=cells.dataset.map(lambda name: tasks.get(name, name)), context=context)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
@@ -214,9 +215,6 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
         for model, part in paper.groupby("model")
         for block in _context_blocks(part, "speedup", f"Table 4, {model}", [contradiction])
     ]
-    tries = frame[(frame.method == "ngram_trie") & frame.accept_length.notna()]
-    if len(tries):
-        save_figure(context_quality_figure(_named(run, tries)), run.path / "table4" / "figure.png")
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
     tables = Tables(measured, published=published)

@@ -47,7 +47,7 @@ from ngram_trie.bench import pairwise
 from ngram_trie.bench.metrics import ALL
 from ngram_trie.methods import near
 from ngram_trie.report.blocks import read
-from ngram_trie.report.markup import CELLS, markdown_table
+from ngram_trie.report.markup import CELLS, markdown_table, pipe_table
 from ngram_trie.store.files import PROJECT
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
@@ -124,7 +124,7 @@ def pairwise_of(marker: str, root: Path = PROJECT) -> str:
         raise ValueError(
             f"pairwise {name}: no data set {unknown[0]!r}; {near(unknown[0], list(rows.dataset.unique()))}"
         )
-    lines = [f"| {measure.replace('_', ' ')} | data set | ratio [95% interval] | p, Holm | |", "|---" * 5 + "|"]
+    lines = []
     for pair in options.get("pairs", "").split("|"):
         a, _, b = (each.strip() for each in pair.partition("/"))
         found = pairwise.between(rows[rows.measure == measure], a, b).set_index("dataset")
@@ -133,9 +133,9 @@ def pairwise_of(marker: str, root: Path = PROJECT) -> str:
             p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
             verdict = "significant" if row.significant else "not separated"
             verdict += ", exploratory" if row.get("family") == pairwise.EXPLORATORY else ""
-            cells = [f"`{a}` / `{b}`", dataset, f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict]
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+            ratio = f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]"
+            lines.append([f"`{a}` / `{b}`", dataset, ratio, p, verdict])
+    return pipe_table([measure.replace("_", " "), "data set", "ratio [95% interval]", "p, Holm", "verdict"], lines)
 
 
 def csv_of(marker: str, root: Path = PROJECT) -> str:
@@ -157,8 +157,7 @@ def csv_of(marker: str, root: Path = PROJECT) -> str:
     # a column of whole numbers is whole, one with fractions has the same digits throughout
     parts = [table[column].convert_dtypes() for column, _ in chosen]
     cells = [[cell(value, part.dtype == "Int64") for value in part] for part in parts]
-    lines = [[shown for _, shown in chosen], ["---"] * len(chosen), *zip(*cells, strict=True)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return pipe_table([shown for _, shown in chosen], zip(*cells, strict=True))
 
 
 def _options(kind: str, marker: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -140,7 +140,7 @@ def explore(trace: Trace, drafters: Mapping[str, Drafter], decode: Decode | None
     shown |= {token for fact in facts for token, _ in fact.followers} | set(trace.output_ids)
     pieces = text_pieces(trace.output_ids, decode) if decode else [f"{token} " for token in trace.output_ids]
     return {
-        "title": f"{trace.prompt.dataset}, question {trace.prompt.question_id}, model {trace.model}",
+        "title": f"{trace.category}, question {trace.prompt.question_id}, model {trace.model}",
         "ids": list(trace.output_ids),
         "pieces": pieces,
         "texts": {str(token): part for token, part in token_texts(sorted(shown), decode).items()},

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -52,15 +52,20 @@ def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
     Args:
         cells: of CELLS, what to print of each.
     """
-    header = [block.corner, *block.lead, *block.columns]
-    lines = [f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+    lines = []
     for (label, row), lead in zip(block.rows.items(), leads(block), strict=True):
         texts = [dict(zip(CELLS, parts(cell, block, _MARKDOWN), strict=True)) for cell in row]
         shown = [_join(*(text[name] for name in cells)) for text in texts]
         if list(cells) == ["accept_length"]:
             shown = [text.strip("()") for text in shown]
-        lines.append(f"| {' | '.join([label, *lead, *shown])} |")
-    return "\n".join(lines)
+        lines.append([label, *lead, *shown])
+    return pipe_table([block.corner, *block.lead, *block.columns], lines)
+
+
+def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [f"| {' | '.join(row)} |" for row in (header, *rows)]
+    return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
 
 
 def leads(block: Block) -> list[tuple[str, ...]]:

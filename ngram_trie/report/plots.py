@@ -522,32 +522,6 @@ def share_figure(frame: pd.DataFrame) -> Figure:
     return figure
 
 
-@matplotlib.rc_context(STYLE)
-def context_quality_figure(frame: pd.DataFrame) -> Figure:
-    """Accept length of one method on each task, a bar for each context (the paper's Table 4, drawn).
-
-    Args:
-        frame: rows `dataset, context, accept_length`, tasks and contexts in the order they are to be drawn.
-    """
-    datasets, contexts = frame.dataset.unique(), frame.context.unique()
-    grid = frame.pivot(index="dataset", columns="context", values="accept_length").reindex(datasets)
-    width = 0.8 / len(contexts)
-    size = (TEXT_WIDTH * min(1, 0.15 + 0.17 * len(datasets)), 2.2)
-    figure = Figure(figsize=size, layout="constrained")
-    axes = figure.subplots()
-    for index, context in enumerate(contexts):
-        places = np.arange(len(datasets)) + (index - (len(contexts) - 1) / 2) * width
-        bars = axes.bar(places, grid[context], width, label=context, **_bar(index))
-        lengths = ["" if np.isnan(length) else f"{length:.2f}" for length in grid[context]]
-        axes.bar_label(bars, lengths, padding=1.5, size=6)
-    axes.axhline(1, color="0.35", lw=0.8, ls=(0, (4, 2)))
-    axes.set_xticks(range(len(datasets)), [dataset_name(dataset, 16) for dataset in datasets])
-    plain_axes(axes, None, named="x")
-    axes.set_ylabel("accept length\n(tokens emitted per verification step)")
-    figure.legend(loc="outside upper center", ncols=len(contexts), handlelength=2.5)
-    return figure
-
-
 def _bar(index: int) -> dict[str, Any]:
     """A grey and hatches that no other of the first six has."""
     grey, hatch = _HATCHES[index % len(_HATCHES)]

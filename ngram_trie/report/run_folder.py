@@ -131,7 +131,7 @@ class RunFolder:
         """
         looping = metrics.looping(self.frame)
         left_out = set(looping.index[looping])
-        kept = [record for record in self.records if record.key.item not in left_out]
+        kept = [r for r in self.records if (r.column, r.question_id, r.turn) not in left_out]
         return RunFolder(self.path, kept) if left_out and len(left_out) < len(looping) else None
 
     @property

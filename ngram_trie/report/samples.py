@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from ngram_trie.bench.records import PromptRecord
+from ngram_trie.bench.records import ItemKey, PromptRecord
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import write_atomically
 
@@ -16,24 +16,25 @@ SHOWN = 600
 def write(
     path: Path,
     records: Collection[PromptRecord],
-    prompt_of: Callable[[tuple[str, str, int]], Prompt],
+    prompt_of: Callable[[ItemKey], Prompt],
     decode: Callable[[list[int]], str],
 ) -> None:
     """Write, in Markdown, each prompt's end and what was answered: an answer that several methods gave stands once,
     with their names and how many passes each took.
 
     Args:
-        prompt_of: the prompt of a data set, question id and turn.
+        prompt_of: the prompt of what is answered.
         decode: token ids to text.
     """
     lines = [f"# Answers of {next((record.model for record in records), 'no model')}", ""]
-    by_item: dict[tuple[str, str, int], list[PromptRecord]] = {}
+    by_item: dict[ItemKey, list[PromptRecord]] = {}
     for record in records:
         if not record.repeat and not record.session:
             by_item.setdefault(record.key.item, []).append(record)
-    for (dataset, question, turn), group in by_item.items():
-        text = decode(prompt_of(group[0].key.item).ids.tolist())
-        lines += [f"## {dataset}, {question}{f', turn {turn + 1}' if turn else ''}", ""]
+    for item, group in by_item.items():
+        text = decode(prompt_of(item).ids.tolist())
+        turn = f", turn {item.turn + 1}" if item.turn else ""
+        lines += [f"## {group[0].column}, {item.question_id}{turn}", ""]
         cut = "... " if len(text) > SHOWN else ""
         lines += [*_quoted(f"{cut}{text[-SHOWN:].strip()}"), ""]
         answers: dict[tuple[int, ...], list[PromptRecord]] = {}

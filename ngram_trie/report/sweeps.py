@@ -179,7 +179,7 @@ def methods_block(
     frame = frame.assign(order=order).sort_values("order", kind="stable")
     (block,) = grid_blocks(frame, ["method"], value, notes=notes, marks=marks)
     # any data set's pooled row tells of all
-    rows = frame[frame.dataset.str.startswith(ALL)].drop_duplicates("method").set_index("method").loc[list(block.rows)]
+    rows = frame[frame.task == ALL].drop_duplicates("method").set_index("method").loc[list(block.rows)]
     nodes, times = (
         [f"{number:.1f}" if math.isfinite(number) else "-" for number in rows[name]]
         for name in ("draft_nodes", "propose_us_median")

@@ -20,24 +20,33 @@ NUMBERS = [
     "accept_length_macro", "draft_nodes", "tokens_per_second",
 ]  # fmt: skip
 COLUMNS = [
-    "model", "method", "group", "dataset", "speedup", "speedup_low", "speedup_high", "speedup_session_sd",
-    "decode_speedup", "prefill_share", "accept_length", "accept_length_macro", "draft_nodes", "tokens_per_second",
+    "model", "method", "group", "dataset", "task", "context",
+    *NUMBERS,
     "num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device",
     *quality.MEASURES,
 ]  # fmt: skip
 
 
-def contexts(datasets: Iterable[str]) -> dict[str, list[str]]:
-    """Datasets by the context that they have (`metrics.task_and_context`), the clean ones first where there are any."""
+def contexts(frame: pd.DataFrame, datasets: Sequence[str] | None = None) -> dict[str, list[str]]:
+    """The datasets of rows `dataset, context` by their context, the clean ones first where there are any.
+
+    Args:
+        datasets: which, and in which order; one without rows is a clean one.
+    """
+    known = _contexts_of(frame)
     parts: dict[str, list[str]] = {metrics.CLEAN: []}
-    for dataset in datasets:
-        parts.setdefault(metrics.task_and_context(dataset)[1], []).append(dataset)
+    for dataset in datasets or known:
+        parts.setdefault(known.get(dataset, metrics.CLEAN), []).append(dataset)
     return {context: names for context, names in parts.items() if names}
 
 
-def is_pooled(datasets: pd.Series) -> pd.Series:
+def _contexts_of(frame: pd.DataFrame) -> dict[str, str]:
+    return dict(zip(frame.dataset, frame.context, strict=True))
+
+
+def is_pooled(frame: pd.DataFrame) -> pd.Series:
     """Which rows are of all datasets of a context."""
-    return datasets.map(metrics.is_pooled).astype(bool)
+    return frame.task == ALL
 
 
 def table1(
@@ -67,15 +76,19 @@ def table1(
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)
-    own = frame.dataset.map(lambda dataset: metrics.pooled(metrics.task_and_context(dataset)[1]))
-    parts = contexts(datasets or frame.dataset.unique())
-    columns = [name for context, names in parts.items() for name in [*names, metrics.pooled(context)]]
+    tasks = dict(zip(frame.dataset, frame.task, strict=True))
+    columns = [
+        column
+        for context, names in contexts(frame, datasets).items()
+        for column in [*((name, tasks.get(name, name), context) for name in names), (None, ALL, context)]
+    ]
     rows = []
     for method in methods or list(frame.method.unique()):
-        for dataset in columns:
-            part = frame[(frame.dataset == dataset) | (own == dataset)]
+        for dataset, task, context in columns:
+            part = frame[frame.dataset == dataset] if dataset else frame[frame.context == context]
             ratio, low, high = metrics.speedup(part, method)
-            row: dict[str, object] = {"model": model, "method": method, "dataset": dataset}
+            about = {"dataset": dataset or metrics.pooled(context), "task": task, "context": context}
+            row: dict[str, object] = {"model": model, "method": method, **about}
             row |= {"protocol": protocol, "device": device}
             row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
             row |= {"speedup_session_sd": metrics.session_speedups(part, method).std()}
@@ -83,7 +96,7 @@ def table1(
             answers = part[part.method == method]
             row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
             row |= dict.fromkeys(quality.MEASURES, np.nan)
-            if protocol == "released" and metrics.is_pooled(dataset):
+            if protocol == "released" and task == ALL:
                 row |= dict.fromkeys(NUMBERS, np.nan)
             rows.append(row)
     return pd.DataFrame(rows, columns=COLUMNS)
@@ -124,11 +137,10 @@ def measured_blocks(
     """A block for each model, protocol and context of a frame of `table1` rows, with `notes` below the usual ones.
     `marks` are of the corrected protocol.
     """
-    context = frame.dataset.map(lambda dataset: metrics.task_and_context(dataset)[1]).rename("context")
-    for (protocol, model, name), part in frame.groupby(["protocol", "model", context], sort=False):
+    for (protocol, model, name), part in frame.groupby(["protocol", "model", "context"], sort=False):
         title = ", ".join([str(model), f"{protocol} protocol", *([] if name == metrics.CLEAN else [str(name)])])
         own = protocol == "corrected"
-        shown = part if own else part[~is_pooled(part.dataset)]
+        shown = part if own else part[~is_pooled(part)]
         below = [*_notes(part, protocol, num_repeats), *notes]
         yield block(shown, title, _labels(part), below, marks if own else None, _lead(part, nodes=own))
 
@@ -141,7 +153,7 @@ def agreements(frame: pd.DataFrame) -> dict[str, metrics.Agreement]:
 
 def _labels(part: pd.DataFrame) -> dict[str, str]:
     """How each method of `table1` rows is named, group by group: † stands behind an outside system."""
-    rows = sorted(part[is_pooled(part.dataset)].itertuples(), key=lambda row: metrics.group_order(row.group))
+    rows = sorted(part[is_pooled(part)].itertuples(), key=lambda row: metrics.group_order(row.group))
     return {row.method: f"{row.method}{'†' if row.lossless.is_control else ''}" for row in rows}
 
 
@@ -149,7 +161,7 @@ def _lead(part: pd.DataFrame, nodes: bool = False) -> dict[str, list[str]]:
     """Of each method of `_labels` the group, the mean number of nodes that it drafts in a step, and how many times as
     fast as vanilla it decodes, without prefill.
     """
-    rows = part[is_pooled(part.dataset)].drop_duplicates("method").set_index("method").loc[list(_labels(part))]
+    rows = part[is_pooled(part)].drop_duplicates("method").set_index("method").loc[list(_labels(part))]
     lead = {"group": list(rows.group)}
     if not nodes:
         return lead
@@ -168,7 +180,7 @@ def _outside_note(labels: dict[str, str]) -> list[str]:
 
 def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     notes = [WORDS["notes"][name] for name in (["released"] if protocol == "released" else []) + ["cell"]]
-    everything = part[is_pooled(part.dataset)]
+    everything = part[is_pooled(part)]
     own = everything[~everything.baseline.isin(["vanilla", "-"]) & (everything.method != everything.baseline)]
     if len(own):
         listed = "; ".join(f"{row.method} over {row.baseline}" for row in own.itertuples())
@@ -191,7 +203,7 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
             f"sessions: {others.speedup_session_sd.median():.3f} in the median of methods, "
             f"{largest.speedup_session_sd:.3f} at most ({largest.method})."
         )
-    failed = part[(part.num_failures > 0) & ~is_pooled(part.dataset)]
+    failed = part[(part.num_failures > 0) & ~is_pooled(part)]
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
         notes.append(f"Prompts that failed, excluded from the averages: {listed}.")
@@ -223,7 +235,7 @@ def with_quality(frame: pd.DataFrame, scores: pd.DataFrame) -> pd.DataFrame:
     the released code measures none.
     """
     measures = list(quality.MEASURES)
-    together = scores.dataset.map(lambda dataset: metrics.pooled(metrics.task_and_context(dataset)[1]))
+    together = scores.dataset.map({name: metrics.pooled(context) for name, context in _contexts_of(frame).items()})
     means = pd.concat([scores, scores.assign(dataset=together)]).groupby(["method", "dataset"])[measures].mean()
     means = frame[["method", "dataset"]].merge(means.reset_index(), how="left", on=["method", "dataset"])
     corrected = (frame.protocol == "corrected").to_numpy()
@@ -238,7 +250,7 @@ def quality_blocks(frame: pd.DataFrame, scores: pd.DataFrame) -> Iterator[Block]
         frame: rows of `with_quality`, of one model.
         scores: rows of `quality.score`.
     """
-    for context, names in contexts(frame.dataset).items():
+    for context, names in contexts(frame).items():
         if block := _quality_block(frame[frame.dataset.isin(names)], scores, context):
             yield block
 
@@ -247,7 +259,7 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
     rows = frame[frame.protocol == "corrected"].set_index(["method", "dataset"])
     columns = [
         (dataset, measure)
-        for dataset in frame.dataset[~is_pooled(frame.dataset)].unique()
+        for dataset in frame.dataset[~is_pooled(frame)].unique()
         for measure in quality.MEASURES
         if rows.xs(dataset, level="dataset")[measure].notna().any()
     ]
@@ -313,7 +325,7 @@ def readings(frame: pd.DataFrame) -> pd.DataFrame:
     released protocol and under the corrected one ("measured"). The paper's cells are those of the same model, method
     and dataset; it has none for many, and none pooled over the datasets.
     """
-    cells = frame[~is_pooled(frame.dataset)]
+    cells = frame[~is_pooled(frame)]
     keys = ["model", "method", "dataset"]
     published = pd.read_csv(PAPER / "table1.csv").merge(cells[keys].drop_duplicates(), on=keys)
     parts = [
@@ -350,15 +362,13 @@ def readings_block(frame: pd.DataFrame) -> Block:
 
 
 def by_context(frame: pd.DataFrame) -> pd.DataFrame:
-    """What Table 4 compares: the rows with `dataset` split into the task and a column `context`, ordered by method and
-    context; "all" pools one context.
+    """What Table 4 compares: the rows with the task as `dataset`, ordered by method and context.
 
     Args:
-        frame: rows with `method` and `dataset`, such as those of `table1`.
+        frame: rows with `method`, `dataset`, `task` and `context`, such as those of `table1`.
     """
-    names = frame.dataset.map(metrics.task_and_context)
-    rows = frame.assign(dataset=names.str[0], context=names.str[1])
-    orders = {"method": list(rows.method.unique()), "context": list(contexts(frame.dataset))}
+    rows = frame.assign(dataset=frame.task).drop(columns="task")
+    orders = {"method": list(rows.method.unique()), "context": list(contexts(frame))}
     order = {"key": lambda values: values.map(orders[values.name].index), "kind": "stable"}
     return rows.sort_values(list(orders), ignore_index=True, **order)
 

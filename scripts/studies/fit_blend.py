@@ -34,7 +34,7 @@ BINS = [0, *2.0 ** np.arange(-8, -2), 0.375, 0.5, 0.625, 0.75, 0.875, 1.01]
 
 def replayed(drafter: Drafter, traces: Sequence[Trace]) -> pd.DataFrame:
     """One row a turn: its keys and the accept lengths of its steps."""
-    rows = [(*trace.key, replay(drafter, trace).accept_lengths) for trace in traces]
+    rows = [(*trace.key[:3], replay(drafter, trace).accept_lengths) for trace in traces]
     return pd.DataFrame(rows, columns=["dataset", "question_id", "turn", "accepted"])
 
 

@@ -65,8 +65,9 @@ def test_min_prob_leaves_out_what_is_unlikely() -> None:
 
 
 def test_a_question_is_never_drafted_from_an_answer_to_itself() -> None:
-    def steps(drafter: SuffixDecoding, question: str, output: list[int], dataset: str = "qa") -> list[int]:
-        return replay(drafter, Trace("m", Prompt(np.array([1, 2]), {}, dataset, question), output)).accept_lengths
+    def steps(drafter: SuffixDecoding, question: str, output: list[int], noise: str = "") -> list[int]:
+        prompt = Prompt(np.array([1, 2]), {}, "qa", question, noise_kind=noise)
+        return replay(drafter, Trace("m", prompt, output)).accept_lengths
 
     first, second = list(range(10, 40)), list(range(50, 80))
     warm = SuffixDecoding(remember_outputs=True)
@@ -74,7 +75,7 @@ def test_a_question_is_never_drafted_from_an_answer_to_itself() -> None:
     assert len(alone) == 29  # a token each
     assert steps(warm, "a", first) == alone  # at once again, as measure.repeats asks
     assert steps(warm, "b", second) == alone
-    assert steps(warm, "a", first, "qa+paragraph") == alone  # and later, with noise
+    assert steps(warm, "a", first, "paragraph") == alone  # and later, with noise
     assert steps(warm, "a", first) == alone
     assert len(steps(warm, "c", first)) < 10 > len(steps(warm, "d", second))  # other questions go by them
 

@@ -19,7 +19,7 @@ from ngram_trie.bench import live, metrics
 from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, read_records
+from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, item_key, read_records
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.methods import build
@@ -45,7 +45,7 @@ def make_run(
 ) -> live.Live:
     prompts = prompts or [prompt(f"q{i}", 20 + i) for i in range(3)]
     return live.Live(
-        MANIFEST, "tiny", methods, by_key(((p.dataset, p.question_id, p.turn), p) for p in prompts), ["toy"], repeats,
+        MANIFEST, "tiny", methods, by_key((item_key(p), p) for p in prompts), ["toy"], repeats,
         stop=Stop(16), context_limit=160, decode=str,
         **{"load": load_tiny, "warmup": [prompt("warmup"), prompt("second warmup")], **fields},
     )  # fmt: skip
@@ -412,7 +412,7 @@ def test_a_session_begins_without_what_was_remembered_and_resumes_where_it_was_c
 
 def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> None:
     Remembering.told.clear()
-    questions = [dataclasses.replace(prompt(f"q{i}"), dataset=noise) for noise in ("toy", "toy+page") for i in range(2)]
+    questions = [dataclasses.replace(prompt(f"q{i}"), noise_kind=noise) for noise in ("", "page") for i in range(2)]
     methods = {"vanilla": NoDraft(), "warm": Remembering()}
     records = measured(make_run(methods, repeats=2, prompts=questions, sessions=2), tmp_path)
     assert len(records) == 2 * 2 * 2 * 4
@@ -424,7 +424,9 @@ def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> Non
 def test_no_method_has_the_answer_to_its_own_question(name: str, tmp_path: Path) -> None:
     with initialize_config_dir(str(CONFIGS), version_base="1.3"):
         method = build(compose("config", [f"method={name}"]).method, name)
-    questions = [dataclasses.replace(prompt(f"q{i}", 20 + i), dataset=d) for d in ("toy", "toy+page") for i in range(3)]
+    questions = [
+        dataclasses.replace(prompt(f"q{i}", 20 + i), noise_kind=kind) for kind in ("", "page") for i in range(3)
+    ]
     run = make_run({"vanilla": NoDraft(), name: method}, repeats=2, prompts=questions)
     by_question: dict[tuple[str, int], set] = {}
     for record in measured(run, tmp_path):

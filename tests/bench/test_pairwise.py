@@ -53,9 +53,9 @@ def test_ratios_are_of_totals_over_what_both_have_answered() -> None:
 
 def test_groups_and_data_sets() -> None:
     made = [
-        record(m, str(q), dataset=d, state=state)
+        record(m, str(q), dataset=d, noise_kind=noise, state=state)
         for m, state in (("vanilla", "cold"), ("a", "cold"), ("b", "warm"), ("c", "warm"))
-        for d in ("qa", "rag", "qa+passages")
+        for d, noise in (("qa", ""), ("rag", ""), ("qa", "passages"))
         for q in range(2)
     ]
     found = pairwise(frame(*made), [SPEEDUP], ["b", "vanilla", "c", "a", "none"])

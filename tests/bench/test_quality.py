@@ -10,7 +10,7 @@ import pytest
 from support.records import record
 
 from ngram_trie.bench import quality
-from ngram_trie.bench.records import PromptRecord
+from ngram_trie.bench.records import ItemKey, PromptRecord
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence() -> None:
 
 
 def test_one_row_an_answer_of_the_first_repeat_and_none_for_a_failure() -> None:
-    asked = {("qa", "1", 0): Asked(answers=("Paris",)), ("qa", "2", 0): Asked()}
+    asked = {ItemKey("qa", "1", 0): Asked(answers=("Paris",)), ItemKey("qa", "2", 0): Asked()}
     records = [
         answer("vanilla", [5]), answer("vanilla", [1, 2], repeat=1), answer("fast", [0, 1], "2"),
         answer("fast", [], failed=True),

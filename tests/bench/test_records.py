@@ -39,8 +39,8 @@ def test_a_line_without_a_session_is_of_the_first() -> None:
     line = json.loads(record().to_json())
     del line["session"]  # as all files before sessions
     assert PromptRecord.from_json(json.dumps(line)) == record(session=0)
-    assert record(session=1).key != record().key == RecordKey("m", "d", "q1", 0, 0, 0)
-    assert record().key.item == ("d", "q1", 0)
+    assert record(session=1).key != record().key == RecordKey("m", "d", "q1", 0)
+    assert record().key.item == ("d", "q1", 0, "")
 
 
 def test_a_torn_last_line_is_dropped_and_the_rest_goes_on(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_same_answer_twice_is_named(tmp_path: Path) -> None:
 def test_an_answer_that_the_run_does_not_have_is_named(tmp_path: Path) -> None:
     path = written(tmp_path, "q1", "q2")
     known = {record("q1").key}
-    with pytest.raises(ValueError, match=r"records.jsonl:2: the run has no answer \('m', 'd', 'q2', 0, 0, 0\)"):
+    with pytest.raises(ValueError, match=r"records.jsonl:2: the run has no answer \('m', 'd', 'q2', 0, '', 0, 0\)"):
         RecordWriter(path, "r", known)
 
 

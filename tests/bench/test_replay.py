@@ -241,7 +241,7 @@ TASKS = ["summarization", "rag", "open_qa", "attributed_qa"]
 def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_path: Path) -> None:
     """Also where both are replayed in one process."""
     traces = [replace(trace, output_ids=[number] * 6) for number, trace in enumerate(toy_traces(20)["qa"], 1)]
-    noisy = [replace(trace, prompt=replace(trace.prompt, dataset="qa+passages")) for trace in traces]
+    noisy = [replace(trace, prompt=replace(trace.prompt, noise_kind="passages")) for trace in traces]
     with RecordWriter(tmp_path / "records.jsonl", "run") as writer:
         measure(engine({"warm": Counting()}, {"qa": traces, "qa+passages": noisy}), writer)
     assert [r.accept_lengths for r in read_records(tmp_path / "records.jsonl")] == [[5]] * 20

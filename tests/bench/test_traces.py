@@ -42,6 +42,7 @@ def traces(draw: st.DrawFn) -> Trace:
             draw(st.integers(0, 9)),
             np.array(draw(token_ids), np.int64),
             texts=tuple(np.array(text, np.int64) for text in draw(st.lists(token_ids, max_size=2))),
+            noise_kind=draw(st.sampled_from(["", "paragraph"])),
         ),
         output_ids,
         draw(st.integers(len(output_ids), UNLIMITED)),
@@ -90,7 +91,7 @@ def test_the_format_of_spec_bench() -> None:
         "token_count_matches": True,
     }  # fmt: skip
     trace = parse_trace(json.dumps(row))
-    assert trace is not None and trace.key == ("writing", "81", 1)
+    assert trace is not None and trace.key == ("writing", "81", 1, "")
     assert trace.prompt.part("user").tolist() == [500, 501]
     assert (trace.max_output_tokens, trace.stop_reason) == (UNLIMITED, "recorded_end")
     assert parse_trace(json.dumps({**row, "token_count_matches": False})) is None
@@ -139,14 +140,14 @@ def test_a_repeated_turn_is_named(tmp_path: Path) -> None:
     path.write_text("\n".join([line(), *others]))
     assert len(read_traces(path)) == 4
     path.write_text("\n".join([line(), *others, line(output_token_ids=[5])]))
-    with pytest.raises(ValueError, match=r"t\.jsonl:5: turn \('rag', 'q1', 0\) was there before"):
+    with pytest.raises(ValueError, match=r"t\.jsonl:5: turn \('rag', 'q1', 0, ''\) was there before"):
         read_traces(path)
 
 
 def test_lines_left_out_and_blank_lines_cost_nothing(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text("\n".join([line(token_count_matches=False), "", "  ", line(), line(turn=1), ""]))
-    assert [trace.key for trace in read_traces(path)] == [("rag", "q1", 0), ("rag", "q1", 1)]
+    assert [trace.key for trace in read_traces(path)] == [("rag", "q1", 0, ""), ("rag", "q1", 1, "")]
     path.write_text("\n")
     assert read_traces(path) == []
 

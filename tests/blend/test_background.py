@@ -205,7 +205,7 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
         assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
     with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be told"):
         drafter.start(Prompt(np.array([50]), {}, "questions", "3"))
-    drafter.start(Prompt(np.array([50]), {}, "qa+paragraph", "3"))
+    drafter.start(Prompt(np.array([50]), {}, "qa", "3", noise_kind="paragraph"))
     assert 103 not in drafter.propose(200).tokens
     drafter.start(Prompt(np.array([50])))  # no question: all are others'
     assert 103 in drafter.propose(200).tokens
@@ -218,7 +218,7 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
 @pytest.mark.parametrize("kind", [BlendWarmDrafter, BlendBigramDrafter, Cacheback])
 def test_a_recording_with_noise_is_known_for_the_same_questions(kind: Any, tmp_path: Path) -> None:
     answer = list(range(20, 60))
-    noisy = [Trace("m", Prompt(np.array([5, 6]), {}, "qa+page", "1"), answer)]
+    noisy = [Trace("m", Prompt(np.array([5, 6]), {}, "qa", "1", noise_kind="page"), answer)]
     asked = Trace("m", Prompt(np.array([5, 6]), {}, "qa", "1"), answer)
     drafter = kind(answers=record(tmp_path / "traces.jsonl", noisy))
     assert len(replay(drafter, asked).accept_lengths) == len(answer) - 1  # none is drafted from the answer itself

@@ -89,7 +89,8 @@ def test_every_data_set_stands_before_its_noisy_ones() -> None:
     clean = {name: BundledDataset(name, 2) for name in ("rag", "open_qa")}
     noisy = noisy_datasets(clean, NoiseSettings(("passages", "paragraph")))
     assert list(noisy) == ["rag", "rag+passages", "rag+paragraph", "open_qa", "open_qa+passages", "open_qa+paragraph"]
-    assert {question.dataset for question in noisy["rag+passages"].questions} == {"rag+passages"}
+    kinds = {(question.dataset, question.noise_kind) for question in noisy["rag+passages"].questions}
+    assert kinds == {("rag", "passages")}
 
 
 def recorded(category: str, number: int, length: int = 40) -> Trace:
@@ -104,7 +105,7 @@ def test_recorded_answers_get_noise_beside_the_prompt() -> None:
     assert noisy["a"] == clean["a"]
     for kind, source in (("paragraph", {3000}), ("passages", {2000})):
         trace = noisy[f"a+{kind}"][0]
-        assert trace.prompt.dataset == f"a+{kind}" and np.array_equal(trace.prompt.ids, clean["a"][0].prompt.ids)
+        assert trace.key == ("a", "1", 0, kind) and np.array_equal(trace.prompt.ids, clean["a"][0].prompt.ids)
         assert trace.output_ids == [1, 2] and {token // 1000 * 1000 for token in trace.prompt.noise} == source
     assert len(noisy["a+passages"][0].prompt.noise) == 35  # half of what a trie reads
     assert len(with_noise(clean, NoiseSettings(("passages",), 0.0))["a+passages"][0].prompt.noise) == 0

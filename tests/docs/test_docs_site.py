@@ -14,7 +14,7 @@ from scripts.build_site import links, stage
 
 def test_pages_are_staged_with_what_they_link_to(tmp_path: Path) -> None:
     staged = {path.relative_to(tmp_path) for path in stage(tmp_path)}
-    assert {Path("README.md"), Path("docs/tutorial.md"), Path("notebooks/results.ipynb")} <= staged
+    assert {Path("README.md"), Path("docs/library.md"), Path("notebooks/results.ipynb")} <= staged
     for page in [PROJECT / "README.md", *(PROJECT / "docs").glob("*.md")]:
         assert {file.relative_to(PROJECT) for file in links(page)} <= staged
     page = tmp_path / "api" / "bench.pairwise.md"

@@ -77,7 +77,7 @@ PAIRWISE = pd.DataFrame(
 def test_two_methods_compared_either_way_round(tmp_path: Path) -> None:
     PAIRWISE.to_csv(tmp_path / "pairwise.csv", index=False)
     found = pairwise_of("pairwise.csv; pairs: pld/trie | trie / pld; datasets: all | rag", tmp_path).splitlines()
-    assert found[0] == "| speedup | data set | ratio [95% interval] | p, Holm | |"
+    assert found[0] == "| speedup | data set | ratio [95% interval] | p, Holm | verdict |"
     assert found[2:] == [
         "| `pld` / `trie` | all | 0.800 [0.500, 1.250] | 0.0200 | not separated |",
         "| `pld` / `trie` | rag | 0.500 [0.400, 0.625] | below 0.0001 | significant, exploratory |",

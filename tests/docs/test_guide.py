@@ -1,4 +1,4 @@
-"""The tutorial, from its prompts to its page and its five lines, as it stands."""
+"""From prompts to a drafter (docs/library.md): the commands run as they stand."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.docs_blocks import run_blocks
 
-from ngram_trie.generate import Answer
 from ngram_trie.store.files import PROJECT
 
-PAGE = PROJECT / "docs" / "tutorial.md"
-TEXT = PAGE.read_text(encoding="utf-8")
+TEXT = (PROJECT / "docs" / "library.md").read_text(encoding="utf-8")
 
 
 def commands() -> list[str]:
@@ -27,7 +24,7 @@ def commands() -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
+def test_every_command_from_prompts_to_a_drafter_runs(tmp_path: Path) -> None:
     (prompts,) = re.findall(r"^`prompts.jsonl`:\n```json\n(.*?)^```$", TEXT, re.M | re.S)
     (tmp_path / "prompts.jsonl").write_text(prompts, encoding="utf-8")
     (tmp_path / "data").symlink_to(PROJECT / "data")
@@ -46,8 +43,3 @@ def test_every_command_of_the_tutorial_runs(tmp_path: Path) -> None:
     methods = {"vanilla", "ngram_trie", "pld", "suffix", "blend"}
     assert set(pd.read_csv(run / "table.csv").method) == methods
     assert {"report.html", "explorer.html", "table.md", "pairwise.csv"} <= {path.name for path in run.iterdir()}
-
-
-@pytest.mark.slow
-def test_its_five_lines_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(run_blocks(PAGE, monkeypatch)["result"], Answer)
