@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 
 from ngram_trie import methods
 from ngram_trie.data.retrieval.corpus import Corpus
-from ngram_trie.data.retrieval.encoders import SentenceEncoder
+from ngram_trie.data.retrieval.encoders import Encoder
 from ngram_trie.store.files import PROJECT, replacing, write_atomically
 
 #: Vectors read at a time by exact search.
@@ -32,7 +32,7 @@ def folder_of(config: DictConfig) -> Path:
     return Path(config.folder or default)
 
 
-def parts_of(config: DictConfig) -> tuple[Corpus, SentenceEncoder]:
+def parts_of(config: DictConfig) -> tuple[Corpus, Encoder]:
     """Corpus and encoder, the quickest to fail first.
 
     Raises:
@@ -64,7 +64,7 @@ def claim(folder: Path, header: Mapping[str, Any]) -> None:
     write_atomically(path, json.dumps(dict(header), indent=1) + "\n")
 
 
-def encoded(corpus: Corpus, encoder: SentenceEncoder, folder: Path, shard_size: int, chunk: int) -> Any:
+def encoded(corpus: Corpus, encoder: Encoder, folder: Path, shard_size: int, chunk: int) -> Any:
     """The vectors of all passages as a `datasets.Dataset` of one column, "vector"; shards that are in `folder` are
     taken from there.
     """

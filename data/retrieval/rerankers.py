@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngram_trie.data.retrieval.encoders import fast_dtype, load_sentence_transformer
-from ngram_trie.data.retrieval.models import loading, minilm, snapshot
+from ngram_trie.data.retrieval.encoders import load_sentence_transformer
+from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
 from ngram_trie.store.files import fingerprint
 
 
@@ -35,7 +35,7 @@ class KeepOrder(Reranker):
 
 
 class CrossEncoder(Reranker):
-    """bge-reranker-v2-m3 or another cross-encoder of sentence-transformers; its scores are logits.
+    """bge-reranker-v2-m3 or another cross-encoder that FlagEmbedding's FlagReranker reads; its scores are logits.
 
     Args:
         path: hub id, or a folder with a snapshot of it.
@@ -52,18 +52,18 @@ class CrossEncoder(Reranker):
         self.identity = f"cross_encoder {fingerprint(str(folder))} {max_length}"
         if not (folder / "config.json").exists():
             raise FileNotFoundError(f"reranker.path={folder}: no config.json; it is not a snapshot of a cross-encoder")
+        try:
+            from FlagEmbedding import FlagReranker
+        except ImportError:
+            raise FileNotFoundError("reranker: `pip install FlagEmbedding`, or use reranker=late_interaction") from None
+        self._options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
         with loading(folder, "reranker.path"):
-            from sentence_transformers import CrossEncoder as Model
-
-            kept = {"dtype": fast_dtype()}
-            self._model = Model(
-                str(folder), max_length=max_length, activation_fn=torch.nn.Identity(), model_kwargs=kept
-            )
-        self._options: dict[str, Any] = {"batch_size": batch_size, "show_progress_bar": False}
+            self._model = FlagReranker(str(folder), use_fp16=torch.cuda.is_available())
 
     def scores(self, question: str, passages: list[str]) -> np.ndarray:
         pairs = [(question, passage) for passage in passages]
-        return np.asarray(self._model.predict(pairs, **self._options), np.float32).reshape(len(pairs))
+        with quiet():
+            return np.asarray(self._model.compute_score(pairs, **self._options), np.float32).reshape(len(pairs))
 
 
 class LateInteraction(Reranker):

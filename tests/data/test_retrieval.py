@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 from ngram_trie import methods
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
-from ngram_trie.data.retrieval.encoders import SentenceEncoder
+from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction
@@ -171,7 +171,7 @@ def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) ->
 def test_bge_m3_gives_the_unit_vector_of_the_first_token(bge: Path) -> None:
     """Against transformers' own forward, whatever the batch; a change of the weights is another encoder."""
     texts = [row["text"] for row in ROWS[:5]] + ["short"]
-    encoder = SentenceEncoder(str(bge / "m3"), batch_size=4, max_length=64)
+    encoder = BgeM3Encoder(str(bge / "m3"), batch_size=4, max_length=64)
     vectors = encoder.encode_passages(texts)
     assert vectors.shape == (6, 32) and vectors.dtype == np.float32
     model = XLMRobertaModel.from_pretrained(bge / "m3", add_pooling_layer=False).eval()
@@ -181,7 +181,7 @@ def test_bge_m3_gives_the_unit_vector_of_the_first_token(bge: Path) -> None:
             first = model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0, 0]
         np.testing.assert_allclose(vector, first / first.norm(), atol=1e-5)
     np.testing.assert_allclose(encoder.encode_queries(texts[:2]), vectors[:2], atol=1e-5)
-    assert encoder.identity != SentenceEncoder(str(bge / "m3"), max_length=32).identity
+    assert encoder.identity != BgeM3Encoder(str(bge / "m3"), max_length=32).identity
 
 
 def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
@@ -208,7 +208,7 @@ def test_minilm_finds_what_is_alike() -> None:
     ("overrides", "group", "message"),
     [
         ([], "encoder", f"encoder.path=BAAI/bge-m3 {NOT_CACHED}: encoder.path=FOLDER$"),
-        (["encoder.path={empty}"], "encoder", "encoder.path=.*no modules.json"),
+        (["encoder.path={empty}"], "encoder", "encoder.path=.*no config.json; it is not a whole snapshot of BGE-M3"),
         (["reranker=late_interaction", "reranker.path={empty}"], "reranker", "reranker.path=.*no modules.json"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import torch
@@ -54,14 +53,6 @@ def save_tiny_bge(folder: Path) -> Path:
     weights = folder / "m3" / "model.safetensors"
     torch.save(load_file(weights), weights.with_name("pytorch_model.bin"))
     weights.unlink()
-    layers = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling"]
-    layers.append("sentence_transformers.models.Normalize")
-    parts = [
-        {"idx": number, "name": str(number), "path": path, "type": layer}
-        for number, (path, layer) in enumerate(zip(("", "1_Pooling", "2_Normalize"), layers, strict=True))
-    ]
-    (folder / "m3" / "modules.json").write_text(json.dumps(parts))
-    (folder / "m3" / "1_Pooling").mkdir()
-    pooling = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-    (folder / "m3" / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    torch.save(torch.nn.Linear(32, 32).state_dict(), folder / "m3" / "colbert_linear.pt")
+    torch.save(torch.nn.Linear(32, 1).state_dict(), folder / "m3" / "sparse_linear.pt")
     return folder
