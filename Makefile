@@ -49,7 +49,7 @@ $(REPRODUCE): reproduce-%: setup
 calibrate bench-cpu: setup ## What steps of SmolLM2-135M cost here; steps and answers beside model.generate
 	$(RUN) -m scripts.reproduce $@ $(ARGS)
 
-bench-drafting bench-gpu bench-server: setup ## Time drafting; a GPU; servers under load: ARGS="--help"
+bench-gpu bench-server: setup ## A GPU; servers under load: ARGS="--help"
 	$(RUN) -m scripts.$(subst -,_,$@) $(ARGS)
 
 doctor: setup ## What this machine can run, and how to get the rest

@@ -88,7 +88,8 @@ class DocsDataset(Published):
     Args:
         name: the dataset's name in records.
         task: "docs_rag", "docs_open_qa", "docs_attributed_qa" or "docs_summarization".
-        num_passages: so many of each question's passages are given, from the best on.
+        num_passages: so many passages are given: those that were retrieved, from the best on, and for a long prompt those
+            that follow the best one in the documentation, to its end and from its beginning.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
@@ -106,15 +107,17 @@ class DocsDataset(Published):
         docs, retrieved = documentation(), json.loads(RETRIEVED.read_text(encoding="utf-8"))
         check_texts(docs, retrieved)
         self._layout = LAYOUTS[task]
-        questions = []
+        questions, ids = [], list(docs.passages)
+        if num_passages > len(ids):
+            raise ValueError(f"dataset.num_passages={num_passages}: the documentation has {len(ids)}")
         for entry in entries()[task]:
             if task == SUMMARIZATION:
                 passages = [Passage(entry.symbol, entry.symbol, docs.docstrings[entry.symbol])]
             else:
-                found = retrieved["passages"].get(entry.id, ())
-                if len(found) < num_passages:
-                    raise ValueError(f"dataset.num_passages={num_passages}: {len(found)} are kept of each question")
-                passages = [docs.passages[id] for id, _ in found[:num_passages]]
+                found = [id for id, _ in retrieved["passages"][entry.id]]
+                best = ids.index(found[0])
+                found = list(dict.fromkeys([*found, *ids[best:], *ids[:best]]))
+                passages = [docs.passages[id] for id in found[:num_passages]]
             questions.append(self._question(entry, passages))
         self.divide(questions)
 
