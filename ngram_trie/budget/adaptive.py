@@ -66,6 +66,7 @@ class OnlineCosts:
     def __init__(self) -> None:
         self._plain: deque[float] = deque(maxlen=5)
         self._classes: dict[int, deque[tuple[int, float]]] = {}
+        self._curve = np.zeros(1), np.ones(1)  # sizes that were timed, and their costs
         self._length, self._since = 0, 0  # of the text at the last plain step; steps since
 
     @property
@@ -86,6 +87,12 @@ class OnlineCosts:
         elif self.plain:
             timed = self._classes.setdefault(_size_class(nodes), deque(maxlen=7))
             timed.append((nodes, seconds / self.plain))
+            points = [(0.0, 1.0)]
+            for _, timed in sorted(self._classes.items()):
+                sizes, costs = zip(*timed, strict=True)
+                points.append((sum(sizes) / len(sizes), _middle(costs)))
+            sizes, costs = np.array(points).T
+            self._curve = sizes, np.maximum.accumulate(costs)
 
     def num_timed(self, nodes: int) -> int:
         """How many steps of about this size count."""
@@ -104,13 +111,8 @@ class OnlineCosts:
         """(k,) costs of steps over `nodes` drafted nodes, in plain steps, at the present context: never falling, linear
         between what was timed, and beyond as from a plain step to the largest, at least `NODE_COST` a node.
         """
-        points = [(0.0, 1.0)] + [
-            (float(np.mean([size for size, _ in timed])), _middle(cost for _, cost in timed))
-            for _, timed in sorted(self._classes.items())
-        ]
-        sizes, costs = np.array(points).T
-        asked = np.asarray(list(nodes), float)
-        costs = np.maximum.accumulate(costs)
+        sizes, costs = self._curve
+        asked = np.asarray(nodes, float)
         slope = max(NODE_COST, (costs[-1] - 1) / max(1, sizes[-1]))
         return np.asarray(np.interp(asked, sizes, costs) + slope * np.maximum(0, asked - sizes[-1]), float)
 
