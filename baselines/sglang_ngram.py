@@ -32,17 +32,24 @@ def _insert(window: IntArray, fields: Fields, used: IntArray, clock: int) -> int
 
 
 @kernel(_nrt=True)
-def _children(nodes: Rows, node: int, by_count: bool, used: IntArray) -> list[int]:
-    """The children of a node, the most frequent first, of equal ones the smallest token; or the latest used first."""
+def _children(nodes: Rows, node: int, by_count: bool, used: IntArray, most: int) -> list[int]:
+    """At most `most` children of a node: the most frequent first, of equal ones the smallest token; or the latest used
+    first."""
     found = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
     child = nodes[node, FIRST_CHILD]
     while child != 0:
         if by_count:
-            found.append((-np.int64(nodes[child, COUNT]), np.int64(nodes[child, TOKEN]), np.int64(child)))
+            entry = (-np.int64(nodes[child, COUNT]), np.int64(nodes[child, TOKEN]), np.int64(child))
         else:
-            found.append((-used[child], np.int64(0), np.int64(child)))
+            entry = (-used[child], np.int64(0), np.int64(child))
+        if len(found) < most or entry < found[-1]:
+            place = len(found)
+            while place > 0 and entry < found[place - 1]:
+                place -= 1
+            found.insert(place, entry)
+            if len(found) > most:
+                found.pop()
         child = nodes[child, NEXT_SIBLING]
-    found.sort()
     return [int(entry[2]) for entry in found]
 
 
@@ -77,7 +84,7 @@ def _by_recency(
         while head < len(queue) and size <= num_draft:
             parent, breadth, node = queue[head]
             head += 1
-            for child in _children(trie.nodes, node, False, used)[: max(1, int(breadth))]:
+            for child in _children(trie.nodes, node, False, used, max(1, int(breadth))):
                 if size > num_draft:
                     break
                 place, size = grow(tokens, parents, size, parent, trie.nodes[child, TOKEN])
@@ -100,7 +107,7 @@ def _by_frequency(
         node = _anchor(trie, text, length)
         place, prob = 0, 1.0
         while node != 0 and size <= num_draft:
-            children = _children(trie.nodes, node, True, used)[:breadth]
+            children = _children(trie.nodes, node, True, used, breadth)
             total = 0.0
             for child in children:
                 total += trie.nodes[child, COUNT]
@@ -125,7 +132,8 @@ class _LatestPaths(TrieStorage):
     def insert(self, window: IntArray) -> None:
         """Count every path that begins in the (k,) tokens and runs to their end."""
         self._reserve(len(window) * (len(window) + 1) // 2)
-        self._used = np.pad(self._used, (0, len(self._trie.nodes) - len(self._used)))
+        if more := len(self._trie.nodes) - len(self._used):
+            self._used = np.pad(self._used, (0, more))
         self._clock = _insert(window, tuple(self._trie), self._used, self._clock)
 
     def draft(self, text: IntArray, rule: MatchType, depth: int, breadths: tuple[int, int], size: int) -> DraftTree:
