@@ -127,20 +127,21 @@ def emitted_at_each(drafter: Drafter, trace: Trace) -> IntArray:
 
 
 def agreement(traces: Sequence[Trace]) -> pd.DataFrame:
-    """vLLM's n-gram as recorded against `vllm_ngram`: at how many positions a step emits as many tokens, and at how
-    many if nothing behind the answer's end counts, where the recording went on."""
+    """vLLM's n-gram as recorded against `vllm_ngram`, by data set: at how many positions a step emits as many tokens,
+    and at how many within the answer: behind its end the recording goes on with what the model said then."""
     drafter = make_method("vllm_ngram", {"min_ngram": 3, "max_ngram": 7, "num_draft": NUM_DRAFT})
     rows = []
     for trace in traces:
         mine, theirs = emitted_at_each(drafter, trace), np.array(trace.recorded["ngram"][1:])
         left = np.arange(len(mine), 0, -1)
+        within = np.minimum(mine, left) == np.minimum(theirs, left)
         rows.append({
-            "dataset": trace.prompt.dataset, "answers": 1, "positions": len(mine),
-            "equal": (mine == theirs).sum(), "equal_within_the_answer": (mine == np.minimum(theirs, left)).sum(),
+            "dataset": trace.prompt.dataset, "answers": 1, "positions": len(mine), "equal": (mine == theirs).sum(),
+            "within_the_answer": within.sum(),
         })  # fmt: skip
     table = pd.DataFrame(rows).groupby("dataset").sum()
     table.loc[ALL] = table.sum()
-    return table.assign(share=table.equal / table.positions).reset_index()
+    return table.assign(percent=100 * table.within_the_answer / table.positions).reset_index()
 
 
 class Beside(Drafter):
