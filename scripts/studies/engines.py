@@ -6,13 +6,14 @@ The answers, and how many tokens vLLM's n-gram and EAGLE had accepted at every p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import typer
+from numpy.typing import NDArray
 
 from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench import cost, metrics, pairwise
@@ -72,43 +73,45 @@ def draft_seconds(record: PromptRecord, drafts: Sequence[bool] | None = None) ->
     return float(each[np.array(drafts, bool)].sum()) if len(drafts) else 0.0
 
 
-def speedups(records: Collection[PromptRecord], curve: CostCurve, drafting: Sequence[float]) -> pd.Series:
-    """By data set, and ALL: predicted speedup of one method's answers."""
-    frame = cost.predict(records, curve).assign(drafting=list(drafting))
-    parts = {ALL: frame, **dict(list(frame.groupby("dataset")))}
-    return pd.Series({name: cost.explain(part)["predicted_speedup"] for name, part in parts.items()})
-
-
-def row_of(records: Collection[PromptRecord], drafting: Sequence[float]) -> dict[str, Any]:
-    """Of one method's answers: tokens a step emits, by data set and in all, drafted nodes, and predicted speedups: by
-    data set and in all with the recorders' steps, and with the steps measured here."""
+def rows_of(
+    records: Sequence[PromptRecord], drafting: Sequence[float]
+) -> Iterator[tuple[str, NDArray[np.bool_], dict[str, Any]]]:
+    """Of one method's answers to odd questions, on which choices were made, to even ones, which are reported, and to
+    both: which answers, and a row of tokens a step emits, by data set and in all, drafted nodes, and predicted
+    speedups: by data set and in all with the recorders' steps, and with the steps measured here.
+    """
     frame = metrics.to_frame(records)
-    theirs, ours = (speedups(records, curve, drafting) for curve in (authors_curve(), CostCurve.read(HERE)))
-    parts = {**dict(list(frame.groupby("dataset"))), ALL: frame}
-    return {
-        **{name: metrics.accept_length(part) for name, part in parts.items()},
-        "nodes": metrics.draft_nodes(frame),
-        **{f"x_{name}": theirs[name] for name in parts},
-        "x_here": ours[ALL],
-    }
+    curves = authors_curve(), CostCurve.read(HERE)
+    theirs, ours = (cost.predict(records, curve).assign(drafting=list(drafting)) for curve in curves)
+    is_odd = np.array([question_number(record.question_id) % 2 == 1 for record in records])
+    for half, kept in (("odd", is_odd), ("even", ~is_odd), ("both", is_odd | True)):
+        speeds = {f"x_{name}": cost.explain(part)["predicted_speedup"] for name, part in _parts(theirs[kept])}
+        yield (
+            half,
+            kept,
+            {
+                **{name: metrics.accept_length(part) for name, part in _parts(frame[kept])},
+                "nodes": metrics.draft_nodes(frame[kept]),
+                **speeds,
+                "x_here": cost.explain(ours[kept])["predicted_speedup"],
+            },
+        )
 
 
-def halves(records: Collection[PromptRecord]) -> Iterator[tuple[str, list[PromptRecord]]]:
-    """Odd questions, on which choices were made, even ones, which are reported, and both."""
-    for half, rest in (("odd", (1,)), ("even", (0,)), ("both", (0, 1))):
-        yield half, [record for record in records if question_number(record.question_id) % 2 in rest]
+def _parts(frame: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    yield from frame.groupby("dataset")
+    yield ALL, frame
 
 
 def budgets_table(runs: Mapping[str, RunFolder]) -> pd.DataFrame:
-    """One row for each half, budget and method: `row_of`."""
+    """One row for each budget, method and half: `rows_of`."""
     rows = []
     for budget, folder in runs.items():
-        for half, records in halves(folder.records):
-            for method in dict.fromkeys(record.method for record in records):
-                own = [record for record in records if record.method == method]
-                group = metrics.group(metrics.to_frame(own))
-                row = row_of(own, [draft_seconds(record) for record in own])
-                rows.append({"half": half, "budget": budget, "method": method, "group": group, **row})
+        for method in dict.fromkeys(record.method for record in folder.records):
+            own = [record for record in folder.records if record.method == method]
+            about = {"budget": budget, "method": method, "group": metrics.group(metrics.to_frame(own))}
+            drafting = [draft_seconds(record) for record in own]
+            rows += [{"half": half, **about, **row} for half, _, row in rows_of(own, drafting)]
     return pd.DataFrame(rows)
 
 
@@ -214,23 +217,23 @@ WAYS = {
 
 
 def beside_table(traces: Sequence[Trace]) -> pd.DataFrame:
-    """One row for each half and way, over the answers that EAGLE's recording belongs to as well: `row_of`, and the
+    """One row for each way and half, over the answers that EAGLE's recording belongs to as well: `rows_of`, and the
     share of steps in which copies are verified."""
     rows = []
     same = [trace for trace in traces if len(trace.recorded["eagle"]) == len(trace.output_ids)]
     for name, way in WAYS.items():
         drafter = Beside(make_method(way.copies, dict(way.fields)) if way.copies else None, way.rule)
-        records, asked = [], {}
+        records, asked = [], []
         for trace in same:
             outcome = replay(drafter, trace)
             about = {"state": "trained", "kind": "drafter", "repeat": 0, "model": trace.model}
             records.append(PromptRecord.of(trace.prompt, outcome, run="", method=name, **about))
             steps = len(outcome.accept_lengths)
-            asked[records[-1].key] = (drafter.asked + [False] * steps)[:steps]  # without room it was not asked
-        for half, own in halves(records):
-            row = row_of(own, [draft_seconds(record, asked[record.key]) for record in own])
-            copied = 1 - np.mean(np.concatenate([asked[record.key] for record in own]))
-            rows.append({"half": half, "way": name, "answers": len(own), **row, "copied": copied})
+            asked.append((drafter.asked + [False] * steps)[:steps])  # without room it was not asked
+        drafting = [draft_seconds(record, drafts) for record, drafts in zip(records, asked, strict=True)]
+        for half, kept, row in rows_of(records, drafting):
+            drafts = np.concatenate([asked[place] for place in np.flatnonzero(kept)])
+            rows.append({"half": half, "way": name, "answers": kept.sum(), **row, "copied": 1 - drafts.mean()})
     return pd.DataFrame(rows)
 
 
