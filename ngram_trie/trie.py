@@ -52,6 +52,12 @@ def _slot(trie: Trie, node: int, token: int) -> int:
 
 
 @kernel
+def child_of(trie: Trie, node: int, token: int) -> int:
+    """The child of `node` by `token`; 0 if there is none."""
+    return int(trie.table[_slot(trie, node, token)])
+
+
+@kernel
 def add_child(trie: Trie, node: int, token: int, weight: int) -> int:
     """Count `weight` at the child of `node` by `token`, which is inserted where it is missing (equation 4)."""
     nodes = trie.nodes
@@ -151,8 +157,8 @@ def prune(nodes: Rows, top: int, num_draft: int, deep: bool, root_token: int) ->
     return tokens[:size], parents[:size], probs[:size]
 
 
-class _Trie:
-    """Storage that both tries share: rows, hash and their growth."""
+class TrieStorage:
+    """Storage that tries share: rows, hash and their growth."""
 
     def __init__(self, capacity: int) -> None:
         nothing = np.empty((0, NUM_FIELDS), np.int32)
@@ -195,7 +201,7 @@ def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
     for length in range(min(prefix_len, end), 0, -1):
         node = 0
         for position in range(end - length, end):
-            node = int(trie.table[_slot(trie, node, text[position])])
+            node = child_of(trie, node, text[position])
             if node == 0:
                 break
         if node != 0 and trie.nodes[node, FIRST_CHILD] != 0:
@@ -213,7 +219,7 @@ def _draft(
     return prune(Trie(*fields).nodes, node, num_draft, deep, text[-1])
 
 
-class NgramTrie(_Trie):
+class NgramTrie(TrieStorage):
     """Algorithm 1, built token by token, with the matching and pruning of section 3.2.
 
     As printed, Algorithm 1 inserts text[i + j : i + n] from the root for every window start i in [0, l) and every cut j
@@ -335,7 +341,7 @@ def _longest_prefix(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest stored prefix that `text` ends with; 0 if there is none."""
     trie, prefix, last = Trie(*fields), 0, len(text) - 1
     for position in range(last, max(last - prefix_len, -1), -1):
-        longer = int(trie.table[_slot(trie, prefix, text[position])])
+        longer = child_of(trie, prefix, text[position])
         if longer == 0:
             break
         prefix = longer
@@ -364,7 +370,7 @@ def _released_draft(
 ) -> tuple[IntArray, IntArray, FloatArray]:
     trie = Trie(*fields)
     nodes, num_matches = trie.nodes, trie.nodes[prefix, COUNT]
-    top = int(trie.table[_slot(trie, prefix, _THEN)])
+    top = child_of(trie, prefix, _THEN)
     cut = num_matches * (n - prefix_len) > num_draft
     rows = _most_frequent(nodes, top, num_draft if cut else num_matches * (n - prefix_len))
     size = len(rows)
@@ -401,7 +407,7 @@ def _released_draft(
     return tokens[kept], parents[kept], probs[kept]
 
 
-class ReleasedTrie(_Trie):
+class ReleasedTrie(TrieStorage):
     """What the authors' released code does instead of Algorithm 1 (github mrlife219/Ngram-Trie, 613b258).
 
     A window of n tokens is stored under its first L_p tokens reversed, so that a walk back from the end of the text

@@ -142,6 +142,18 @@ RECIPES = {
             "derive {folder}/drafters",
         ],
     ),
+    "engines": Recipe(
+        "drafters of papers and engines beside EAGLE, over TRACES, a copy of SpecDecode-Bench/simulator (half an hour)",
+        [
+            "run experiment=engines {replayed} budget=equal output={folder}/engines/equal32",
+            "run experiment=engines {replayed} output={folder}/engines/published",
+            # its constants are those of Vicuna's odd questions, and of the papers' methods alone
+            "run experiment=drafters {replayed} budget=auto methods.blend_bigram.answers=null"
+            " methods.ngram_trie_context.context=prompt methods.ngram_trie_released.context=prompt"
+            " methods.ngram_trie_released.eos_id=128009 output={folder}/engines/auto",
+            "studies.engines {traces} {folder}/engines {folder}/engine_tables",
+        ],
+    ),
     "calibrate": Recipe(
         "what a step of SmolLM2-135M costs on this machine (5 minutes)",
         [
@@ -246,6 +258,10 @@ class Asked:
         return own if (CONFIGS / "experiment" / f"{own}.yaml").exists() else "table1_paper"
 
     @property
+    def replayed(self) -> str:
+        return f"engine=replay engine.traces={self.traces}"
+
+    @property
     def drafters(self) -> str:
         return (
             f"experiment=drafters engine=replay engine.traces={self.traces} engine.parity=even"
@@ -325,10 +341,12 @@ def main(
 
     `make reproduce-TARGET` does the same and takes the options as variables: make reproduce-table1 DATA=spec_bench
     """
-    if traces and not traces.is_file():
-        raise ConfigError(f"--traces {traces}: no such file")
+    if traces and not traces.exists():
+        raise ConfigError(f"--traces {traces}: no such file or folder")
     if target == "drafters" and not (traces and store):
         raise ConfigError("drafters: give recorded answers and those to other questions, --traces FILE --store FILE")
+    if target == "engines" and not traces:
+        raise ConfigError("engines: give a copy of github SpecDecode-Bench/simulator, --traces FOLDER")
     if profile == "paper" and f"{target}-paper" not in RECIPES:
         raise ConfigError(f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE")
     asked = Asked(profile, data, traces, store, tokenizer, model, output, sessions, rows)

@@ -34,10 +34,17 @@ SIZES = (8, 16, 32, 64)
 VOCABULARY = 80
 #: They need the model whose weights ship with the project.
 WITH_WEIGHTS = ("hydra", "medusa", "space", "sps")
-#: Their loop is their own, or they draft nothing, or their package is not there.
-OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic")
+#: Their loop is their own, or they draft nothing or what was recorded, or their package is not there.
+OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic", "recorded_eagle", "recorded_ngram")
 #: Their tables are of one model's tokens, and refuse another's.
-OF_A_MODEL = {"blend_bigram", "blend_logits_bigram", "blend_prior", *(name for name in choices()["method"] if name.startswith("ngrammys"))}
+OF_A_MODEL = {
+    "blend_bigram",
+    "blend_logits_bigram",
+    "blend_prior",
+    *(name for name in choices()["method"] if name.startswith("ngrammys")),
+}
+#: Settings with which they learn from answers as short as here.
+LEARNING = {"ngram": 3, "min_draft": 0}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 
@@ -145,7 +152,8 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
     kept = set(OmegaConf.load(choices()["method"][name])) & {"keep_between_prompts", "remember_outputs"}
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
-        drafter = made(name, parts, **dict.fromkeys(kept, keep))
+        short = LEARNING if name.startswith("llamacpp_ngram_mod") else {}
+        drafter = made(name, parts, **dict.fromkeys(kept, keep), **short)
         target = circling(lambda text: 3 * text[-1] % 79, VOCABULARY)  # 78 tokens without a repeat
         decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
@@ -261,6 +269,7 @@ def test_shapes_by_hand() -> None:
         "ngrammys_mixed": [(2, 8), (4, 16), (5, 32), (8, 64)],  # k, nodes
         "token_recycling": [(8,), (16,), (32,), (64,)],
         "racer": [(8, 2), (16, 4), (32, 8), (64, 8)],  # nodes, k
+        "llamacpp_ngram_mod": [(8, 6), (16, 12), (32, 24), (64, 48)],  # most and fewest tokens
         "logitspec": [(8, 3), (16, 5), (32, 10), (64, 20)],  # nodes, of which the copy has
         "vanilla": [(), (), (), ()],
         "hf_generate": [(), (), (), ()],

@@ -88,8 +88,8 @@ class DocsDataset(Published):
     Args:
         name: the dataset's name in records.
         task: "docs_rag", "docs_open_qa", "docs_attributed_qa" or "docs_summarization".
-        num_passages: so many passages are given: those that were retrieved, from the best on, and for a long prompt those
-            that follow the best one in the documentation, to its end and from its beginning.
+        num_passages: so many passages are given: those that were retrieved, from the best on, and for a long prompt
+            those that follow the best one in the documentation, to its end and from its beginning.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:

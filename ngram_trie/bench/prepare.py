@@ -13,13 +13,14 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
+from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import live, models, replay, teacher_forced
 from ngram_trie.bench.measure import Engine, by_key
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RunManifest, item_key
 from ngram_trie.bench.trace_noise import with_noise
-from ngram_trie.bench.traces import Trace, read_traces, select
+from ngram_trie.bench.traces import Trace, read_traces, select, trace_files
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import build_prompt, build_prompts, model_tokenizer
 from ngram_trie.decoding import Stop
@@ -173,6 +174,7 @@ def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
 
 def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
     categories, digest = _recorded(config, methods)
+    notes |= _other_answers(methods, list(chain.from_iterable(categories.values())), config.engine.traces)
     build(config.cost, "cost")
     return replay.Replay(
         manifest=_manifest(config, methods, "replay", digest, notes),
@@ -184,6 +186,27 @@ def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
         max_draft=config.engine.max_draft,
         num_jobs=config.engine.num_jobs,
     )
+
+
+def _other_answers(methods: Mapping[str, Any], traces: Sequence[Trace], where: str) -> dict[str, str]:
+    """For the manifest: of which recorded drafters how many answers were others, of another length.
+
+    Raises:
+        ConfigError: nothing was recorded of such a drafter.
+    """
+    notes = {}
+    for name, method in methods.items():
+        if isinstance(method, Recorded):
+            recording, known = method.recording, set.intersection(*(set(trace.recorded) for trace in traces))
+            if recording not in known:
+                there = ", ".join(sorted(known)) or "nothing of any drafter"
+                raise ConfigError(f"method {name}: recording={recording}: engine.traces={where} holds {there}")
+            others = sum(len(trace.recorded[recording]) != len(trace.output_ids) for trace in traces)
+            notes[f"recorded: {name}"] = (
+                f"{others} of {len(traces)} answers have another length than the recording, which belongs to another "
+                "answer then: they are replayed as far as both go"
+            )
+    return notes
 
 
 def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
@@ -223,4 +246,5 @@ def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[Mapping[s
         categories = with_noise(categories, noise)
     first = next(trace for part in categories.values() for trace in part)
     _check_contexts(methods, first.prompt)
-    return categories, built.digest(path)
+    digests = [built.digest(file) for file in trace_files(path)]
+    return categories, digests[0] if path.is_file() else content_hash(digests)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import UNLIMITED, Trace
@@ -45,7 +46,11 @@ def _recorded_choices(tokens: IntArray, parents: IntArray, answer: IntArray, pos
 
 
 class TraceTarget:
-    """A `Target` that reads its choices from a recorded answer."""
+    """A `Target` that reads its choices from a recorded answer.
+
+    Attributes:
+        trace: the recorded answer, which `baselines.recorded` drafts from.
+    """
 
     model = None
     context_limit = UNLIMITED
@@ -54,7 +59,7 @@ class TraceTarget:
     saved_seconds = 0.0
 
     def __init__(self, trace: Trace, max_draft: int = 256) -> None:
-        self.max_draft = max_draft
+        self.trace, self.max_draft = trace, max_draft
         self._answer = np.array(trace.output_ids, np.int64)
 
     def prefill(self, prompt_ids: IntArray) -> int:
@@ -113,7 +118,7 @@ def check_replayable(methods: Mapping[str, Any]) -> None:
     for name, method in methods.items():
         if not isinstance(method, Drafter):
             raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")
-        if method.reads != "tokens":
+        if method.reads != "tokens" and not isinstance(method, Recorded):
             raise ValueError(
                 f"method {name} drafts from the model's {method.reads}, which a trace does not hold; use engine=live"
             )
@@ -166,6 +171,8 @@ def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], 
         drafter = copy.deepcopy(drafter)
     kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
     records = []
+    if isinstance(drafter, Recorded):
+        traces = [trace.of_recording(drafter.recording) for trace in traces]
     for trace in traces:
         if not drafter.remembers and kind not in _COMPILED and trace.output_ids:
             replay(drafter, trace, max_draft)  # compiled code is loaded at its first call, which is not drafting

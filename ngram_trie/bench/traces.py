@@ -3,13 +3,18 @@
 One JSON line a turn. Ours hold `model, dataset, question_id, turn, prompt_token_ids, output_token_ids, spans,
 max_output_tokens, stop_reason`. Of others' lines the two lists of token ids, `question_id` and `category` (or
 `dataset`) are enough; lines whose `token_count_matches` is false are left out.
+
+Lines of SpecDecode-Bench (github SpecDecode-Bench/simulator, 2fdccbd) hold `id, prompt_token_ids, generated_token_ids`
+and, for a drafter NAME, `acc_NAME.acc_len`: how many tokens the step emits that emits the answer's token of that
+position, the first of which is prefill's. (Its simulator looks one position too far back.) Their data set is in the
+file's name, combined_DATASET.jsonl. Answers that its run cut at 8,192 tokens, which are loops, are left out.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,8 @@ from ngram_trie.store.files import write_atomically
 
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
+#: An answer of SpecDecode-Bench that is so long was cut.
+SPEC_DECODE_BENCH_LIMIT = 8192
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,8 @@ class Trace:
         output_ids: the answer, the token that ended it included.
         max_output_tokens: how long it could have become; decides how deep the last drafts may go.
         stop_reason: why it ended, as in `PromptRecord`.
+        recorded: of drafters that were recorded with it, by name: how many tokens the step emits that emits the token
+            of each position. A list of another length than the answer's belongs to another answer to the same prompt.
     """
 
     model: str
@@ -40,6 +49,7 @@ class Trace:
     output_ids: list[int]
     max_output_tokens: int = UNLIMITED
     stop_reason: str = "recorded_end"
+    recorded: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
     @property
     def key(self) -> ItemKey:
@@ -58,7 +68,12 @@ class Trace:
         spans = {name: (min(start, len(ids)), min(end, len(ids))) for name, (start, end) in self.prompt.spans.items()}
         prompt = replace(self.prompt, ids=ids, spans=spans)
         output = [int(self.prompt.ids[-1]), *self.output_ids]
-        return replace(self, prompt=prompt, output_ids=output, max_output_tokens=self.max_output_tokens + 1)
+        most = self.max_output_tokens + 1
+        return replace(self, prompt=prompt, output_ids=output, max_output_tokens=most, recorded={})
+
+    def of_recording(self, name: str) -> Trace:
+        """The turn as far as both the answer and what was recorded of the drafter `name` go."""
+        return replace(self, output_ids=self.output_ids[: len(self.recorded[name])])
 
     def to_json(self) -> str:
         """A line of a file."""
@@ -83,8 +98,11 @@ class Trace:
         return json.dumps(row, separators=(",", ":"))
 
 
-def parse_trace(line: str) -> Trace | None:
+def parse_trace(line: str, path: Path | None = None) -> Trace | None:
     """The trace of one line, or None for a line that says of itself that it is to be left out.
+
+    Args:
+        path: of its file, for lines that do not name their model and data set.
 
     Raises:
         ValueError: what is missing or wrong.
@@ -94,6 +112,14 @@ def parse_trace(line: str) -> Trace | None:
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:
         return None
+    recorded: dict[str, Sequence[int]] = {}
+    if path and "generated_token_ids" in row:
+        about = {"model": path.parent.name, "dataset": path.stem.removeprefix("combined_")}
+        row |= {**about, "question_id": row.get("id")}
+        row["output_token_ids"] = row["generated_token_ids"]
+        if len(_token_ids(row, "output_token_ids")) >= SPEC_DECODE_BENCH_LIMIT:
+            return None
+        recorded = {name[4:]: _accept_lengths(name, part) for name, part in row.items() if name.startswith("acc_")}
     prompt_ids, output_ids = (_token_ids(row, name) for name in ("prompt_token_ids", "output_token_ids"))
     noise_ids = _token_ids(row, "noise_token_ids") if row.get("noise_token_ids") else []
     texts = row.get("released_token_ids", [])
@@ -120,7 +146,14 @@ def parse_trace(line: str) -> Trace | None:
     kind = str(row.get("noise_kind", ""))
     prompt = Prompt(ids, spans, dataset, str(row["question_id"]), turn, noise, texts=tuple(arrays), noise_kind=kind)
     model, reason = str(row.get("model", "unknown")), str(row.get("stop_reason") or "recorded_end")
-    return Trace(model, prompt, output_ids, room, reason)
+    return Trace(model, prompt, output_ids, room, reason, recorded)
+
+
+def _accept_lengths(name: str, part: Any) -> list[int]:
+    lengths = part.get("acc_len") if isinstance(part, dict) else None
+    if not isinstance(lengths, list) or not all(type(length) is int and length > 0 for length in lengths):
+        raise ValueError(f"{name} must hold acc_len, a list of integers of at least 1")
+    return lengths
 
 
 def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
@@ -153,28 +186,39 @@ def vicuna_spans(prompt_ids: list[int]) -> dict[str, tuple[int, int]]:
 
 
 def read_traces(path: Path) -> list[Trace]:
-    """All traces of a file, in order.
+    """All traces of a file, or of all `trace_files` of a folder, in order.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: a line is no trace, or repeats a turn; the message names file, line and reason.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
     found: dict[ItemKey, Trace] = {}
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                trace = parse_trace(line.decode("utf-8"))
-                if trace and trace.key in found:
-                    raise ValueError(f"turn {tuple(trace.key)} was there before")
-            except (ValueError, RecursionError) as error:  # the second: nested too deep
-                raise ValueError(f"{path}:{number}: {error}") from None
-            if trace:
-                found[trace.key] = trace
+    for file in trace_files(path):
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.strip():
+                    continue
+                try:
+                    trace = parse_trace(line.decode("utf-8"), file)
+                    if trace and trace.key in found:
+                        raise ValueError(f"turn {tuple(trace.key)} was there before")
+                except (ValueError, RecursionError) as error:  # the second: nested too deep
+                    raise ValueError(f"{file}:{number}: {error}") from None
+                if trace:
+                    found[trace.key] = trace
     return list(found.values())
+
+
+def trace_files(path: Path) -> list[Path]:
+    """The file itself, or the .jsonl files in a folder and below it, by name.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
+    if not files or not all(file.is_file() for file in files):
+        raise FileNotFoundError(f"{path}: no such trace file; a live run writes traces.jsonl into its output folder")
+    return files
 
 
 def write_traces(path: Path, traces: Iterable[Trace]) -> None:

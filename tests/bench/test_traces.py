@@ -97,6 +97,33 @@ def test_the_format_of_spec_bench() -> None:
     assert parse_trace(json.dumps({**row, "token_count_matches": False})) is None
 
 
+#: A line in the form of SpecDecode-Bench's.
+RECORDED = {
+    "id": "7", "prompt_token_ids": [1, 5], "generated_token_ids": [8, 9, 2],
+    "acc_eagle": {"acc_len": [1, 1, 4, 3]}, "acc_ngram": {"acc_len": [1, 2, 1]},
+}  # fmt: skip
+
+
+def test_the_format_of_spec_decode_bench(tmp_path: Path) -> None:
+    """A folder of files, each a data set; answers that were cut are left out."""
+    cut = {**RECORDED, "id": "9", "generated_token_ids": [3] * 8192}
+    folder = tmp_path / "data" / "llama"
+    folder.mkdir(parents=True)
+    for name in ("gsm8k", "cnn"):
+        (folder / f"combined_{name}.jsonl").write_text(f"{json.dumps(RECORDED)}\n{json.dumps(cut)}\n")
+    first, second = read_traces(tmp_path)
+    assert (first.key[:3], second.key[:3], first.model) == (("cnn", "7", 0), ("gsm8k", "7", 0), "llama")
+    assert first.output_ids == [8, 9, 2] and first.recorded == {"eagle": [1, 1, 4, 3], "ngram": [1, 2, 1]}
+    assert first.drafted_in_prefill().recorded == {}
+    file = folder / "combined_cnn.jsonl"
+    for bad in ({"acc_len": [1, 0]}, {"acc_len": None}, [1, 2]):
+        file.write_text(json.dumps({**RECORDED, "acc_eagle": bad}))
+        with pytest.raises(ValueError, match=r"cnn\.jsonl:1: acc_eagle must hold acc_len, a list of integers of at"):
+            read_traces(file)
+    with pytest.raises(FileNotFoundError, match="no such trace file"):
+        read_traces(tmp_path.joinpath("empty"))
+
+
 BAD_IDS: list[object] = ["1 2", [1, -2], [1, 2.0], [1, True], [2**31]]
 MALFORMED = [
     ('{"prompt_token_ids": [1', "Expecting"),

@@ -120,7 +120,9 @@ def test_a_prompt_holds_its_five_passages_and_the_question(task: str, installed:
         assert text == f"{mark}{passage.title}\n{passage.text}"
     assert "What of 1?" in question.after
     assert len(configured(task, num_passages=2).questions[0].released_texts) == 2
-    few, many = (configured(task, num_passages=number).questions[0].released_texts for number in (5, len(installed.passages)))
+    few, many = (
+        configured(task, num_passages=number).questions[0].released_texts for number in (5, len(installed.passages))
+    )
     assert many[:5] == few and len(set(many)) == len(many) > 5
     with pytest.raises(ConfigError, match=r"num_passages=999: the documentation has "):
         configured(task, num_passages=999)

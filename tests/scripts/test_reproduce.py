@@ -63,6 +63,7 @@ def test_a_dry_run_prints_commands_and_arguments_reach_the_last(capsys: pytest.C
         (["table9"], "table9: did you mean"),
         (["table2", "--profile", "paper"], "for table1 and table4, not table2"),
         (["drafters"], "drafters: give recorded answers"),
+        (["engines"], "engines: give a copy of github SpecDecode-Bench"),
         (["table2", "--traces", "nowhere.jsonl"], "no such file"),
     ],
 )
