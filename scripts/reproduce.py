@@ -137,8 +137,7 @@ RECIPES = {
             "run {drafters} output={folder}/drafters/published",
             *(f"run {{drafters}} budget=equal budget.num_nodes={n} output={{folder}}/drafters/equal{n}"
               for n in (8, 16, 32, 64)),
-            "run {drafters} budget=auto output={folder}/drafters/auto"
-            " +methods.rest.budget=published +methods.sam_static.budget=published",
+            "run {drafters} budget=auto output={folder}/drafters/auto",
             "derive {folder}/drafters",
         ],
     ),
@@ -147,10 +146,7 @@ RECIPES = {
         [
             "run experiment=engines {replayed} budget=equal output={folder}/engines/equal32",
             "run experiment=engines {replayed} output={folder}/engines/published",
-            # its constants are those of Vicuna's odd questions, and of the papers' methods alone
-            "run experiment=drafters {replayed} budget=auto methods.blend_bigram.answers=null"
-            " methods.ngram_trie_context.context=prompt methods.ngram_trie_released.context=prompt"
-            " methods.ngram_trie_released.eos_id=128009 output={folder}/engines/auto",
+            "run experiment=engines {replayed} budget=auto output={folder}/engines/auto",
             "studies.engines {traces} {folder}/engines {folder}/engine_tables",
         ],
     ),

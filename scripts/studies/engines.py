@@ -23,7 +23,7 @@ from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.bench.replay import TraceTarget, replay
 from ngram_trie.bench.traces import Trace, answers, trace_files
-from ngram_trie.beside import TrainedRate, choose
+from ngram_trie.budget.beside import TrainedRate, choose
 from ngram_trie.cli.app import run
 from ngram_trie.decoding import verify_greedy
 from ngram_trie.drafter import Drafter

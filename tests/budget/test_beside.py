@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ngram_trie.beside import TrainedRate, choose, expected_accepted
+from ngram_trie.budget.beside import TrainedRate, choose, expected_accepted
 from ngram_trie.tree import DraftTree
 
 
