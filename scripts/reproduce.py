@@ -150,7 +150,8 @@ RECIPES = {
             # its constants are those of Vicuna's odd questions, and of the papers' methods alone
             "run experiment=drafters {replayed} budget=auto methods.blend_bigram.answers=null"
             " methods.ngram_trie_context.context=prompt methods.ngram_trie_released.context=prompt"
-            " methods.ngram_trie_released.eos_id=128009 output={folder}/engines/auto",
+            " methods.ngram_trie_released.eos_id=128009 +methods.rest.budget=published"
+            " +methods.sam_static.budget=published output={folder}/engines/auto",
             "studies.engines {traces} {folder}/engines {folder}/engine_tables",
         ],
     ),
