@@ -144,7 +144,7 @@ def agreement(traces: Sequence[Trace]) -> pd.DataFrame:
         })  # fmt: skip
     table = pd.DataFrame(rows).groupby("dataset").sum()
     table.loc[ALL] = table.sum()
-    return table.assign(percent=100 * table.within_the_answer / table.positions).reset_index()
+    return table.assign(different=table.positions - table.within_the_answer).reset_index()
 
 
 class Beside(Drafter):
