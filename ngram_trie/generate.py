@@ -454,8 +454,8 @@ def custom_generate(
     """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
 
     Args:
-        drafter, num_draft, shape, budget, seed, prediction: as in `speculative_generate`; given to `generate` beside its
-            own. A prediction is token ids here.
+        drafter, num_draft, shape, budget, seed, prediction: as in `speculative_generate`; beside the options
+            of `generate`. A prediction is token ids here.
         stream_to: the streamer. transformers (5.23) gives a callable neither its `streamer` nor its `tokenizer`; for
             stop strings give `stopping_criteria=[StopStringCriteria(...)]`, or take `Speculator.custom_generate`.
 
