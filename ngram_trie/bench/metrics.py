@@ -498,9 +498,7 @@ def by_copied(frame: pd.DataFrame, bins: int = 5, least: int = 4) -> pd.DataFram
         group = pd.qcut(shares.rank(method="first"), count, labels=False).rename("group")
         frame = frame.merge(group.reset_index(), on=PROMPT)
         for place, part in frame.groupby("group"):
-            totals = part.groupby("method", sort=False).agg(
-                {name: lambda column: column.sum(skipna=False) for name in ("num_tokens", "seconds")}
-            )
+            totals = part.groupby("method")[["num_tokens", "seconds"]].sum(min_count=1)
             for method in part.method.unique():
                 own = part[part.method == method]
                 base = totals.reindex([baseline(own)]).iloc[0]

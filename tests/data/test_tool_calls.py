@@ -20,9 +20,9 @@ def says(*messages: tuple[str, str]) -> list[dict[str, str]]:
     return [{"role": role, "content": content} for role, content in messages]
 
 
-def bfcl(tmp_path: Path, *questions: Any, **fields: Any) -> str:
+def bfcl(tmp_path: Path, *questions: Any) -> str:
     rows = [
-        {"id": f"simple_{i}", "question": question, "function": [FUNCTION, FUNCTION]} | fields
+        {"id": f"simple_{i}", "question": question, "function": [FUNCTION, FUNCTION]}
         for i, question in enumerate(questions)
     ]
     return write_lines(tmp_path / "BFCL_v4_simple_python.json", rows)
@@ -50,20 +50,12 @@ def test_a_question_of_api_bank(tmp_path: Path) -> None:
     assert questions[0].reference == f"{json.dumps(CALL)}\n{json.dumps(CALL)}"
 
 
-@pytest.mark.parametrize(
-    ("questions", "fields", "said"),
-    [
-        ([[says(("user", "a")), says(("user", "b"))]], {}, "question 1 needs the results of calls"),
-        ([[says(("user", "a"))]], {"question": None}, "question 1"),
-    ],
-)
-def test_what_cannot_be_asked_is_one_line(tmp_path: Path, questions: Any, fields: Any, said: str) -> None:
-    if "question" in fields:
-        path = write_lines(tmp_path / "BFCL_v4_simple_python.json", [{"id": "a"}])
-    else:
-        path = bfcl(tmp_path, *questions)
-    with pytest.raises(ConfigError, match=said):
+def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:
+    path = bfcl(tmp_path, [says(("user", "a")), says(("user", "b"))])
+    with pytest.raises(ConfigError, match="question 1 needs the results of calls"):
         configured("bfcl", path=path)
+    with pytest.raises(ConfigError, match="question 1 has no field 'system'"):
+        configured("bfcl", path=write_lines(Path(path), [{"id": "a"}]))
 
 
 @pytest.mark.parametrize("name", ["bfcl", "api_bank", "speed_bench"])
