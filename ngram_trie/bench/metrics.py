@@ -58,7 +58,7 @@ SCRIPTS = {"triviaqa": MEANS, "hagrid": MEANS, "open_qa": MEANS, "attributed_qa"
 COLUMNS = [
     *KEYS, "task", "context", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
-    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops",
+    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops", "prompt_bleu", "copied",
 ]  # fmt: skip
 
 
@@ -80,6 +80,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
         loops: whether the answer `loops`.
+        prompt_bleu, copied: as in the record; nan where it does not say.
     """
     return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
 
@@ -113,6 +114,8 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
         "loops": loops(record.output_ids),
+        "prompt_bleu": np.nan if record.prompt_bleu is None else record.prompt_bleu,
+        "copied": np.nan if record.copied is None else record.copied,
     }
 
 
@@ -477,6 +480,33 @@ def lossless(frame: pd.DataFrame) -> Agreement:
         is_baseline=bool(len(frame) and (frame.method == frame.baseline).all()),
         is_control=bool((frame.kind == "decoder").any()),
     )
+
+
+def by_copied(frame: pd.DataFrame, bins: int = 5, least: int = 4) -> pd.DataFrame:
+    """When copying pays: the prompts, of all datasets, in up to `bins` groups of equal size and of at least `least`
+    prompts by the share of their answers that is copied.
+
+    Returns:
+        A row for each method and group: `method`, `copied` (mean share of the group), `num_prompts`, `accept_length`,
+        and `speedup` over its baseline, nan without times. Empty without shares, or where two groups cannot be made.
+    """
+    frame = answered(frame)
+    shares = frame.groupby(PROMPT, sort=False).copied.mean().dropna()
+    count = min(bins, len(shares) // least)
+    rows = []
+    if count > 1:
+        group = pd.qcut(shares.rank(method="first"), count, labels=False).rename("group")
+        frame = frame.merge(group.reset_index(), on=PROMPT)
+        for place, part in frame.groupby("group"):
+            totals = part.groupby("method")[["num_tokens", "seconds"]].sum(min_count=1)
+            for method in part.method.unique():
+                own = part[part.method == method]
+                base = totals.reindex([baseline(own)]).iloc[0]
+                about = {"method": method, "copied": round(shares[group == place].mean(), 3)}
+                about |= {"num_prompts": num_prompts(own), "accept_length": accept_length(own)}
+                speed = _throughput_ratio(*totals.loc[method], *base)
+                rows.append(about | {"speedup": float(speed)})
+    return pd.DataFrame(rows, columns=["method", "copied", "num_prompts", "accept_length", "speedup"])
 
 
 def ratio_of(numerator: float, denominator: float) -> float:

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from filelock import BaseFileLock
 from pydantic import TypeAdapter, ValidationError
 
+from ngram_trie.bench.overlap import copied_share, prompt_bleu
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.prompt import Prompt, column_name
 from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, write_atomically
@@ -115,6 +116,7 @@ class PromptRecord:
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
+        prompt_bleu, copied: `overlap.prompt_bleu` and `overlap.copied_share` of prompt and answer; None in older files.
     """
 
     run: str
@@ -139,6 +141,8 @@ class PromptRecord:
     baseline: str = "vanilla"
     session: int = 0
     noise_kind: str = ""
+    prompt_bleu: float | None = None
+    copied: float | None = None
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -157,7 +161,11 @@ class PromptRecord:
     @classmethod
     def of(cls, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
         """The record of one result; `fields` are those that follow neither from the prompt nor from the result."""
-        outcome = {"failure": result} if isinstance(result, Failure) else vars(result)
+        outcome: dict[str, Any] = {"failure": result}
+        if not isinstance(result, Failure):
+            texts = prompt.ids.tolist(), result.output_ids
+            shares = {"prompt_bleu": round(prompt_bleu(*texts), 4), "copied": round(copied_share(*texts), 4)}
+            outcome = vars(result) | shares
         return cls(
             **item_key(prompt)._asdict(),
             prompt_hash=content_hash(prompt.ids.tolist()),

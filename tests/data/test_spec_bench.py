@@ -6,8 +6,10 @@ import hashlib
 import json
 from pathlib import Path
 
+import pyarrow
 import pytest
 from omegaconf import OmegaConf
+from pyarrow import parquet
 from support import datasets
 from support.datasets import write_lines
 
@@ -148,3 +150,49 @@ def test_the_published_file_word_for_word() -> None:
             assert all(len(q.context.split("\n")) == 5 and len(q.after) < 100 < len(q.context) for q in questions)
         else:
             assert {q.before for q in questions} == {"Summarize: "}
+
+
+RAG = "Please answer.\n\nContext:\nA mill.\n\nA river.\n\nQuestion:\nWhere?"
+
+
+@pytest.fixture
+def prepared(tmp_path: Path) -> Path:
+    """The folder that NVIDIA's script writes, made up."""
+    splits = {
+        "qualitative": [("a1", "rag", [RAG, "And when?"]), ("b2", "writing", ["Write."]), ("c3", "qa", ["Who?"])],
+        "throughput_1k": [("d4", "low_entropy", ["Sort."]), ("e5", "high_entropy", ["Invent."])],
+        "throughput_16k": [("f6", "mixed_entropy", ["FULL BENCHMARK DATA SHOULD BE FETCHED FROM THE SOURCE"])],
+    }
+    for split, rows in splits.items():
+        (tmp_path / split).mkdir()
+        table = pyarrow.Table.from_pylist(
+            [dict(zip(("question_id", "category", "turns"), row, strict=True), source="x") for row in rows]
+        )
+        parquet.write_table(table, tmp_path / split / "test.parquet")
+    return tmp_path
+
+
+def test_speed_bench_has_splits_categories_and_turns(prepared: Path) -> None:
+    rag = datasets.configured("speed_bench", path=str(prepared), category="rag", warmup=1)
+    first, second = rag.questions
+    assert (first.context, first.after) == ("A mill.\n\nA river.", "\n\nQuestion:\nWhere?")
+    assert first.message == RAG
+    assert (second.turn, second.message, second.history) == (1, "And when?", ((RAG, None),))
+    assert [question.question_id for question in rag.warmup] == ["b2"]
+    for path in (prepared, prepared / "throughput_1k" / "test.parquet"):
+        fast = datasets.configured("speed_bench", path=str(path), split="throughput_1k")
+        assert [question.message for question in fast.questions] == ["Sort.", "Invent."]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"split": "throughput_16k"}, "prepare_data.py"),
+        ({"split": "throughput_3k"}, "dataset.split=throughput_3k: "),
+        ({"split": "throughput_8k"}, "of split 'throughput_8k'"),
+        ({"category": "code"}, "dataset.category=code: "),
+    ],
+)
+def test_what_speed_bench_cannot_give_is_one_line(prepared: Path, fields: dict[str, str], said: str) -> None:
+    with pytest.raises((ConfigError, FileNotFoundError), match=said):
+        datasets.configured("speed_bench", path=str(prepared), **fields)

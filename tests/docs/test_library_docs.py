@@ -20,7 +20,7 @@ from ngram_trie.cli.app import invoke
 from ngram_trie.store.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
-EXAMPLES = ["answer", "chat"]
+EXAMPLES = ["answer", "chat", "edit"]
 
 
 @pytest.mark.slow

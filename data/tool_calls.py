@@ -1,0 +1,67 @@
+"""Tool calls: one file of the Berkeley Function Calling Leaderboard (BFCL), or of API-Bank as ToolSpec's authors
+laid it out. The system message describes the functions, the answer is a call or several.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from ngram_trie.data.prompts import Question
+from ngram_trie.data.sources import Published, Row, check_fields, read_file
+
+#: Of BFCL, whose files hold the functions alone; API-Bank brings its own.
+SYSTEM = """\
+You can call the functions below. Answer with the calls that the request needs and with nothing else, a line each: \
+{"name": "FUNCTION", "parameters": {"NAME": VALUE}}
+
+"""
+
+
+class ToolCalls(Published):
+    """The questions of one file.
+
+    Args:
+        name: the dataset's name in records.
+        path: the folder that holds the file, or the file; None names what to get.
+        file: its name in the folder. BFCL's conversations of several turns need the results of calls, which nothing
+            here computes, so they are refused.
+        source: where a copy is to be had, for the message.
+        options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a file of another kind, or a value that is not allowed.
+    """
+
+    def __init__(self, name: str, path: str | None, file: str, source: str, **options: Any) -> None:
+        super().__init__(name, **options)
+        place = Path(path) / file if path and Path(path).is_dir() else Path(path or file)
+        if not path or not place.is_file():
+            raise FileNotFoundError(f"dataset.path={path}: no such file or folder with {file}; a copy of {source}")
+        level = place.stem.removesuffix("-api_processed")
+        self.divide([self._question(level, number, row) for number, row in enumerate(read_file(place), 1)])
+
+    def _question(self, level: str, number: int, row: Row) -> Question:
+        if "question" not in row:
+            check_fields(number, row, ("system", "user", "answer"))
+            calls = "\n".join(json.dumps(call) for call in row["answer"])
+            said = row["user"].strip()  # chat templates strip it, too
+            return Question(self.name, f"{level}-{number}", "", said, "", calls, system=row["system"])
+        if "function" not in row or len(row["question"]) > 1:
+            raise ValueError(
+                f"question {number} needs the results of calls, which are not computed: another dataset.file"
+            )
+        functions = "\n".join(json.dumps(function) for function in row["function"])
+        turns = [
+            (role, "\n\n".join(message["content"].strip() for message in messages))
+            for role, messages in itertools.groupby(row["question"][0], key=lambda message: message["role"])
+        ]
+        system = SYSTEM + functions
+        if turns[0][0] == "system":
+            system += f"\n\n{turns.pop(0)[1]}"
+        texts = [text for _, text in turns]
+        history: tuple[tuple[str, str | None], ...] = tuple(zip(texts[:-1:2], texts[1::2], strict=True))
+        return Question(self.name, str(row["id"]), "", texts[-1], "", system=system, history=history)
