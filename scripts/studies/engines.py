@@ -251,7 +251,9 @@ def main(
     """
     recorded = answers(traces)
     folders = [RunFolder(path.parent) for path in sorted(runs.glob("*/manifest.json"))]
-    by_budget = {label(folder.config): folder for folder in folders if folder.records}
+    if unfinished := [folder.path.name for folder in folders if not folder.is_complete]:
+        raise ValueError(f"{runs}: {', '.join(unfinished)}: not finished; the same command resumes a run")
+    by_budget = {label(folder.config): folder for folder in folders}
     output.mkdir(parents=True, exist_ok=True)
     save_csv(budgets_table(by_budget), output / "drafters.csv")
     even = [
@@ -264,7 +266,8 @@ def main(
     save_csv(agreement(recorded), output / "vllm_ngram.csv")
     config = {"script": "engines", "runs": {name: folder.manifest.run for name, folder in by_budget.items()}}
     digest = content_hash([built.digest(file) for file in trace_files(traces)])
-    notes = {name: why for folder in folders for name, why in folder.manifest.environment.items() if ":" in name}
+    about = [note for folder in folders for note in folder.manifest.environment.items()]
+    notes = {name: why for name, why in about if name.startswith("recorded")}
     make_manifest(config, "Llama-3.1-8B-Instruct, recorded", digest, "cpu", notes).write(output / "manifest.json")
 
 
