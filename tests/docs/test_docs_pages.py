@@ -135,4 +135,4 @@ def test_pages_hold_their_tables_as_they_are_today() -> None:
 
 
 def test_docs_are_short() -> None:
-    assert sum(len(page.read_text(encoding="utf-8").splitlines()) for page in DOCS.glob("*.md")) <= 1_615
+    assert sum(len(page.read_text(encoding="utf-8").splitlines()) for page in DOCS.glob("*.md")) <= 1_650

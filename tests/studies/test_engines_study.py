@@ -27,7 +27,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two data sets of four questions; EAGLE has two tokens accepted everywhere; one answer of its own is longer."""
     folder = tmp_path_factory.mktemp("copy") / "data" / "llama"
     folder.mkdir(parents=True)
-    for name in ("cnn", "gsm8k"):
+    for name in ("cnn", "instructcoder"):
         rows = []
         for number in range(4):
             prompt, answer = [1, 2, *copies(20)], copies(30 + number)
@@ -98,12 +98,14 @@ def test_the_tables_of_runs(recorded: Path, tmp_path: Path) -> None:
     assert notes["recorded: recorded_eagle"].startswith("2 of 8 answers have another length than the recording")
     engines.main(recorded, tmp_path, tmp_path / "tables")
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {
-        "beside.csv", "drafters.csv", "manifest.json", "pairwise.csv", "vllm_ngram.csv",
+        "beside.csv", "drafters.csv", "manifest.json", "pairwise.csv", "prediction.csv", "vllm_ngram.csv",
     }  # fmt: skip
     table = pd.read_csv(tmp_path / "tables" / "drafters.csv").set_index(["half", "budget", "method"])
     assert len(table) == 3 * 2 * 3 and set(table.group) == {"cold", "trained"}
     even, both = table.loc[("even", "32 nodes", "pld")], table.loc[("both", "32 nodes", "pld")]
-    assert even["cnn"] == even["gsm8k"] == even["all"] != both["all"]
+    assert even["cnn"] == even["instructcoder"] == even["all"] != both["all"]
     assert table.loc[("even", "published", "recorded_eagle"), "nodes"] == 20
     pairs = pd.read_csv(tmp_path / "tables" / "pairwise.csv")
     assert {*pairs.a, *pairs.b} == {"pld", "blend", "recorded_eagle"} and set(pairs.measure) == {"accept_length"}
+    predicted = pd.read_csv(tmp_path / "tables" / "prediction.csv").set_index("method")
+    assert (predicted.answers == 2).all() and (predicted.predicted >= predicted.alone).all()
