@@ -91,10 +91,17 @@ class FakeTarget:
         logits = torch.stack([self.runners_up(text) for text in texts])
         assert (logits.argmax(-1).numpy() == choices).all()
         # a state says what follows, as a model's last one does
-        hidden = torch.stack([self.runners_up(self.text[:end]) for end in range(1, len(self.text) + 1)])
-        self.last = Forward(tree, hidden if tree is None else logits, logits, choices)
+        hidden = torch.stack([self._state(end) for end in range(1, len(self.text) + 1)]) if tree is None else logits
+        self.last = Forward(tree, hidden, logits, choices)
         self.forwards.append(self.last)
         return choices
+
+    def _state(self, end: int) -> torch.Tensor:
+        """Of the text up to there; zeros where it is too short for the rule."""
+        try:
+            return self.runners_up(self.text[:end])
+        except IndexError:
+            return torch.zeros(self.vocabulary)
 
     @property
     def trees(self) -> list[DraftTree]:
