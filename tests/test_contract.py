@@ -45,8 +45,11 @@ OF_A_MODEL = {
 }
 #: Settings with which they learn from answers as short as here.
 LEARNING = {"ngram": 3, "min_draft": 0}
-#: They draft from their tables alone.
-OF_TABLES = {"rest", "ngrammys_bigram", "ngrammys_extended", "ngrammys_unigram"}
+#: They draft from their tables alone, or, as SGLang's tries, never from the prompt.
+OF_TABLES = {
+    "rest",
+    *(name for name in choices()["method"] if name.startswith(("ngrammys_b", "ngrammys_e", "ngrammys_u", "sglang"))),
+}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 

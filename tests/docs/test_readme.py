@@ -24,7 +24,7 @@ def test_it_is_short_and_narrow() -> None:
 
 def test_it_has_one_table_of_results_behind_the_first_command() -> None:
     assert len(re.findall(r"^\|-", TEXT, re.M)) == TEXT.count("<!-- end -->") == 1
-    assert TEXT.index("## Try it") < TEXT.index("<!-- table")
+    assert TEXT.index("## Try it") < TEXT.index("<!-- csv")
     assert TEXT.index("docs/limits.md") < TEXT.index("## Install")
 
 
