@@ -187,7 +187,7 @@ class BlendIndex:
         alone = (
             settings._replace(max_soft=0, max_rejected=0),
             settings._replace(hard=0.0, max_rejected=0),
-            settings._replace(max_occurrences=0),
+            settings._replace(hard=0.0, max_soft=0),
         )
         self._begin(4 * len(tree))
         draft = Nodes(occurrences.enter_all(tree.tokens.astype(np.int32), self._index), tree.parents, tree.probs)

@@ -179,7 +179,7 @@ class Traced(CudaGraphTarget):
         self.recordings = getattr(self, "recordings", 0) + 1
 
         def run() -> None:
-            step.hidden, step.logits, step.choices = recorded(*buffers)
+            step.hidden, step.logits, step.said = recorded(*buffers)
 
         step = Step(run, *[torch.empty(0)] * 3)
         return step
