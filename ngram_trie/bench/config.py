@@ -159,7 +159,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
         "teacher_forced": ["cost", "dataset", "datasets"],
     }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "force", "samples", "log", "dry_run", *unused):
+    for name in ("output", "shard", "force", "samples", "log", "dry_run", *unused):
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]

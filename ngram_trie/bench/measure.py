@@ -33,6 +33,7 @@ from ngram_trie.bench.records import (
     RecordKey,
     RecordWriter,
     RunManifest,
+    differences,
     is_sealed,
 )
 from ngram_trie.bench.traces import Trace
@@ -68,6 +69,7 @@ class Engine(ABC):
         datasets: their data sets, in the order of tables; one may have no items.
         repeats: how often each item is answered by each method, one answer soon after the other.
         sessions: how often all of that is done, one session after the other.
+        places: of a shard, the items' places among those of the whole run, whose order its methods keep.
     """
 
     manifest: RunManifest
@@ -77,6 +79,7 @@ class Engine(ABC):
     datasets: Sequence[str]
     repeats: int
     sessions: int = field(default=1, kw_only=True)
+    places: Sequence[int] | None = field(default=None, kw_only=True)
 
     @property
     def names(self) -> list[str]:
@@ -94,7 +97,7 @@ class Engine(ABC):
         return [
             RecordKey(method, *item, repeat, session)
             for session in range(self.sessions)
-            for place, item in enumerate(self.items)
+            for place, item in zip(self.places or range(len(self.items)), self.items, strict=True)
             for repeat in range(self.repeats)
             for method in self.order(place, repeat, session)
         ]
@@ -256,11 +259,7 @@ def _open(folder: Path, engine: Engine, force: bool, lock: BaseFileLock) -> Reco
         manifest.write(path)
         return RecordWriter(records, manifest.run, lock=lock)
     found = RunManifest.read(path)
-    changed = {
-        name: f"{name} {getattr(found, name)} there, {getattr(manifest, name)} here"
-        for name in ("run", "commit", "device", "versions")
-        if getattr(found, name) != getattr(manifest, name)
-    }
+    changed = differences(found, manifest, "run", "commit", "device", "versions")
     other = FileExistsError(f"{folder} holds another run ({'; '.join(changed.values())}): {instead}")
     if "run" in changed:
         raise other

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from ngram_trie.bench.records import ItemKey, PromptRecord
 from ngram_trie.data.answers import has_answer
 from ngram_trie.data.prompts import Question
 
+FILE = "quality.csv"
 MEASURES = ("exact_match", "f1", "contains", "rouge_l")
 KEYS = ("method", "dataset", "question_id", "turn")
 #: What an answer is compared with: its `reference`, `key_facts` and `answers`, each of which may be empty.
@@ -41,7 +43,7 @@ def score(
     known: dict[tuple[ItemKey, str], dict[str, float]] = {}
     rows = []
     for record in records:
-        if record.failure or record.repeat or record.session:
+        if not is_scored(record):
             continue
         item, text = record.key.item, decode(record.output_ids)
         if (item, text) not in known:
@@ -49,6 +51,28 @@ def score(
         about = (record.method, record.column, record.question_id, record.turn)
         rows.append(dict(zip(KEYS, about, strict=True)) | known[item, text])
     return pd.DataFrame(rows, columns=[*KEYS, *MEASURES])
+
+
+def is_scored(record: PromptRecord) -> bool:
+    """Whether `score` has a row for it."""
+    return not (record.failure or record.repeat or record.session)
+
+
+def write(scores: pd.DataFrame, path: Path) -> None:
+    """Write them with all their digits: tables derived from the file are those derived now."""
+    scores.to_csv(path, index=False, lineterminator="\n")
+
+
+def read(path: Path) -> pd.DataFrame:
+    """What `write` wrote.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    scores = pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip")
+    if missing := [name for name in (*KEYS, *MEASURES) if name not in scores]:
+        raise ValueError(f"{path}: no column {missing[0]}")
+    return scores
 
 
 def measure(text: str, reference: Reference) -> dict[str, float]:

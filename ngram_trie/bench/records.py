@@ -356,6 +356,20 @@ class RecordWriter:
 
 
 @dataclass(frozen=True)
+class Shard:
+    """The part of a run that one of several jobs measures.
+
+    Attributes:
+        number, of: which of how many, from 0.
+        items: what is answered, each with its place among all of the run.
+    """
+
+    number: int
+    of: int
+    items: list[tuple[int, ItemKey]]
+
+
+@dataclass(frozen=True)
 class RunManifest:
     """What was run, on what, with which code.
 
@@ -371,6 +385,7 @@ class RunManifest:
         environment: what else a reader needs (driver, platform).
         code: of runs up to November 2026, a hash of the code that decides records.
         num_records: how many the complete run has; None of runs that did not say.
+        shard: which part of the run it is; None of a whole run.
     """
 
     run: str
@@ -387,6 +402,7 @@ class RunManifest:
     schema_version: int = SCHEMA_VERSION
     code: str | None = None
     num_records: int | None = None
+    shard: Shard | None = None
 
     def write(self, path: Path) -> None:
         """Write to `path`; a kill leaves the old file or the new one, never half of one."""
@@ -405,3 +421,21 @@ class RunManifest:
         except ValueError as error:
             raise ValueError(f"{path}: not the manifest of a run ({error})") from None
         return manifest
+
+
+def differences(there: RunManifest, here: RunManifest, *names: str) -> dict[str, str]:
+    """Of the fields `names` those that differ, each with its two values; of nested ones the first that differs."""
+    return {
+        name: said
+        for name in names
+        if (said := _difference(name, getattr(there, name), getattr(here, name))) is not None
+    }
+
+
+def _difference(name: str, there: Any, here: Any) -> str | None:
+    if there == here:
+        return None
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        inner = (_difference(f"{name}.{key}", there.get(key), here.get(key)) for key in {**there, **here})
+        return next(filter(None, inner), None)
+    return f"{name} {there} there, {here} here"

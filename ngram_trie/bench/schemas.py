@@ -196,6 +196,7 @@ class Run(_Fields):
     noise: NoiseSettings | None
     paper_tables: list[Literal[1, 2, 3, 4, 5, 6]]
     output: Annotated[str, AfterValidator(_folder)] | None
+    shard: Annotated[str, Field(pattern=r"^(auto|\d+/[1-9]\d*)$")] | None
     force: bool
     samples: bool
     log: str | None

@@ -49,6 +49,7 @@ def measure(config: DictConfig) -> Path:
     import torch
 
     from ngram_trie.bench import measure as loop
+    from ngram_trie.bench import shards
     from ngram_trie.bench.live import Live, check_lossless
     from ngram_trie.bench.prepare import prepare
     from ngram_trie.bench.records import seal
@@ -63,10 +64,13 @@ def measure(config: DictConfig) -> Path:
 
     end_with_parent()
     check_values(config)
+    shard = shards.parse(config.shard, os.environ)
     engine = prepare(config)
     if config.samples and not isinstance(engine, Live):
         raise ConfigError("samples=true: needs engine=live; recorded answers have no text")
-    folder = Path(config.output or default_folder(config, engine.manifest.run))
+    whole = folder = Path(config.output or default_folder(config, engine.manifest.run))
+    if shard:
+        engine, folder = shards.deal(engine, *shard), shards.folder(whole, *shard)
     if config.dry_run:
         print(estimate(engine, config, folder))
         return folder
@@ -108,6 +112,8 @@ def measure(config: DictConfig) -> Path:
         print(line)
     picture = ", headline.png their picture" if (folder / "headline.png").exists() else ""
     print(f"written: {relative(str(folder.absolute()))}{'' if name else f' (table.md has all tables{picture})'}")
+    if shard:
+        print(f"once all {shard[1]} shards are there: ngram-trie derive {relative(str(whole.absolute()))}")
     check_lossless(run.records)
     failures = [record.failure for record in run.records if record.failure]
     if failures and len(failures) == len(run.records):
@@ -124,16 +130,20 @@ def derive(
     """Derive the tables and figures of FOLDER again from its records; without FOLDER those of all committed runs, and
     the tables of README.md and docs/.
 
-    FOLDER holds one run (records.jsonl and manifest.json), or the runs of a sweep, each in its own folder, such as the
-    jobs of `python -m scripts.run -m ... hydra/launcher=joblib`. The runs of a sweep are gathered into one table.
+    FOLDER holds one run (records.jsonl and manifest.json), or its shards (shard=0/4), which are joined; or the runs of
+    a sweep, each in its own folder, such as the jobs of `python -m scripts.run -m ... hydra/launcher=joblib`. The runs
+    of a sweep are gathered into one table.
 
       ngram-trie derive results/local/table1
     """
+    from ngram_trie.bench import shards
     from ngram_trie.bench.records import RECORDS, records_file
     from ngram_trie.report import derive as derived
     from ngram_trie.report import embed
 
     if folder:
+        if shards.found(folder):
+            shards.join(folder)
         is_run = records_file(folder).exists()
         print(derived.write(folder, without_loops=without_loops) if is_run else derived.gather(folder))
         return

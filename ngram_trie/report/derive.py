@@ -180,12 +180,7 @@ def _live_table(
     frame = pd.concat([
         table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets) for protocol in protocols
     ])  # fmt: skip
-    missing = [
-        f"{name.capitalize()}: {why}"
-        for name, why in run.manifest.environment.items()
-        if name.startswith(("not run", "cut"))
-    ]
-    below = [*notes, *missing, *_interim_note(run)]
+    below = [*notes, *_said(run, "not run", "cut", "per shard"), *_interim_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
@@ -418,7 +413,12 @@ def _notes(run: RunFolder, runs: Sequence[RunFolder] = ()) -> list[str]:
             f"drafter's time, so it repeats to its last digit. Drafting times are measured ({run.manifest.device}) and "
             "stand apart: drafting (µs) in the table, propose_us in table.csv."
         )
-    return [kind, prompts + failed, *_interim_note(run)]
+    return [kind, prompts + failed, *_said(run, "per shard"), *_interim_note(run)]
+
+
+def _said(run: RunFolder, *about: str) -> list[str]:
+    """What the manifest says of the run, in sentences."""
+    return [f"{name.capitalize()}: {what}" for name, what in run.manifest.environment.items() if name.startswith(about)]
 
 
 def _interim_note(run: RunFolder) -> list[str]:

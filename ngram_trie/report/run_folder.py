@@ -162,20 +162,13 @@ class RunFolder:
     @cached_property
     def scores(self) -> pd.DataFrame | None:
         """The quality of the answers, rows of `quality.score` as in quality.csv; None where nothing was scored."""
-        path, _ = self.path / "quality.csv", self.is_sealed
-        if not path.exists():
-            return None
-        scores = pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip")
-        if missing := [name for name in (*quality.KEYS, *quality.MEASURES) if name not in scores]:
-            raise ValueError(f"{path}: no column {missing[0]}")
-        return scores
+        path, _ = self.path / quality.FILE, self.is_sealed
+        return quality.read(path) if path.exists() else None
 
     def keep_scores(self, scores: pd.DataFrame) -> None:
-        """Take the scores of this run's answers, and write them to quality.csv with all their digits: tables derived
-        from the file are those derived now.
-        """
+        """Take the scores of this run's answers, and write them to quality.csv."""
         self.scores = scores
-        scores.to_csv(self.path / "quality.csv", index=False, lineterminator="\n")
+        quality.write(scores, self.path / quality.FILE)
 
     def methods(self) -> list[str]:
         """The methods with records, as the configuration lists them, each vanilla before the first compared with it."""
