@@ -77,6 +77,10 @@ test: lint ## Lint, and all tests but the slow ones (6 minutes on two cores)
 test-all: lint ## Lint, and all tests (a quarter of an hour)
 	$(RUN) -m pytest -n auto
 
+test-cluster: setup ## Shards and sweeps through a real SLURM (slurm-wlm and munge; as root) and a real Ray, 10 minutes
+	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	$(RUN) -m pytest -rPs tests/cluster
+
 lint: setup ## ruff, mypy, spelling, and which module may import which
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/codespell

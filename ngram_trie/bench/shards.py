@@ -62,8 +62,8 @@ def parse(given: str | None, environ: Mapping[str, str]) -> tuple[int, int] | No
             number, of = number * int(environ[count]) + int(environ[index]), of * int(environ[count])
     if not number < of:
         raise ConfigError(
-            f"shard={number}/{of}: shards are counted from 0 to {of - 1}. Of an array that is submitted again in part, say "
-            "which, as in shard=2/4"
+            f"shard={number}/{of}: shards are counted from 0 to {of - 1}. Of an array that is submitted again in "
+            "part, say which, as in shard=2/4"
         )
     return number, of
 

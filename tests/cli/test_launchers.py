@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,22 @@ def test_jobs_write_their_own_shards_and_the_report_gathers_them(
     by_cell = table[table.dataset == "all"].set_index("n").accept_length
     assert by_cell[8] > by_cell[4]
     assert (shards / "accept_length.png").exists()
+
+
+@pytest.mark.slow
+def test_configurations_compose_with_the_next_hydra(tmp_path: Path) -> None:
+    install = ["pip", "install", "--quiet", "--pre", "--target", str(tmp_path), "hydra-core>=1.4.0.dev1,<1.5"]
+    if subprocess.run([sys.executable, "-m", *install], capture_output=True, check=False).returncode:
+        pytest.skip("no release candidate of Hydra 1.4 can be had")
+    code = "import hydra; assert hydra.__version__.startswith('1.4'); from scripts.run import *; start(cli)"
+    command = [sys.executable, "-c", code, "--cfg", "job", "experiment=table1_small", "shard=0/2"]
+    paths = os.pathsep.join([str(tmp_path), str(PROJECT)])
+    one, other = (
+        subprocess.run(each, env=os.environ | more, cwd=PROJECT, capture_output=True, text=True, check=False)
+        for each, more in ((command, {"PYTHONPATH": paths}), ([sys.executable, "-m", "scripts.run", *command[3:]], {}))
+    )
+    assert one.returncode == 0, one.stderr
+    assert one.stdout == other.stdout and "shard: 0/2" in one.stdout
 
 
 def test_what_is_no_sweep_is_said(tmp_path: Path) -> None:
