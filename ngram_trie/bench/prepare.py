@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -54,6 +55,8 @@ def prepare(config: DictConfig) -> Engine:
 def settle(config: DictConfig) -> None:
     """Decide what was left to the machine: device, backend and threads."""
     config.model.device = str(choose_device(config.model.device))
+    if config.model.device == "cuda" and "LOCAL_RANK" in os.environ:  # torchrun: a device for each process
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
     config.engine.backend = models.settled(config)
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
 
