@@ -16,7 +16,9 @@ from ngram_trie.store.files import PROJECT
 
 SMALL = "model=smollm2_135m model.device=cuda model.dtype=float32 measure.repeats=1 measure.max_new_tokens=256"
 LIVE = (
-    "run experiment=adaptive_spec_bench " + SMALL + " '~methods.blend_logits_bigram' budget=equal budget.num_nodes={nodes}"
+    "run experiment=adaptive_spec_bench "
+    + SMALL
+    + " '~methods.blend_logits_bigram' budget=equal budget.num_nodes={nodes}"
     " output={folder}/smollm2-{nodes}"
 )
 FORCED = (
@@ -24,7 +26,11 @@ FORCED = (
     " engine.parity=even model={model} model.weights=random model.dtype=bfloat16 model.device=cuda budget=equal"
     " budget.num_nodes=31 measure.repeats=1 output={folder}/{model}-forced"
 )
-HALF = "run experiment=spec_bench " + SMALL + " model.dtype={dtype} dataset.parity=even method=blend output={folder}/{dtype}"
+HALF = (
+    "run experiment=spec_bench "
+    + SMALL
+    + " model.dtype={dtype} dataset.parity=even method=blend output={folder}/{dtype}"
+)
 #: Part -> its commands. `{traces}` is left out where no recordings are given.
 PARTS = {
     "logits": [LIVE.replace("{nodes}", "32"), LIVE.replace("{nodes}", "64")],
@@ -45,7 +51,7 @@ def main(
 ) -> None:
     """Run every part, in order. One that fails is named at the end, and the next goes on.
 
-      python -m scripts.studies.gpu --traces FILE --llama COPY
+    python -m scripts.studies.gpu --traces FILE --llama COPY
     """
     if unknown := [name for name in parts.split(",") if name not in PARTS]:
         raise ConfigError(f"--parts: {unknown[0]}: there are {', '.join(PARTS)}")

@@ -91,7 +91,7 @@ def replay_seconds(traces: Sequence[Trace]) -> NDArray[np.float64]:
             started = perf_counter()
             replay(drafter, trace)
             found.append(perf_counter() - started)
-    return np.mean(np.reshape(found, (len(REPLAY_METHODS), -1)), axis=0)  # type: ignore[no-any-return]
+    return np.mean(np.reshape(found, (len(REPLAY_METHODS), -1)), axis=0)
 
 
 def main(
