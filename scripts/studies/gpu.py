@@ -27,9 +27,9 @@ FORCED = (
     " budget.num_nodes=31 measure.repeats=1 output={folder}/{model}-forced"
 )
 HALF = (
-    "run experiment=spec_bench "
+    "run dataset=spec_bench dataset.parity=even dataset.limit=200 method=blend "
     + SMALL
-    + " model.dtype={dtype} dataset.parity=even method=blend output={folder}/{dtype}"
+    + " model.dtype={dtype} output={folder}/{dtype}"
 )
 #: Part -> its commands. `{traces}` is left out where no recordings are given.
 PARTS = {
@@ -37,7 +37,7 @@ PARTS = {
     "forced": [FORCED.replace("{model}", "vicuna_7b")],
     "forced-llama": [FORCED.replace("{model}", "llama3_8b_instruct").replace("{traces}", "{llama}")],
     "half": [HALF.replace("{dtype}", "bfloat16"), HALF.replace("{dtype}", "float16")],
-    "steps": ["bench_gpu output={folder}/bench"],
+    "steps": ["bench_gpu --output {folder}/bench"],
     "table1": ["reproduce table1 --output {folder}/table1"],
 }
 
