@@ -21,7 +21,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -41,9 +40,14 @@ FIRST_CREDIT, MOST_CREDIT, LEAST_CREDIT, EARNED = 2.0, 3.0, -1.0, 0.01
 STALE = 64
 #: Exponent of the costs (`budget.rule`).
 CAUTION = 1.25
-#: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps,
-#: less what would be the beginning of a class of dearer steps: what is drafted and cut takes time, too.
+#: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
+#: what is drafted and cut takes time, too.
 LEAST_ASKED, RECENT = 15, 8
+
+
+def _size_class(nodes: int) -> int:
+    """0 for a plain step, then by tokens of the step: 2, to 4, to 8, to 16 and so on."""
+    return int(nodes).bit_length()
 
 
 def _middle(values: Iterable[float]) -> float:
@@ -55,28 +59,15 @@ def _middle(values: Iterable[float]) -> float:
 class OnlineCosts:
     """What steps cost, in plain steps, learned from steps as they are taken.
 
-    Steps are timed in classes by their tokens, each relative to the plain steps around it, so that a longer text or a
-    slower clock changes all alike. Of each class the last few count. Classes end at 1, 2, 4, 8, 16, ... tokens, and
-    costs are linear between what was timed; or they end at a target's own `step_sizes`, within which all steps cost the
-    same.
+    Steps are timed in classes of 1, 2, up to 4, 8, 16, ... tokens, each relative to the plain steps around it, so that
+    a longer text or a slower clock changes all alike. Of each class the last few count.
     """
 
-    def __init__(self, sizes: Sequence[int] | None = None) -> None:
-        self._sizes = sizes
-        self._ends = np.array(sizes or [2**n for n in range(16)]) - 1  # most nodes of each class
+    def __init__(self) -> None:
         self._plain: deque[float] = deque(maxlen=5)
         self._classes: dict[int, deque[tuple[int, float]]] = {}
         self._curve = np.zeros(1), np.ones(1)  # sizes that were timed, and their costs
         self._length, self._since = 0, 0  # of the text at the last plain step; steps since
-
-    def bind(self, sizes: Sequence[int] | None) -> None:
-        """Take the target's `step_sizes`; what was learned in other classes is forgotten."""
-        if sizes is not None and sizes != self._sizes:
-            vars(self).update(vars(OnlineCosts(sizes)))
-
-    def _class(self, nodes: int) -> int:
-        """0 for a plain step."""
-        return int(np.searchsorted(self._ends, nodes))
 
     @property
     def plain(self) -> float | None:
@@ -94,22 +85,18 @@ class OnlineCosts:
             self._plain.append(seconds)
             self._length, self._since = length, 0
         elif self.plain:
-            timed = self._classes.setdefault(self._class(nodes), deque(maxlen=7))
+            timed = self._classes.setdefault(_size_class(nodes), deque(maxlen=7))
             timed.append((nodes, seconds / self.plain))
             points = [(0.0, 1.0)]
-            for number, timed in sorted(self._classes.items()):
+            for _, timed in sorted(self._classes.items()):
                 sizes, costs = zip(*timed, strict=True)
-                if self._sizes:
-                    first, last = self._ends[number - 1] + 1, self._ends[number]
-                    points += [(float(size), _middle(costs)) for size in (first, last)]
-                else:
-                    points.append((sum(sizes) / len(sizes), _middle(costs)))
+                points.append((sum(sizes) / len(sizes), _middle(costs)))
             sizes, costs = np.array(points).T
             self._curve = sizes, np.maximum.accumulate(costs)
 
     def num_timed(self, nodes: int) -> int:
         """How many steps of about this size count."""
-        return len(self._classes.get(self._class(nodes), ()))
+        return len(self._classes.get(_size_class(nodes), ()))
 
     def is_due(self, nodes: int, num_steps: int) -> bool:
         """Whether a step of this size should be timed, the `num_steps`-th with a draft."""
@@ -118,15 +105,7 @@ class OnlineCosts:
     @property
     def most(self) -> int:
         """The most nodes that a step may have: the next class is entered from the one below, in case it is ruinous."""
-        return int(self._ends[min(1 + max(self._classes, default=0), len(self._ends) - 1)])
-
-    def whole(self, nodes: int) -> int:
-        """The most nodes, at most `nodes`, that fill their class."""
-        return int(self._ends[self._ends <= nodes].max())
-
-    def above(self, nodes: int) -> int:
-        """The most nodes of the class above that of a step over `nodes`."""
-        return int(self._ends[min(self._class(nodes) + 1, len(self._ends) - 1)])
+        return int(2 ** (1 + max(self._classes, default=0)) - 1)
 
     def step(self, nodes: Sequence[int]) -> FloatArray:
         """(k,) costs of steps over `nodes` drafted nodes, in plain steps, at the present context: never falling, linear
@@ -157,17 +136,8 @@ class KnownCosts:
         self._curve, self._length = curve, length
         self._costs = np.ones(0)
 
-    def bind(self, sizes: Sequence[int] | None) -> None:
-        return
-
     def holds(self, length: int) -> bool:
         return True
-
-    def whole(self, nodes: int) -> int:
-        return nodes
-
-    def above(self, nodes: int) -> int:
-        return nodes
 
     def is_due(self, nodes: int, num_steps: int) -> bool:
         return False
@@ -243,10 +213,6 @@ class AdaptiveDrafter(WrappedDrafter):
         known = content_hash(vars(self.cost)) if self.cost else ""
         return " ".join(filter(None, [self.drafter.identity(), known]))
 
-    def bind(self, target: Any) -> None:
-        super().bind(target)
-        self.learned.costs.bind(getattr(target, "step_sizes", None))
-
     def start(self, prompt: Prompt) -> None:
         if self.cost is not None:
             self.learned.costs = KnownCosts(self.cost, len(prompt.ids))
@@ -278,8 +244,7 @@ class AdaptiveDrafter(WrappedDrafter):
         if self.learned.credit > 0 and self.learned.costs.holds(self._length):
             began = self.clock()
             self._read()
-            asked = self.learned.costs.whole(max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1))
-            tree = self.drafter.propose(min(budget, asked))
+            tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
             self._drafting += self.clock() - began
             draft = self._cut(tree)
         self._under_way = tree, draft.num_draft
@@ -305,7 +270,7 @@ class AdaptiveDrafter(WrappedDrafter):
         kept = nodes_that_pay(probs, prices)
         self._kept.append(len(kept) - 1)
         self._steps += 1
-        larger = costs.above(len(kept) - 1)
+        larger = 2 ** (_size_class(len(kept) - 1) + 1) - 1
         if larger <= min(tree.num_draft, costs.most) and costs.is_due(larger, self._steps):
             kept = np.sort(np.argsort(-probs, kind="stable")[: larger + 1])
         return tree if len(kept) == len(tree) else tree.part(kept)

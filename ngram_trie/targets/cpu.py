@@ -184,9 +184,6 @@ class CpuTarget(TargetModel):
         self.network = found
         capacity = self.context_limit + max_draft + 1
         self.cache = CpuCache(self.network.cache_shape, capacity)
-        # whole tiles of `small_gemm`; the smallest tile is cheaper with fewer rows
-        tiles = range(small_gemm.MAX_ROWS, max_draft + 1 + small_gemm.MAX_ROWS, small_gemm.MAX_ROWS)
-        self.step_sizes = [*(size for size in (1, 2, 4) if size < small_gemm.MAX_ROWS), *tiles]
         self._positions = torch.arange(capacity)
 
     def _layout(self, tree: DraftTree) -> dict[str, Any]:

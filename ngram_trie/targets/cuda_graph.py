@@ -162,7 +162,6 @@ class CudaGraphTarget(TargetModel):
             raise ValueError(f"chunk={chunk}: must be a power of two of at least 8")
         self.attention, self.chunk = attention, chunk
         self.sizes = [*(size for size in sorted(sizes) if size <= max_draft), max_draft + 1]
-        self.step_sizes = self.sizes
         capacity = attended(self.context_limit + max_draft + 1, chunk)
         self.network = FusedLlama(model, capacity, compiled)
         self.cache = StaticCache(self.network.cache_shape, capacity, self.network.embedding)

@@ -9,7 +9,6 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -207,7 +206,6 @@ class TargetModel:
         keeps_top_k: how many of the likeliest tokens behind each node the drafter will ask for after every step, so
             that a backend may find them on the way.
         keeps_prompt: whether a prompt that was the last to be read is not read again: its rows are still in the cache.
-        step_sizes: the most tokens of steps that cost the same, the root among them, where that is known.
         saved_seconds: what the last `prefill` would have taken, had it not been left out: as long as that prompt's did.
     """
 
@@ -215,7 +213,6 @@ class TargetModel:
     cache_kind = KVCache
     keeps_top_k = 0
     keeps_prompt = False
-    step_sizes: Sequence[int] | None = None
     saved_seconds = 0.0
     _prompt: tuple[bytes, Forward, float] | None = None
 

@@ -223,22 +223,3 @@ def test_known_costs_are_those_of_the_curve_in_plain_steps() -> None:
     falls = CostCurve("falls", [0, 8], [1], [[2.0], [1.0]], [1], [1.0])  # below 0 beyond what was measured
     with pytest.raises(ValueError, match="costs of steps must be positive"):
         KnownCosts(falls, 5).step([20])
-
-
-def test_steps_that_a_target_says_cost_the_same_are_priced_so_and_filled() -> None:
-    """As on a CPU whose products have nine rows: a tenth node costs as much as nine more."""
-    price = lambda nodes: float(-(-(nodes + 1) // 9))  # noqa: E731
-    sizes = {}
-    for name, said in (("told", [1, 2, 4, 9, 18, 27, 36]), ("untold", None)):
-        clock = Clock()
-        target = TimedTarget(RULES["jumbled"], price, clock)
-        target.step_sizes = said  # type: ignore[attr-defined]
-        drafter = AdaptiveDrafter(Guess(RULES["jumbled"], True, 0.5, clock, 0.0), clock=clock)
-        drafter.bind(target)
-        costs = drafter.learned.costs
-        for _ in range(3):
-            for nodes in (0, 8, 12):
-                costs.add(nodes, PLAIN * price(nodes), 10)
-        sizes[name] = costs.step([5, 8, 10, 17]).tolist(), costs.whole(16)
-    assert sizes["told"] == ([1.0, 1.0, 2.0, 2.0], 8)
-    assert sizes["untold"][0][2] == 1.0 and sizes["untold"][1] == 15  # 8 and 12 nodes are one class
