@@ -74,7 +74,8 @@ def test_configurations_compose_with_the_next_hydra(tmp_path: Path) -> None:
     install = ["pip", "install", "--quiet", "--pre", "--target", str(tmp_path), "hydra-core>=1.4.0.dev1,<1.5"]
     if subprocess.run([sys.executable, "-m", *install], capture_output=True, check=False).returncode:
         pytest.skip("no release candidate of Hydra 1.4 can be had")
-    code = "import hydra; assert hydra.__version__.startswith('1.4'); from scripts.run import *; start(cli)"
+    code = "import hydra; assert hydra.__version__.startswith('1.4'); from scripts.run import cli; "
+    code += "from ngram_trie.cli.main import start; start(cli)"
     command = [sys.executable, "-c", code, "--cfg", "job", "experiment=table1_small", "shard=0/2"]
     paths = os.pathsep.join([str(tmp_path), str(PROJECT)])
     one, other = (
