@@ -77,7 +77,7 @@ test: lint ## Lint, and all tests but the slow ones (6 minutes on two cores)
 test-all: lint ## Lint, and all tests (a quarter of an hour)
 	$(RUN) -m pytest -n auto
 
-test-cluster: setup ## Shards and sweeps through a real SLURM (slurm-wlm and munge; as root) and a real Ray, 10 minutes
+test-cluster: setup ## Shards and sweeps through a real SLURM (slurm-wlm and munge; as root) and a real Ray, 8 minutes
 	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
 	$(RUN) -m pytest -rPs tests/cluster
 

@@ -49,9 +49,11 @@ def main(
     parts: Annotated[str, typer.Option(help="names with commas, in this order")] = ",".join(PARTS),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print what each part would do")] = False,
 ) -> None:
-    """Run every part, in order. One that fails is named at the end, and the next goes on.
+    """Run every part, in order of worth.
 
-    python -m scripts.studies.gpu --traces FILE --llama COPY
+      python -m scripts.studies.gpu --traces FILE --llama COPY
+
+    One that fails is named at the end, and the next goes on.
     """
     if unknown := [name for name in parts.split(",") if name not in PARTS]:
         raise ConfigError(f"--parts: {unknown[0]}: there are {', '.join(PARTS)}")
