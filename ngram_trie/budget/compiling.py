@@ -55,14 +55,16 @@ def kinds(drafter: Drafter) -> list[type]:
 
 def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:
     """Let a copy of a drafter that was not bound yet read the prompt, draft, observe and begin anew, so that all it
-    needs is compiled; once for each kind in a process. Not for one that needs a model's forwards.
+    needs is compiled; once for each kind in a process. Not for one that needs a model's forwards. An engine of its own
+    has no `target`.
     """
     kind = (drafter.state, *kinds(drafter))
     if kind in _warm or not drafter.needs_tokens_alone:
         return
     _warm.add(kind)
     drafter, ids = copy.deepcopy(drafter), prompt.ids.tolist()
-    drafter.bind(target)
+    if target is not None:
+        drafter.bind(target)
     for _ in range(2):
         drafter.start(prompt)
         for new_ids in (ids[-1:], ids[:2], ids[::-1] * (1 + 1024 // len(ids)), ids[:1]):  # the long one makes room

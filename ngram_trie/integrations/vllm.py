@@ -21,6 +21,7 @@ from ngram_trie.blend.background import Background
 from ngram_trie.blend.ppm import Numbers
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget.batch import BatchDraftLength
+from ngram_trie.budget.compiling import num_compiled, warm_up
 from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import Drafter, check_bool, check_int
 from ngram_trie.integrations.answers import RecentAnswers
@@ -118,9 +119,12 @@ class Proposer:
         self.adapt = settings["adapt"]
         self._clock = clock
         self._last: tuple[float, int, int] | None = None
+        self._compiled = 0
+        self._drafter = drafter
 
     def load_model(self, *_: Any, **__: Any) -> None:
-        """vLLM calls it; there is no model."""
+        """vLLM calls it before it serves; there is no model, but there is code to compile."""
+        warm_up(self._drafter, Prompt(np.arange(16)), None)
 
     def propose(
         self,
@@ -136,7 +140,9 @@ class Proposer:
             num_tokens_no_spec: (rows,) how many tokens stand in each row, those included.
             token_ids_cpu: (rows, max_model_len) all tokens.
         """
-        began = self._clock()
+        began, compiled = self._clock(), num_compiled()
+        # a step that waited for a compiler says nothing about others
+        is_clean, self._compiled = compiled == self._compiled, compiled
         self.requests.next_call()
         rows: dict[int, Request] = {}
         all_known = True
@@ -152,7 +158,7 @@ class Proposer:
             request.draft, request.said = [], []
             rows[row] = request
         batch = len(sampled_token_ids)
-        if self._last is not None and all_known and self._last[1] == batch:
+        if self._last is not None and all_known and self._last[1] == batch and is_clean:
             emitted = sum(map(len, sampled_token_ids))
             self.paying.take_step(batch, self._last[2], emitted, began - self._last[0])
         drafts = self._drafts(rows, batch)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ngram_trie.budget.compiling import num_compiled
 from ngram_trie.integrations import vllm
 from ngram_trie.integrations.vllm import Proposer
 
@@ -202,6 +203,28 @@ def test_drafting_that_loses_switches_itself_off() -> None:
 
 def test_drafting_that_pays_stays_on() -> None:
     assert np.mean(simulate(accept=0.95, seconds_per_token=0.01)) > 2
+
+
+def test_what_it_compiles_is_compiled_before_it_serves() -> None:
+    proposer = Proposer(config(adapt=True))
+    proposer.load_model()
+    before, server = num_compiled(), Server(proposer)
+    for length in range(len(TEXT), 2 * len(TEXT)):
+        server.step([(TEXT * 2)[:length]], [[(TEXT * 2)[length]]])
+    assert num_compiled() == before
+
+
+def test_a_step_that_waited_for_a_compiler_is_not_learned_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, compiled = [0.0], [0]
+    monkeypatch.setattr(vllm, "num_compiled", lambda: compiled[0])
+    proposer = Proposer(config(adapt=True), clock=lambda: now[0])
+    server = Server(proposer)
+    for step, seconds in enumerate((20.0, 1.0, 1.0)):
+        server.step([(TEXT * 2)[: 40 + step]], [[(TEXT * 2)[40 + step]]])
+        compiled[0] += seconds > 1
+        now[0] += seconds
+    server.step([(TEXT * 2)[:43]], [[(TEXT * 2)[43]]])
+    assert proposer.paying.times(1).rate == 1.0
 
 
 def test_vllms_configuration_names_a_method() -> None:
