@@ -46,6 +46,8 @@ class Streamed:
         first, seconds: when the first piece of text came, and the end of the stream.
         pieces: how many parts the text came in; with drafts a part holds several tokens.
         finish_reason: "stop", "length", or what else the server says.
+        num_accepted: drafted tokens that were accepted, of vLLM with --per-request-spec-decode-metrics; those behind
+            the answer's end count too. None where the server does not say.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Streamed:
     seconds: float
     pieces: int
     finish_reason: str | None
+    num_accepted: int | None = None
 
 
 class Server:
@@ -117,12 +120,17 @@ class Server:
         self.model = model or known[0]
 
     async def ask(
-        self, client: httpx2.AsyncClient, prompt: Sequence[int] | Sequence[Mapping[str, str]], max_tokens: int
+        self,
+        client: httpx2.AsyncClient,
+        prompt: Sequence[int] | Sequence[Mapping[str, str]],
+        max_tokens: int,
+        **options: Any,
     ) -> Streamed | Failure:
-        """One greedy answer, streamed.
+        """One answer, streamed; greedy, unless `options` say otherwise.
 
         Args:
             prompt: token ids, or messages of a chat.
+            options: fields of the request, such as temperature and seed.
 
         Raises:
             Unreachable: nobody answers at all; what a server refuses or breaks off is a Failure.
@@ -130,10 +138,10 @@ class Server:
         body: dict[str, Any] = {
             "prompt" if self.endpoint == "completions" else "messages": prompt,
             "model": self.model, "max_tokens": max_tokens, "temperature": 0,
-            "stream": True, "stream_options": {"include_usage": True},
+            "stream": True, "stream_options": {"include_usage": True}, **options,
         }  # fmt: skip
         sent = perf_counter()
-        first, usage, reason = 0.0, None, None
+        first, usage, reason, drafts = 0.0, None, None, None
         parts: list[str] = []
         try:
             async with client.stream("POST", f"{self.url}/{PATHS[self.endpoint]}", json=body) as response:
@@ -150,6 +158,7 @@ class Server:
                     if "error" in event:
                         return Failure("server_error", _message(data))
                     usage = event.get("usage") or usage
+                    drafts = (event.get("metrics") or {}).get("speculative_decoding") or drafts
                     for choice in event.get("choices", []):
                         piece = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
                         if piece and not parts:
@@ -168,7 +177,8 @@ class Server:
         if reason is None:
             return Failure("cut_short", f"the stream ended after {len(parts)} pieces without a reason")
         count = usage.get("completion_tokens") if isinstance(usage, dict) else None
-        return Streamed("".join(parts), count, first or seconds, seconds, len(parts), reason)
+        accepted = drafts.get("num_accepted_draft_tokens") if isinstance(drafts, dict) else None
+        return Streamed("".join(parts), count, first or seconds, seconds, len(parts), reason, accepted)
 
     async def counters(self, client: httpx2.AsyncClient) -> dict[str, float]:
         """What it has counted of drafts so far (`COUNTERS`, "accepted_at" by position); empty where it does not say."""

@@ -60,7 +60,7 @@ class ServerAnswer:
     Attributes:
         text_hash: of the text, by which answers are compared.
         num_tokens: of the answer, as `counted` says: "server", or "tokenizer" where the server does not count.
-        first, seconds, pieces, finish_reason: as in `Streamed`.
+        first, seconds, pieces, finish_reason, num_accepted: as in `Streamed`.
         failure: set instead of an answer.
     """
 
@@ -76,6 +76,7 @@ class ServerAnswer:
     pieces: int = 0
     text_hash: str = ""
     finish_reason: str | None = None
+    num_accepted: int | None = None
     failure: Failure | None = None
 
 
@@ -235,4 +236,5 @@ class Bench:
         if count is None:
             count, counted = self.count(told.text), "tokenizer"
         text = content_hash(told.text)
-        return ServerAnswer(*about, told.first, told.seconds, count, counted, told.pieces, text, told.finish_reason)
+        times = (told.first, told.seconds, count, counted, told.pieces)
+        return ServerAnswer(*about, *times, text, told.finish_reason, told.num_accepted)

@@ -50,6 +50,8 @@ def rows(trials: Sequence[Trial], bound: Bound) -> pd.DataFrame:
         same, compared: answers with the text that the first server gave under the first load in the first round, of
             those that have such a text to be compared with.
         failures: answers that failed, in `kinds` by kind; they are in no average but count against goodput.
+        tokens_per_step: tokens over steps, a prompt's included, of answers whose server says how many drafted tokens it
+            accepted: each step emits one token more than those. nan where none says.
         drafts, draft_tokens, accepted_tokens, accept_length: of vLLM's counters; its accept length is over steps with a
             draft, 1 + accepted tokens / drafts, where papers take all steps. nan where a server does not say.
         accepted_at: share of drafts whose token was accepted at the first place, the second, ..., as text.
@@ -79,6 +81,7 @@ def rows(trials: Sequence[Trial], bound: Bound) -> pd.DataFrame:
 def _of(trials: Sequence[Trial], bound: Bound, reference: Mapping[tuple[str, str, int], str]) -> dict[str, object]:
     """The columns of one server under one load, but for what compares it."""
     told = [answer for trial in trials for answer in trial.answers if not answer.failure]
+    stepped = [(a.num_tokens, a.num_tokens - a.num_accepted) for a in told if a.num_accepted is not None]
     failed = [answer.failure.kind for trial in trials for answer in trial.answers if answer.failure]
     seconds = sum(trial.seconds for trial in trials)
     compared = [(a.text_hash, reference.get((a.dataset, a.question_id, a.turn))) for a in told]
@@ -100,6 +103,7 @@ def _of(trials: Sequence[Trial], bound: Bound, reference: Mapping[tuple[str, str
         "compared": len(compared),
         "failures": len(failed),
         "kinds": ", ".join(f"{failed.count(kind)} {kind}" for kind in dict.fromkeys(failed)),
+        "tokens_per_step": metrics.ratio_of(*map(sum, zip(*stepped, strict=True))) if stepped else math.nan,
         "drafts": drafts,
         "draft_tokens": counted.get("draft_tokens", math.nan),
         "accepted_tokens": counted.get("accepted_tokens", math.nan),
@@ -128,6 +132,8 @@ def blocks(table: pd.DataFrame, title: str, notes: Iterable[str]) -> list[Block]
             "same text": texts(part, "{same}/{compared}"),
             "failed": texts(part, "{failures}"),
         }
+        if part.tokens_per_step.notna().any():
+            lead["tokens per step"] = texts(part, "{tokens_per_step:.2f}")
         if part.drafts.notna().any():
             lead["drafts: tokens, accepted"] = texts(part, "{drafts:.0f}: {draft_tokens:.0f}, {accepted_tokens:.0f}")
             lead["accepted by place"] = texts(part, "{accepted_at}")

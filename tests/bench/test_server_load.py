@@ -54,7 +54,7 @@ def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
     for answer in trial.answers:
         assert answer.failure is None and (answer.num_tokens, answer.counted, answer.pieces) == (4, "server", 3)
         assert 0 < answer.first <= answer.seconds and answer.sent + answer.seconds <= trial.seconds
-        assert answer.finish_reason == "stop"
+        assert answer.finish_reason == "stop" and answer.num_accepted == 3
     assert len({answer.text_hash for answer in trial.answers}) == 1
     assert trial.counters == {
         "drafts": 10, "draft_tokens": 30, "accepted_tokens": 15, "accepted_at 0": 10, "accepted_at 1": 5,
@@ -62,7 +62,7 @@ def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
     assert "servers" in json.loads((tmp_path / "manifest.json").read_text())["config"]
     assert "127.0.0.1" not in (tmp_path / "manifest.json").read_text()
     table = (tmp_path / "table.md").read_text()
-    assert "| mine |" in table and "10: 30, 15" in table and "1.00 0.50" in table and "5/5" in table
+    assert "| mine |" in table and "10: 30, 15" in table and "| 4.00 |" in table and "1.00 0.50" in table and "5/5" in table
 
 
 def test_a_chat_is_sent_as_messages_and_counted_here_where_the_server_does_not(tmp_path: Path) -> None:

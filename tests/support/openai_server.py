@@ -20,6 +20,7 @@ class OpenAIServer:
         key: the only key it takes; None for any.
         counts: whether it says how many tokens an answer has: as many as its text has words.
         models: what it says it serves.
+        metrics: whether it says what became of its drafts, as vLLM does.
         requests: bodies of the answers asked for.
     """
 
@@ -72,7 +73,9 @@ class OpenAIServer:
                 if failure != "no reason":
                     self.event({"choices": [{"index": 0, "text": "", "delta": {}, "finish_reason": "stop"}]})
                 if server.counts:
-                    self.event({"choices": [], "usage": {"completion_tokens": len("".join(pieces).split())}})
+                    usage: dict[str, Any] = {"completion_tokens": len("".join(pieces).split())}
+                    drafts = {"metrics": {"speculative_decoding": {"num_accepted_draft_tokens": 3}}}
+                    self.event({"choices": [], "usage": usage, **(drafts if server.metrics else {})})
                 self.write(": a comment\n\ndata: [DONE]\n\n")
 
             def event(self, event: Any) -> None:
