@@ -80,6 +80,8 @@ def serving(python: Path, model: str, way: str, port: int, log: Path) -> Iterato
     environment = {
         "LD_PRELOAD": str(openmp) if openmp.exists() else "", "VLLM_CPU_KVCACHE_SPACE": "1",
         "VLLM_CPU_OMP_THREADS_BIND": f"0-{(os.cpu_count() or 1) - 1}",
+        # vLLM's ngram tells numba to use one thread, and numba, where it shares that OpenMP, torch
+        "NUMBA_THREADING_LAYER": "workqueue",
         **os.environ, "PYTHONPATH": str(PROJECT), "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1",
     }  # fmt: skip
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", *map(str, listed)]
@@ -193,9 +195,9 @@ def main(
     python: Annotated[Path, typer.Argument(help="of vLLM's virtual environment")],
     folder: Annotated[Path, typer.Option(help="of the results")] = PROJECT / "results" / "local" / "vllm",
     limit: Annotated[int, typer.Option(help="questions of each data set", min=2)] = 10,
-    loads: Annotated[str, typer.Option(help="of bench_server")] = "concurrency=[1,4,8] rates=[0.25]",
+    loads: Annotated[str, typer.Option(help="of bench_server")] = "concurrency=[1,4,8] rates=[0.5]",
     num_tokens: Annotated[int, typer.Option(help="of an answer under load", min=2)] = 64,
-    draws: Annotated[int, typer.Option(help="sampled answers to each of four prompts", min=SELDOM)] = 300,
+    draws: Annotated[int, typer.Option(help="sampled answers to each of four prompts", min=SELDOM)] = 250,
     requests: Annotated[int, typer.Option(help="in a row; memory is read five times", min=5)] = 500,
     port: Annotated[int, typer.Option(help="of the first server; the others follow")] = 8100,
 ) -> None:
