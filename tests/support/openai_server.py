@@ -117,5 +117,6 @@ class OpenAIServer:
             f'vllm:spec_decode_num_accepted_tokens_total{{engine="0",model_name="m"}} {3.0 * told}\n'
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="0"}} {2.0 * told}\n'
             f'vllm:spec_decode_num_accepted_tokens_per_pos_total{{engine="0",position="1"}} {1.0 * told}\n'
+            'vllm:num_requests_running{engine="0"} 1.0\nvllm:num_requests_waiting{engine="0"} 2.0\n'
             f'vllm:spec_decode_num_drafts_created{{engine="0"}} 1.7e+09\n'
         )
