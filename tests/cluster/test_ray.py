@@ -10,13 +10,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.slurm import wait_for
+from cluster.slurm import shared_machine, wait_for
 from ngram_trie.bench import shards
 from ngram_trie.bench.records import read_records
 from ngram_trie.store.files import PROJECT
 
 pytestmark = [
     pytest.mark.slow,
+    pytest.mark.skipif(bool(shared_machine()), reason=shared_machine()),
     pytest.mark.skipif(find_spec("ray") is None, reason="no Ray here: pip install -e '.[ray]'"),
 ]
 
@@ -48,10 +49,9 @@ def test_a_killed_worker_is_replaced_and_ray_leaves_nothing(tmp_path: Path) -> N
         return {path: path.read_bytes() for path in tmp_path.glob("dealt/shard-*/records.jsonl")}
 
     wait_for(lambda: sweep.poll() is not None or any(b"\n" in text for text in written().values()), "no job runs", 300)
+    wait_for(busy, f"no worker is at work: {(tmp_path / 'log').read_text()}", 10)
     before = written()
-    workers = busy()
-    assert workers, (tmp_path / "log").read_text()
-    workers[0].kill()
+    busy()[0].kill()
     assert sweep.wait(600) == 0, (tmp_path / "log").read_text()
     wait_for(lambda: not of_ray(), f"Ray is still there: {of_ray()}", 30)
     assert len(shards.found(tmp_path / "dealt")) == 3
