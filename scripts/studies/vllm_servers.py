@@ -200,7 +200,7 @@ def main(
     python: Annotated[Path, typer.Argument(help="of vLLM's virtual environment")],
     folder: Annotated[Path, typer.Option(help="of the results")] = PROJECT / "results" / "local" / "vllm",
     limit: Annotated[int, typer.Option(help="questions of each data set", min=2)] = 10,
-    loads: Annotated[str, typer.Option(help="of bench_server")] = "concurrency=[1,4,8] rates=[0.5]",
+    loads: Annotated[str, typer.Option(help="of bench_server")] = "concurrency=[1,4,8] rates=[0.5] rounds=3",
     num_tokens: Annotated[int, typer.Option(help="of an answer under load", min=2)] = 64,
     draws: Annotated[int, typer.Option(help="sampled answers to each of four prompts", min=SELDOM)] = 250,
     requests: Annotated[int, typer.Option(help="in a row; memory is read five times", min=5)] = 500,
@@ -216,7 +216,7 @@ def main(
     fields = {"parity": "even", "limit": limit, "num_passages": 2}
     overrides = [f"model={MODEL}", *(f"+dataset@datasets.{name}={name}" for name in DATASETS), *loads.split()]
     overrides += [f"datasets.{name}.{field}={value}" for name in DATASETS for field, value in fields.items()]
-    overrides += [f"max_new_tokens={num_tokens}", "rounds=1", "warmup=4", f"output={folder}"]
+    overrides += [f"max_new_tokens={num_tokens}", "warmup=4", f"output={folder}"]
     config = composed(overrides, "server")
     tokenizer = model_tokenizer(config.model)
     questions = [each for group in build_all(config, "dataset").values() for each in group.questions]
