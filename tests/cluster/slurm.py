@@ -45,15 +45,8 @@ PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def shared_machine() -> str:
-    """Why a cluster cannot run in this process; "" if it can: daemons and jobs take the machine's two cores."""
-    return "needs the machine for itself: make test-cluster" if "PYTEST_XDIST_WORKER" in os.environ else ""
-
-
 def missing() -> str:
     """Why there can be no SLURM here; "" if there can."""
-    if alone := shared_machine():
-        return alone
     if absent := [name for name in PROGRAMS if not shutil.which(name)]:
         return f"{', '.join(absent)} not installed: apt-get install slurm-wlm munge"
     return "" if os.geteuid() == 0 else "only root may start SLURM's daemons"

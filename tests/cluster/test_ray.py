@@ -10,14 +10,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cluster.slurm import shared_machine, wait_for
+from cluster.slurm import wait_for
 from ngram_trie.bench import shards
 from ngram_trie.bench.records import read_records
 from ngram_trie.store.files import PROJECT
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(bool(shared_machine()), reason=shared_machine()),
     pytest.mark.skipif(find_spec("ray") is None, reason="no Ray here: pip install -e '.[ray]'"),
 ]
 
