@@ -17,6 +17,7 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, PromptTooLong, Stop
 from ngram_trie.drafter import check_int
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.internals import cache_in
 from ngram_trie.targets.model import TargetModel
 
 
@@ -129,7 +130,7 @@ class ForwardCalls:
             yield
 
     def _before(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
-        cache = kwargs.get("past_key_values")
+        cache = cache_in(kwargs)
         self.cached.append(0 if cache is None else int(cache.get_seq_length()))
         self.given.append(kwargs["input_ids"].shape[1])
 

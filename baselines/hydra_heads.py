@@ -16,6 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from ngram_trie.baselines.checkpoints import fill, read_config
 from ngram_trie.baselines.medusa import HeadDrafter, ResBlock, TreeLayout
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets.internals import with_cache
 from ngram_trie.targets.model import KVCache, TargetModel
 
 
@@ -117,7 +118,7 @@ class Hydra(HeadDrafter):
         hidden = last.hidden[last.path] if last.tree else last.hidden
         # Inputs are kept for the nodes of one level: the path's states and embeddings, side by side.
         heads: HydraHeads = self.module
-        state = heads.prefix(hidden[None], past_key_values=self._cache, use_cache=True)[0, -1]
+        state = heads.prefix(hidden[None], **with_cache(heads.prefix_embeding_layer, self._cache))[0, -1]
         inputs = torch.cat([state, self._embed(torch.tensor(tokens[0], device=state.device))])[None]
         above = np.zeros(1, np.int64)  # the nodes that `inputs` belong to, in their order
         for head, level in enumerate(layout.levels):

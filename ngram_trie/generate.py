@@ -38,6 +38,7 @@ from ngram_trie.methods import DrafterLike, make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.choose import target_for
+from ngram_trie.targets.internals import CACHE_ARGUMENTS, attention_of, cache_in
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import refusal
 from ngram_trie.targets.sampling import LogitsSampler
@@ -104,7 +105,7 @@ _LEARNED: WeakKeyDictionary[PreTrainedModel, dict[tuple[Any, ...], Learned]] = W
 
 def _learned(model: PreTrainedModel, drafter: Drafter) -> Learned:
     """What earlier answers of this model with such a drafter taught, and later ones will."""
-    key = (model.device, model.dtype, model.config._attn_implementation, torch.get_num_threads(), *kinds(drafter))
+    key = (model.device, model.dtype, attention_of(model.config), torch.get_num_threads(), *kinds(drafter))
     return _LEARNED.setdefault(model, {}).setdefault(key, Learned())
 
 
@@ -382,12 +383,13 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
     given = {name: value for name, value in model_kwargs.items() if value is not None}
     if "attention_mask" in given:  # generate drops a mask that hides nothing
         raise ValueError("attention_mask: it hides tokens; give one text without padding")
-    if "past_key_values" in given and given["past_key_values"].get_seq_length():
+    cache = cache_in(given)
+    if cache is not None and cache.get_seq_length():
         raise ValueError("past_key_values: the loop has a cache of its own and starts with an empty one")
     positions = given.get("position_ids")
     if positions is not None and not torch.equal(positions[0], torch.arange(positions.shape[1]).to(positions)):
         raise ValueError("position_ids: they count up from 0 here")
-    unknown = set(given) - {"past_key_values", "position_ids", "use_cache", "logits_to_keep"}
+    unknown = set(given) - {*CACHE_ARGUMENTS, "position_ids", "use_cache", "logits_to_keep"}
     if unknown:
         raise ValueError(f"{', '.join(sorted(unknown))}: the loop gives the model token ids and nothing else")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 
 # No test goes to the hub: what one machine has cached or can reach must not decide whether it passes.
@@ -38,11 +39,30 @@ def seconds() -> float:
     return sum(os.times()[:4]) - (compiling.duration if compiling.done else 0.0)
 
 
+class Deprecations(logging.Handler):
+    """What transformers' log says is about to go: most of its renamings are told there, once a process."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "deprecated" in (message := record.getMessage()):
+            self.found.append(message)
+
+
+deprecations = Deprecations()
+logging.getLogger("transformers").addHandler(deprecations)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     start = seconds()
+    deprecations.found.clear()
     yield
     took = seconds() - start
+    if deprecations.found:
+        pytest.fail(f"transformers will drop something that is used: {deprecations.found[0]}", pytrace=False)
     if "CI" in os.environ and took > MOST_SECONDS and not item.get_closest_marker("slow"):
         pytest.fail(f"took {took:.1f} s: make it shorter, or mark it slow", pytrace=False)
 

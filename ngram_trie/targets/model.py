@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.cache_utils import Cache, DynamicLayer
 
 from ngram_trie.drafter import TopK
+from ngram_trie.targets.internals import Cache, DynamicLayer, attention_of, keeps_state, with_cache
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
@@ -125,11 +125,11 @@ def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
 
 def refusal(model: PreTrainedModel) -> str | None:
     """Why no draft tree can be verified by such a model, in one line; None if nothing speaks against it."""
-    config, attention = model.config, model.config._attn_implementation
+    config, attention = model.config, attention_of(model.config)
     others = set(getattr(config, "layer_types", None) or ()) - set(_KINDS)
     if config.is_encoder_decoder:
         what = "has an encoder: drafts are for models that continue a text"
-    elif model._is_stateful or others:
+    elif keeps_state(model) or others:
         layers = f" (layers: {', '.join(sorted(others))})" if others else ""
         what = f"keeps a state that rejected drafts cannot be taken out of{layers}"
     elif getattr(config, "alibi", False) or "position_ids" not in inspect.signature(model.forward).parameters:
@@ -398,7 +398,7 @@ class TargetModel:
         # What any causal model of transformers calls its decoder gives the head its input. The hook goes at once: a
         # model outlives its targets, and one left behind would keep their caches alive.
         with self.model.get_decoder().register_forward_hook(self._keep_hidden):
-            output = self.model(input_ids=ids.to(self.device), past_key_values=self.cache, use_cache=True, **kwargs)
+            output = self.model(input_ids=ids.to(self.device), **with_cache(self.model, self.cache), **kwargs)
         return self._of_nodes(output.logits)
 
     def _of_nodes(self, states: torch.Tensor) -> torch.Tensor:

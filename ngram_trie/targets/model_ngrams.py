@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ngram_trie.store.files import content_hash, replacing
 from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.targets.chat import render
+from ngram_trie.targets.internals import DynamicCache, with_cache
 
 
 @torch.inference_mode()
@@ -53,17 +54,18 @@ def successors(
         bos: token that stands before each, or None.
     """
     cache = DynamicCache(config=model.config)
+    state = with_cache(model, cache)
     if bos is not None:  # read once for all
-        model(input_ids=torch.full_like(tokens[:1, None], bos), past_key_values=cache, use_cache=True, logits_to_keep=1)
+        model(input_ids=torch.full_like(tokens[:1, None], bos), **state, logits_to_keep=1)
         cache.batch_repeat_interleave(len(tokens))
-    logits = model(input_ids=tokens[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+    logits = model(input_ids=tokens[:, None], **state, logits_to_keep=1).logits[:, -1]
     likeliest = logits.float().softmax(-1).topk(k)
     column = likeliest.indices.flatten()
     columns = [column]
     if w > 1:
         cache.batch_repeat_interleave(k)
     for _ in range(w - 1):
-        logits = model(input_ids=column[:, None], past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+        logits = model(input_ids=column[:, None], **state, logits_to_keep=1).logits
         column = logits[:, -1].argmax(-1)
         columns.append(column)
     return torch.stack(columns, 1).view(len(tokens), k, w), likeliest.values

@@ -20,39 +20,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from transformers.generation import logits_process
-from transformers.generation.logits_process import LogitsProcessorList
+from transformers import LogitsProcessorList
 
+from ngram_trie.targets.internals import OF_LOGITS, OF_TEXT
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
-
-#: Processors of transformers that look at each row of logits alone.
-OF_LOGITS = (
-    logits_process.TemperatureLogitsWarper,
-    logits_process.TopKLogitsWarper,
-    logits_process.TopPLogitsWarper,
-    logits_process.TopHLogitsWarper,
-    logits_process.MinPLogitsWarper,
-    logits_process.TypicalLogitsWarper,
-    logits_process.EpsilonLogitsWarper,
-    logits_process.EtaLogitsWarper,
-    logits_process.SuppressTokensLogitsProcessor,
-    logits_process.InfNanRemoveLogitsProcessor,
-    logits_process.LogitNormalization,
-)
-#: Those that also read the row's own text, and keep nothing from call to call.
-OF_TEXT = (
-    logits_process.RepetitionPenaltyLogitsProcessor,
-    logits_process.NoRepeatNGramLogitsProcessor,
-    logits_process.NoBadWordsLogitsProcessor,
-    logits_process.SequenceBiasLogitsProcessor,
-    logits_process.MinLengthLogitsProcessor,
-    logits_process.MinNewTokensLengthLogitsProcessor,
-    logits_process.ForcedBOSTokenLogitsProcessor,
-    logits_process.ForcedEOSTokenLogitsProcessor,
-    logits_process.ExponentialDecayLengthPenalty,
-    logits_process.SuppressTokensAtBeginLogitsProcessor,
-)
 
 
 class LogitsSampler:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerBase
-from transformers.convert_slow_tokenizer import generate_merges
-from transformers.utils import cached_file
+
+from ngram_trie.targets.internals import file_of, generate_merges
 
 
 def restore_merges(tokenizer: PreTrainedTokenizerBase, path: str, revision: str | None = None) -> None:
@@ -21,17 +21,7 @@ def restore_merges(tokenizer: PreTrainedTokenizerBase, path: str, revision: str 
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None or not isinstance(backend.model, BPE):
         return
-    found = {
-        name: cached_file(
-            path,
-            name,
-            revision=revision,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            _raise_exceptions_for_gated_repo=False,
-        )
-        for name in ("tokenizer.json", "tokenizer.model")
-    }
+    found = {name: file_of(path, name, revision) for name in ("tokenizer.json", "tokenizer.model")}
     if found["tokenizer.json"] or not found["tokenizer.model"]:
         return
     from sentencepiece import SentencePieceProcessor

@@ -13,14 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch.nn.modules import module as torch_module
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ngram_trie.store.compiled import compiled
 from ngram_trie.targets import fused_llama
+from ngram_trie.targets.internals import has_global_hook, hooks_of, tensors_of
 
-#: Where hooks come from that change nothing: they catch hidden states.
-_WATCHING = ("transformers.utils.output_capturing", "ngram_trie.targets")
 #: Attributes of modules that have no part in a forward.
 _IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path"}
 _LANES = 64
@@ -49,8 +47,9 @@ class State(NamedTuple):
 def state_of(model: PreTrainedModel) -> State:
     """The state of a model. Digests are made where a packed copy is."""
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32 and not fused_llama.refusal(model.config, 0)
-    hooked = torch_module._has_any_global_hook()
-    return State(model.device, repr(vars(model.config)), hooked, _parts(model), _digests(model) if is_copied else [])
+    return State(
+        model.device, repr(vars(model.config)), has_global_hook(), _parts(model), _digests(model) if is_copied else []
+    )
 
 
 def alteration(model: PreTrainedModel) -> str | None:
@@ -75,21 +74,13 @@ def _parts(model: PreTrainedModel) -> dict[str, Part]:
 
 
 def _part(module: torch.nn.Module) -> Part:
-    own = vars(module)
-    hooks = [*own["_forward_pre_hooks"].values(), *own["_forward_hooks"].values()]
-    hooks = [hook for hook in hooks if not str(getattr(hook, "__module__", "")).startswith(_WATCHING)]
     settings = {
         name: value
-        for name, value in own.items()
+        for name, value in vars(module).items()
         if name[0] != "_" and name not in _IDLE and (isinstance(value, int | float | str | tuple) or callable(value))
     }
-    tensors = {
-        name: (tensor.shape, tensor.dtype)
-        for kind in ("_parameters", "_buffers")
-        for name, tensor in own[kind].items()
-        if tensor is not None
-    }
-    return Part(type(module), type(module).forward, hooks, settings, tensors)
+    tensors = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors_of(module).items()}
+    return Part(type(module), type(module).forward, hooks_of(module), settings, tensors)
 
 
 def _digests(model: PreTrainedModel) -> list[bytes]:
