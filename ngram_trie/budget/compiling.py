@@ -8,40 +8,31 @@ import copy
 import sys
 from typing import Any
 
-from numba.core import event
-
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.store.compiled import watch
 from ngram_trie.store.files import cache_folder
 
-
-class _Listener(event.Listener):
-    count = 0
-    said = False
-
-    def on_start(self, event: Any) -> None:
-        self.count += 1
-        is_ours = event.kind == "numba:compile" and event.data["dispatcher"].py_func.__module__.startswith(
-            "ngram_trie."
-        )
-        if is_ours and not self.said:
-            self.said = True
-            print(f"compiling for this processor, once (kept in {cache_folder()})", file=sys.stderr)
-
-    def on_end(self, event: Any) -> None:
-        return
+_count = 0
+_is_told = False
 
 
-_listener = _Listener()
-for _kind in ("numba:compile", "numba:compiler_lock"):  # the lock is held while something is loaded, too
-    event.register(_kind, _listener)
+def _seen(is_ours: bool) -> None:
+    global _count, _is_told
+    _count += 1
+    if is_ours and not _is_told:
+        _is_told = True
+        print(f"compiling for this processor, once (kept in {cache_folder()})", file=sys.stderr)
+
+
+watch(_seen)
 
 _warm: set[tuple[object, ...]] = set()
 
 
 def num_compiled() -> int:
     """A number that grows whenever something is compiled or loaded."""
-    return _listener.count
+    return _count
 
 
 def kinds(drafter: Drafter) -> list[type]:

@@ -70,7 +70,7 @@ def test_nothing_is_compiled_in_an_answer_behind_the_warm_up() -> None:
 def test_compiling_is_counted_and_said_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiling._listener, "said", False)
+    monkeypatch.setattr(compiling, "_is_told", False)
     before, parents = compiling.num_compiled(), np.array([-1, 0, 1])
     numba.njit(lambda number: number + 1)(3)
     assert compiling.num_compiled() > before and capsys.readouterr().err == ""  # not the project's

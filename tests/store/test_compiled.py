@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,16 +16,16 @@ import pytest
 from numba.core import event
 
 from ngram_trie.blend import prediction
-from ngram_trie.store import compiled
+from ngram_trie.store import compiled, inlining
 from ngram_trie.tree import _depths, grow
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path / "cache"))
-    compiled._folder.cache_clear()
+    inlining._folder.cache_clear()
     yield tmp_path / "cache"
-    compiled._folder.cache_clear()
+    inlining._folder.cache_clear()
 
 
 def is_compiled() -> bool:
@@ -50,7 +55,7 @@ def test_code_with_addresses_of_its_process_is_not_kept(folder: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_said(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder.write_text("")
-    compiled._say.cache_clear()
+    inlining._say.cache_clear()
     assert is_compiled() and is_compiled()
     said = capsys.readouterr().err.splitlines()
     assert len([line for line in said if "set NGRAM_TRIE_CACHE" in line]) == 1
@@ -62,9 +67,9 @@ def test_a_change_of_a_source_that_is_called_counts(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + b"#" * (path.name == changed))
     stamps = {}
     for changed in ("", "ppm.py", "prediction.py", "suffix_decoding.py", "drafter.py"):
-        compiled._stamp.cache_clear()
-        stamps[changed] = compiled._stamp(prediction.__name__)
-    compiled._stamp.cache_clear()
+        inlining._stamp.cache_clear()
+        stamps[changed] = inlining._stamp(prediction.__name__)
+    inlining._stamp.cache_clear()
     assert stamps["suffix_decoding.py"] == stamps["drafter.py"] == stamps[""]
     assert len(set(stamps.values())) == 3
 
@@ -72,3 +77,45 @@ def test_a_change_of_a_source_that_is_called_counts(monkeypatch: pytest.MonkeyPa
 def test_python_does_not_call_an_inner_function() -> None:
     with pytest.raises(TypeError, match="grow: only compiled functions call this"):
         grow(np.zeros(2, np.int64), np.zeros(2, np.int64), 1, 0, 5)
+
+
+@pytest.mark.slow
+def test_another_release_of_numba_that_lacks_a_part_breaks_nothing(tmp_path: Path) -> None:
+    """Each part that is used is taken away; then drafts are made, and products, by plain numba."""
+    source = inspect.getsource(inlining)
+    parts = re.findall(r"^from (numba\.core\.\w+) import", source, re.MULTILINE)
+    assert len(parts) == 8
+    program = """
+import importlib, sys
+import numba.core.registry
+from ngram_trie.store import compiled
+kept = dict(sys.modules)
+for part in sys.argv[1:]:
+    sys.modules |= kept
+    del sys.modules["ngram_trie.store.inlining"]
+    vars(sys.modules["ngram_trie.store"]).pop("inlining", None)
+    sys.modules[part] = None
+    assert importlib.reload(compiled).inlining is None, part
+sys.modules |= kept  # numba itself needs them
+import numpy as np, torch
+from ngram_trie.targets import small_gemm
+from ngram_trie.trie import NgramTrie
+from ngram_trie.methods import make_drafter
+from ngram_trie.prompt import Prompt
+assert compiled.inlining is None
+for name in ("ngram_trie", "blend"):
+    drafter = make_drafter(name)
+    drafter.start(Prompt(np.array([5, 6, 7, 8, 9, 5, 6, 7])))
+    drafter.observe([5])
+    print(name, *(drafter.propose(8).tokens[:3]))
+weights, rows = torch.randn(40, 24), torch.randn(3, 24)
+panels = small_gemm.packed(weights).numpy()
+none, sizes = np.empty(0, np.float32), (40, small_gemm.team(1))
+found = small_gemm.product(rows.numpy(), panels, none, np.empty((0, 0), np.float32), *sizes)
+assert np.allclose(found, rows @ weights.T, atol=1e-4)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *parts],
+        env=os.environ | {"NGRAM_TRIE_CACHE": str(tmp_path)}, capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert ran.stdout.splitlines() == ["ngram_trie 5 6 7", "blend 5 6 7"], ran.stderr[-2000:]
