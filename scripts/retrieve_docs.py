@@ -13,7 +13,7 @@ from typer import Argument
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.cli.app import run
 from ngram_trie.cli.overrides import composed
-from ngram_trie.data.docs.corpus import FOLDER, documentation
+from ngram_trie.data.docs.corpus import FOLDER, documentation, write_passages
 from ngram_trie.data.docs.tasks import RETRIEVED, entries
 from ngram_trie.data.retrieval.recall import recall_table
 from ngram_trie.data.retrieval.reranking import read_lines
@@ -39,6 +39,7 @@ def main(
         python -m scripts.retrieve_docs
     """
     docs = documentation()
+    write_passages(docs)
     asked = [entry for task in entries().values() for entry in task if entry.ask]
     rows = [{"id": entry.id, "question": entry.ask, "answers": [entry.symbol]} for entry in asked]
     questions = FOLDER / "questions.jsonl"

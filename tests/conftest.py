@@ -18,7 +18,6 @@ import pytest
 from numba.core import event
 from support.tiny import tiny_target
 
-from ngram_trie.data.docs.corpus import Documentation, documentation
 from ngram_trie.targets.model import TargetModel
 
 # One example sequence for everybody: a near-tie of two logits must not turn CI red by chance.
@@ -65,12 +64,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         pytest.fail(f"transformers will drop something that is used: {deprecations.found[0]}", pytrace=False)
     if "CI" in os.environ and took > MOST_SECONDS and not item.get_closest_marker("slow"):
         pytest.fail(f"took {took:.1f} s: make it shorter, or mark it slow", pytrace=False)
-
-
-@pytest.fixture(scope="session")
-def docs() -> Documentation:
-    """Of the installed packages: reading it takes 20 seconds once on a machine, and is no test's own work."""
-    return documentation()
 
 
 @pytest.fixture(params=["llama", "qwen2"])

@@ -1,20 +1,22 @@
-"""The docstrings of installed packages, and passages of 100 words cut from them.
+"""The docstrings of six packages, and passages of 100 words cut from them.
 
-Source files are parsed, not imported: the result depends on nothing but their text, and no package runs code. The
-exception are texts that a package composes when it is imported (torch fills shared arguments into most of its
-docstrings); they are read from the imported object.
+They ship with the project (docstrings.json.gz): another Python, another build or another version of a package has
+another text here and there. `read_installed` makes them anew. Source files are parsed, not imported: the result depends
+on their text alone, and no package runs code. The exception are texts that a package composes when it is imported
+(torch fills shared arguments into most of its docstrings); they are read from the imported object.
 """
 
 from __future__ import annotations
 
 import ast
+import gzip
 import importlib
 import inspect
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib import metadata
 from importlib.util import find_spec
 from itertools import pairwise
@@ -29,6 +31,7 @@ PACKAGES = {
     "numpy": "numpy", "scipy": "scipy", "pandas": "pandas", "scikit-learn": "sklearn", "torch": "torch",
     "transformers": "transformers",
 }  # fmt: skip
+COMMITTED = Path(__file__).with_name("docstrings.json.gz")
 FOLDER = PROJECT / "results" / "local" / "docs"
 #: A shorter docstring explains little. A passage is as long as those of Wikipedia in psgs_w100.
 MIN_WORDS, PASSAGE_WORDS = 40, 100
@@ -41,9 +44,6 @@ SKIPPED = {
     "modeling_outputs.py", "models", "mtia", "odr", "onnx", "package", "quantization", "quantizers", "tensorboard",
     "test", "testing", "testing_utils.py", "tests", "tokenization_mistral_common.py", "trainer_pt_utils.py", "xpu",
 }  # fmt: skip
-#: Raise it when this module reads otherwise: a corpus in the cache is then built anew.
-VERSION = 1
-
 #: A numpy-style section of examples, up to the next section; and elsewhere from a line after >>> to the next empty one.
 _SESSION = re.compile(
     r"\n[ \t]*Examples?\n[ \t]*-{3,}\n(?:.*\n)*?(?=.*\n[ \t]*-{3,}\n|\Z)"
@@ -87,8 +87,27 @@ def split(symbol: str, text: str) -> list[Passage]:
     ]
 
 
-def documentation(packages: dict[str, str] = PACKAGES, folder: Path = FOLDER) -> Documentation:
-    """The docstrings of what is installed; from `folder` if these versions were read before.
+@cache
+def documentation(file: Path = COMMITTED) -> Documentation:
+    """The docstrings that ship with the project."""
+    return Documentation(**json.loads(gzip.decompress(file.read_bytes())))
+
+
+def write(docs: Documentation, file: Path = COMMITTED) -> None:
+    """Write docstrings where `documentation` reads them: the same bytes for the same texts."""
+    text = json.dumps({"versions": docs.versions, "docstrings": docs.docstrings}, ensure_ascii=False, indent=0)
+    write_atomically(file, gzip.compress(text.encode(), mtime=0))
+
+
+def write_passages(docs: Documentation, file: Path = FOLDER / "passages.jsonl") -> None:
+    """Write the passages, a line each, for indexes and datastores."""
+    rows = [json.dumps(vars(passage), ensure_ascii=False) for passage in docs.passages.values()]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(file, "\n".join(rows) + "\n")
+
+
+def read_installed(packages: dict[str, str] = PACKAGES) -> Documentation:
+    """The docstrings of what is installed.
 
     Args:
         packages: module by distribution.
@@ -97,20 +116,7 @@ def documentation(packages: dict[str, str] = PACKAGES, folder: Path = FOLDER) ->
         FileNotFoundError: a package is not installed.
     """
     versions = {name: version(name) for name in packages}
-    about, texts = folder / "manifest.json", folder / "docstrings.json"
-    made_from = {"reader": VERSION, "packages": versions}
-    if about.exists() and texts.exists():
-        found = json.loads(about.read_text(encoding="utf-8"))
-        read = Documentation(versions, json.loads(texts.read_text(encoding="utf-8")))
-        if found["made_from"] == made_from and found["hash"] == read.hash:
-            return read
-    docs = Documentation(versions, read_docstrings([source_folder(module) for module in packages.values()]))
-    rows = [json.dumps(vars(passage), ensure_ascii=False) for passage in docs.passages.values()]
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "passages.jsonl", "\n".join(rows) + "\n")
-    write_atomically(texts, json.dumps(docs.docstrings, ensure_ascii=False))
-    write_atomically(about, json.dumps({"made_from": made_from, "hash": docs.hash, "counts": counts(docs)}, indent=1))
-    return docs
+    return Documentation(versions, read_docstrings([source_folder(module) for module in packages.values()]))
 
 
 def version(distribution: str) -> str:
@@ -122,7 +128,7 @@ def version(distribution: str) -> str:
         return metadata.version(distribution).partition("+")[0]
     except metadata.PackageNotFoundError:
         raise FileNotFoundError(
-            f"the docs_* data sets read the documentation of {distribution}, which is not installed: "
+            f"the documentation of {distribution} is read, which is not installed: "
             f"`pip install -c constraints.txt {distribution}`"
         ) from None
 

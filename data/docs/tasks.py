@@ -1,4 +1,4 @@
-"""The four data sets over the documentation of installed packages."""
+"""The four data sets over the documentation of six packages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from ngram_trie.data.docs.corpus import Documentation, documentation
+from ngram_trie.data.docs.corpus import documentation
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.retrieval.corpus import Passage
 from ngram_trie.data.sources import Published
@@ -80,10 +80,8 @@ def entries(path: Path = QUESTIONS) -> dict[str, list[Entry]]:
 
 
 class DocsDataset(Published):
-    """One task over the documentation of the packages that are installed.
-
-    Passages were retrieved once; their ids are kept beside the questions, with the identity of the texts that they were
-    found in.
+    """One task over the documentation of six packages. Passages were retrieved once; their ids are kept beside the
+    questions.
 
     Args:
         name: the dataset's name in records.
@@ -93,9 +91,7 @@ class DocsDataset(Published):
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
 
     Raises:
-        FileNotFoundError: a package is not installed.
-        ValueError: a value that is not allowed, or the packages have other documentation than passages were found in;
-            the message says what to do.
+        ValueError: a value that is not allowed; the message says what is.
     """
 
     def __init__(self, name: str, task: str, num_passages: int = 5, **options: Any) -> None:
@@ -105,7 +101,6 @@ class DocsDataset(Published):
         if not isinstance(num_passages, int) or num_passages < 1:
             raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
         docs, retrieved = documentation(), json.loads(RETRIEVED.read_text(encoding="utf-8"))
-        check_texts(docs, retrieved)
         self._layout = LAYOUTS[task]
         questions, ids = [], list(docs.passages)
         if num_passages > len(ids):
@@ -132,21 +127,3 @@ class DocsDataset(Published):
             self.name, entry.id, layout.before, "\n\n".join(texts), after,
             key_facts=entry.facts, released_span="context", released_texts=texts,
         )  # fmt: skip
-
-
-def check_texts(docs: Documentation, retrieved: dict[str, Any]) -> None:
-    """Raises:
-    ValueError: the passages were found in other texts than these.
-    """
-    if retrieved["corpus"] == docs.hash:
-        return
-    changed = [
-        f"{name} {found} here, {retrieved['packages'].get(name)} there"
-        for name, found in docs.versions.items()
-        if found != retrieved["packages"].get(name)
-    ]
-    why = "; ".join(changed) or "same versions, other texts"
-    raise ValueError(
-        f"the docs_* data sets: their passages were retrieved from other documentation ({why}): install what "
-        "constraints.txt pins, or `python -m scripts.retrieve_docs` retrieves them anew"
-    )

@@ -47,7 +47,6 @@ def test_every_method_builds_and_names_itself(name: str) -> None:
     assert isinstance(methods.build(config, name), Drafter | Decoder)
 
 
-@pytest.mark.usefixtures("docs")
 @pytest.mark.parametrize("name", GROUPS["dataset"])
 def test_every_dataset_builds(name: str) -> None:
     config = composed(f"dataset={name}").dataset
