@@ -223,6 +223,10 @@ class Drafter(ABC):
             self.observe(output_ids)
 
 
+#: What a drafter is to the loop: all that the class declares but its place in the text and what copies leave behind.
+TRAITS = tuple(name for name in Drafter.__annotations__ if name not in ("root", "not_sent"))
+
+
 class WrappedDrafter(Drafter):
     """A drafter around another one, which does the drafting; it is to the loop what the other one is.
 
@@ -232,12 +236,8 @@ class WrappedDrafter(Drafter):
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter = drafter
-        self.state, self.context = drafter.state, drafter.context
-        self.own_model, self.own_revision = drafter.own_model, drafter.own_revision
-        self.reads, self.uses_device = drafter.reads, drafter.uses_device  # type: ignore[misc]
-        self.reads_top_k = drafter.reads_top_k
-        self.scores_nodes = drafter.scores_nodes  # type: ignore[misc]
-        self.reads_prediction = drafter.reads_prediction  # type: ignore[misc]
+        for name in TRAITS:
+            setattr(self, name, getattr(drafter, name))
 
     @property
     def remembers(self) -> bool:

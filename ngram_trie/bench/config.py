@@ -64,27 +64,27 @@ def apply_budget(config: DictConfig) -> None:
     `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto one that
     does not score its nodes; one with a field `shape` has that. Applying it again changes nothing.
     """
-    rule = config.budget
     # the cells of a grid are made of the one method, and have sizes of their own
     methods = {config.method.name: config.method} if config.grid else named(config, "method", "methods")
     for method in methods.values():
         if config.shape != "tree" and "shape" not in method:
             OmegaConf.update(method, "shape", config.shape, force_add=True)
-    if rule.rule == "published":
-        return
     for method in methods.values():
-        if method.get("budget") or not sizes(method, 1):
-            continue
-        if rule.rule == "equal":
-            fields = fixed_size(method, rule.num_nodes)
-        elif not getattr(class_of(method), "scores_nodes", False):
-            continue
-        else:
-            fields = sizes(method, rule.max_nodes) | {"budget": {"adaptive": True}}
-            if config.engine.name == "replay":
-                fields["budget"]["cost"] = OmegaConf.to_container(config.cost, resolve=True)
-        for field, value in fields.items():
+        for field, value in sizes_under_budget(config, method).items():
             OmegaConf.update(method, field, value, force_add=True)
+
+
+def sizes_under_budget(config: DictConfig, method: DictConfig) -> dict[str, Any]:
+    """The fields, with their values, that the run's `budget` gives one of its methods in place of the method's own."""
+    rule = config.budget
+    if rule.rule == "published" or method.get("budget") or not sizes(method, 1):
+        return {}
+    if rule.rule == "equal":
+        return fixed_size(method, rule.num_nodes)
+    if not getattr(class_of(method), "scores_nodes", False):
+        return {}
+    cost = {"cost": OmegaConf.to_container(config.cost, resolve=True)} if config.engine.name == "replay" else {}
+    return sizes(method, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
 
 
 def build_all(config: DictConfig, group: str) -> dict[str, Any]:
@@ -150,16 +150,21 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
     raise ConfigError(": ".join(filter(None, [f"{field}{value}", what])))
 
 
+#: What an engine does not read: a replay has neither a model nor data sets, and live seconds are measured, not derived
+#: from a cost curve.
+UNUSED = {
+    "live": ("cost",),
+    "replay": ("model", "dataset", "datasets", "measure"),
+    "teacher_forced": ("cost", "dataset", "datasets"),
+}
+#: What decides where results go and what is shown, not what they are.
+BESIDE = ("output", "shard", "force", "samples", "log", "dry_run")
+
+
 def resolve(config: DictConfig) -> dict[str, Any]:
     """What decides the results: the resolved config without where they go; paths relative to the project."""
-    # A replay has neither a model nor data sets, and live seconds are measured, not derived from a cost curve.
-    unused = {
-        "live": ["cost"],
-        "replay": ["model", "dataset", "datasets", "measure"],
-        "teacher_forced": ["cost", "dataset", "datasets"],
-    }[config.engine.name]
     resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in ("output", "shard", "force", "samples", "log", "dry_run", *unused):
+    for name in (*BESIDE, *UNUSED[config.engine.name]):
         del resolved[name]
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]

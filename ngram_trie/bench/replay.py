@@ -18,8 +18,9 @@ from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import UNLIMITED, Trace
+from ngram_trie.budget.compiling import kinds
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter, WrappedDrafter
+from ngram_trie.drafter import Drafter
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import end_with_parent
 from ngram_trie.tree import DraftTree, IntArray
@@ -149,8 +150,8 @@ class Replay(Engine):
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
             if drafter.remembers and left:
-                kinds = dict.fromkeys(trace.prompt.noise_kind for trace in traces)
-                lives = [[trace for trace in traces if trace.prompt.noise_kind == kind] for kind in kinds]
+                noises = dict.fromkeys(trace.prompt.noise_kind for trace in traces)
+                lives = [[trace for trace in traces if trace.prompt.noise_kind == noise] for noise in noises]
                 jobs += [(name, life) for life in lives]
                 continue
             jobs += [(name, left[at : at + size]) for at in range(0, len(left), size)]
@@ -161,7 +162,7 @@ class Replay(Engine):
             yield from records
 
 
-_COMPILED: set[str] = set()
+_COMPILED: set[tuple[type, ...]] = set()
 
 
 def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[PromptRecord]:
@@ -169,13 +170,13 @@ def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], 
     end_with_parent()
     if drafter.remembers:  # in this very process the next job would find what this one has learned
         drafter = copy.deepcopy(drafter)
-    kind = type(drafter.drafter if isinstance(drafter, WrappedDrafter) else drafter).__name__
+    kind = tuple(kinds(drafter))
     records = []
     if isinstance(drafter, Recorded):
         traces = [trace.of_recording(drafter.recording) for trace in traces]
     for trace in traces:
-        if not drafter.remembers and kind not in _COMPILED and trace.output_ids:
-            replay(drafter, trace, max_draft)  # compiled code is loaded at its first call, which is not drafting
+        if kind not in _COMPILED and trace.output_ids:  # compiled code is loaded at its first call: not drafting
+            replay(copy.deepcopy(drafter), trace, max_draft)  # a copy: one that remembers has not met the question
             _COMPILED.add(kind)
         outcome = answer(drafter, trace, TraceTarget(trace, max_draft))
         about = {"state": drafter.state, "kind": "drafter"}

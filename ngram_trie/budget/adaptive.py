@@ -200,7 +200,6 @@ class AdaptiveDrafter(WrappedDrafter):
                 f"budget=auto: {type(drafter).__name__} does not say how likely its nodes are; give budget='fixed'"
             )
         self.learned, self.cost, self.clock = learned or Learned(), cost, clock
-        self.drafts_chains = drafter.drafts_chains  # type: ignore[misc]
         self._unread: list[int] = []
         self._kept: deque[int] = deque(maxlen=RECENT)
         self._steps = 0

@@ -97,8 +97,6 @@ class ChainDrafter(WrappedDrafter):
         ValueError: a value that is not allowed, or a drafter that does not say how likely its nodes are.
     """
 
-    drafts_chains = True
-
     def __init__(self, drafter: Drafter, *, num_nodes: int | None = None, min_prob: float = 0.0) -> None:
         super().__init__(drafter)
         if not drafter.scores_nodes:
@@ -110,6 +108,7 @@ class ChainDrafter(WrappedDrafter):
             check_int("num_nodes", num_nodes, 1)
         check_share("min_prob", min_prob)
         self.num_nodes, self.min_prob = num_nodes, min_prob
+        self.drafts_chains = True  # type: ignore[misc]
 
     def propose(self, budget: int) -> DraftTree:
         tree = self.drafter.propose(budget)

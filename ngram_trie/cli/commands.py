@@ -36,7 +36,7 @@ def run() -> None:
     from ngram_trie.bench.records import LosslessError
     from ngram_trie.cli.hydra_app import hydra_app
 
-    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run")
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run", measures=True)
 
 
 def measure(config: DictConfig) -> Path:

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,6 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ngram_trie.cli import shorthand
 from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
+from ngram_trie.cli.effects import check_effects
 from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.sweep import sweeping
 from ngram_trie.methods import choices, near
@@ -32,6 +33,7 @@ def hydra_app(
     interrupted: str = RESUMES,
     also: tuple[type[BaseException], ...] = (),
     prog: str = "",
+    measures: bool = False,
 ) -> None:
     """Check the command line, and print help, run the one configuration, or hand a sweep over to Hydra.
 
@@ -41,15 +43,22 @@ def hydra_app(
         primary: the file of configs/ to start from.
         interrupted, also: as in `one_line_errors`.
         prog: what the command is called; by default as it was started.
+        measures: refuse settings that decide nothing of a measurement.
     """
     options = hydra_options(sys.argv[1:], primary == "config")
     with one_line_errors():
+        names: Mapping[str, str] = {}
         if primary == "config":
-            options.overrides = shorthand.written_out(options.overrides, shorthand.values(options))
+            written = shorthand.written_out(options.overrides, shorthand.values(options))
+            options.overrides, names = list(written), written if measures else {}
         if options.help:
             print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return
-        config = composed(options.overrides, primary, options.config_dir, resolved=not options.cfg)
+        config = composed(
+            options.overrides, primary, options.config_dir, resolved=not options.cfg, is_sweep=options.multirun
+        )
+        if names and not options.cfg:
+            check_effects(options.overrides, names, options.config_dir)
     if options.cfg:
         print(OmegaConf.to_yaml(config, resolve=options.resolve), end="")
         return

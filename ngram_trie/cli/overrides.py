@@ -26,7 +26,11 @@ from ngram_trie.store.files import CONFIGS, first_line
 
 
 def composed(
-    overrides: Sequence[str], primary: str = "config", folder: Path | None = None, resolved: bool = True
+    overrides: Sequence[str],
+    primary: str = "config",
+    folder: Path | None = None,
+    resolved: bool = True,
+    is_sweep: bool = True,
 ) -> DictConfig:
     """The configuration that a command line asks for, checked; of a sweep its first cell.
 
@@ -35,6 +39,7 @@ def composed(
         primary: the file of configs/ to start from.
         folder: a folder of groups beside configs/ (`--config-dir`).
         resolved: check values, too, and that every reference in the configuration leads somewhere.
+        is_sweep: whether an override may have several values.
 
     Raises:
         ConfigError: one line that names the override, what is wrong with it and the nearest names.
@@ -47,6 +52,7 @@ def composed(
         parsed = parse(overrides, GlobalHydra.instance().config_loader())
         check_choices(parsed, groups)
         _check_members(parsed)
+        _check_once(parsed, is_sweep)
         chosen = [override for override in parsed if override.key_or_group in groups]
         # every choice of a sweep, since each has fields of its own; of fields the first value
         swept = [values_of(override)[: None if override in chosen else 1] for override in parsed]
@@ -80,6 +86,24 @@ def _check_members(overrides: Sequence[Override]) -> None:
             raise ConfigError(
                 f"{override.key_or_group}={{}}: must have a {single}; give +{single}@{single}s.NAME=NAME, or leave it "
                 f"out and give {single}=NAME"
+            )
+
+
+def _check_once(overrides: Sequence[Override], is_sweep: bool) -> None:
+    """Raises:
+    ConfigError: a setting has two values, of which one would be taken.
+    """
+    keys: set[str] = set()
+    for override in overrides:
+        key = str(override.get_key_element()).lstrip("+~")
+        if key in keys and not override.is_delete():
+            raise ConfigError(f"{key}: given twice; give one value")
+        keys.add(key)
+        if not is_sweep and override.is_sweep_override():
+            quoted = f"\"{key}='{str(override.input_line).partition('=')[2]}'\""
+            raise ConfigError(
+                f"{override.input_line}: several values; -m takes one after the other, '{key}=[a,b]' is a list, and a "
+                f"text with a comma stands in two kinds of quotes: {quoted}"
             )
 
 

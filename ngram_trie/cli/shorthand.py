@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from omegaconf import OmegaConf
 
-from ngram_trie.methods import ConfigError, choices, near
+from ngram_trie.methods import ConfigError, choices, near, sizes
 from ngram_trie.store.files import PACKAGED
 
 #: Other names of methods, beside those of configs/method.
@@ -71,8 +71,8 @@ def values(options: argparse.Namespace) -> dict[str, str | bool | None]:
     return {name: getattr(options, name[2:].replace("-", "_")) for name in OPTIONS | FLAGS}
 
 
-def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) -> list[str]:
-    """The overrides that a command line stands for.
+def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) -> dict[str, str]:
+    """The overrides that a command line stands for, each with how it was written there; "" for what was filled in.
 
     Args:
         words: MODEL and DATASET, where given, and overrides.
@@ -82,7 +82,7 @@ def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) 
         ConfigError: a name that is not there, with the nearest ones; a word too many; options that contradict.
     """
     given = {name: value for name, value in options.items() if value not in (None, False)}
-    overrides = [word for word in words if "=" in word or word.startswith("~")]
+    overrides = [word for word in words if _is_override(word)]
     names = [word for word in words if word not in overrides]
     if len(names) > 2:
         raise ConfigError(f"{names[2]}: one word too many; MODEL and DATASET are {names[0]} and {names[1]}")
@@ -92,37 +92,72 @@ def written_out(words: Sequence[str], options: Mapping[str, str | bool | None]) 
         )
     overrides = _own_model(overrides)
     taken = {override.lstrip("+~").partition("=")[0] for override in overrides}
-    made: list[str] = []
+    made: dict[str, tuple[str, str]] = {}  # by key the override, and how it was written
+
+    def make(lines: Iterable[str], written: str) -> None:
+        for line in lines:
+            key = line.lstrip("+").partition("=")[0]
+            if written and key in taken:
+                raise ConfigError(f"{written} and {key}: they are one setting; give one of them")
+            made[key] = line, written  # an option wins over what is filled in
+
+    limit = str(given.get("--limit", ""))
     if names:
         if wrong := taken & {"model", "dataset", "experiment"}:
             raise ConfigError(f"{min(wrong)}: MODEL and DATASET are given as words; give the words or this setting")
-        made += model_overrides(names[0]) + dataset_overrides(names[1], str(given.get("--limit", "")))
-        made += [f"{key}={value}" for key, value in BRIEF.items()]
-    elif "--limit" in given:
-        made += [f"dataset.limit={given['--limit']}"]
+        make(model_overrides(names[0]), names[0])
+        for line in dataset_overrides(names[1], limit):
+            make([line], f"--limit {limit}" if ".limit=" in line else names[1])
+        make([f"{key}={value}" for key, value in BRIEF.items()], "")
+    elif limit:
+        make([f"dataset.limit={limit}"], f"--limit {limit}")
     if "--methods" in given or (names and not taken & {"method", "grid"}):
         if "experiment" in taken:
             raise ConfigError("--methods: an experiment has its own; ~methods.NAME leaves one of them out")
-        made += method_overrides(str(given.get("--methods", DEFAULT_METHODS)))
-    made += _budget(given, bool(names), taken)
+        written = f"--methods {given['--methods']}" if "--methods" in given else ""
+        make(method_overrides(str(given.get("--methods", DEFAULT_METHODS))), written)
+    is_open = bool(names) and not taken & {"budget", "grid", "budget.num_nodes"}
+    sized = _sized(overrides, made, taken) if is_open and not {"--budget", "--num-nodes"} & given.keys() else []
+    make([f"+{owner}.budget=published" for owner in sized if owner != "method"], "")
+    for line, name in _budget(given, is_open and "method" not in sized):
+        make([line], f"{name} {given[name]}" if name in given else "")
     for name, option in (OPTIONS | FLAGS).items():
         if option.key and name in given and name != "--budget":
-            value = given[name]
-            made.append(f"{option.key}={'true' if value is True else quoted(str(value))}")
-    by_key = {line.lstrip("+").partition("=")[0]: line for line in made}  # an option wins over what is filled in
-    return [line for key, line in by_key.items() if key not in taken] + overrides
+            value = "true" if given[name] is True else quoted(str(given[name]))
+            make([f"{option.key}={value}"], name if given[name] is True else f"{name} {given[name]}")
+    lines = {line: written for key, (line, written) in made.items() if key not in taken}
+    return lines | {override: override for override in overrides}
 
 
-def _budget(given: Mapping[str, str | bool], is_short: bool, taken: set[str]) -> list[str]:
-    """Which budget, and how many nodes; of words alone, the same few for all methods."""
-    rule, nodes = given.get("--budget"), given.get("--num-nodes")
+def _is_override(word: str) -> bool:
+    """Whether a word is a setting; a file may have a = in its name, too."""
+    return word.startswith("~") or ("=" in word and not Path(word).expanduser().exists())
+
+
+def _sized(overrides: Sequence[str], made: Mapping[str, tuple[str, str]], taken: set[str]) -> list[str]:
+    """Where a method is given a size of its own ("method", "methods.pld"), which a budget would replace."""
+    files, found = choices()["method"], []
+    for line in [*overrides, *(line for line, _ in made.values())]:
+        group, _, names = line.lstrip("+").partition("=")
+        kind, _, owner = group.partition("@")
+        for name in names.split(",") if kind == "method" else ():
+            fields = sizes(OmegaConf.load(files[name]), 1) if name in files else {}  # type: ignore[arg-type]
+            if any(f"{owner or kind}.{field}" in taken for field in fields):
+                found.append(owner or kind)
+    return found
+
+
+def _budget(given: Mapping[str, str | bool], is_filled_in: bool) -> list[tuple[str, str]]:
+    """Which budget, and how many nodes, each with its option; of words alone, the same few for all methods."""
+    rule, nodes = given.get("--budget"), str(given.get("--num-nodes", ""))
     if nodes and rule not in (None, "equal"):
         raise ConfigError(f"--num-nodes: only for --budget equal, not {rule}")
-    if not rule and not nodes and (not is_short or taken & {"budget", "grid", "budget.num_nodes"}):
+    if not rule and not nodes and not is_filled_in:
         return []
     if rule not in (None, "equal"):
-        return [f"budget={rule}"]
-    return ["budget=equal", f"budget.num_nodes={nodes or _nodes(str(given.get('--device', 'auto')))}"]
+        return [(f"budget={rule}", "--budget")]
+    nodes = nodes or str(_nodes(str(given.get("--device", "auto"))))
+    return [("budget=equal", "--budget" if rule else "--num-nodes"), (f"budget.num_nodes={nodes}", "--num-nodes")]
 
 
 def _nodes(device: str) -> int:

@@ -179,7 +179,7 @@ def _folder() -> Path:
         package = version("ngram-trie")
     except PackageNotFoundError:
         package = "source"
-    cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()
+    cpu = numba.config.CPU_NAME or llvmlite.binding.get_host_cpu_name()  # type: ignore[attr-defined]
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
     return cache_folder() / "compiled" / f"{package}-{python}-numba{numba.__version__}-{cpu}"
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -55,13 +55,13 @@ OF_TEXT = (
 
 def with_cache(module: nn.Module, cache: Cache) -> dict[str, Any]:
     """The arguments of a forward of `module` that let it go on behind a cached text."""
-    return {_cache_argument(type(module)): cache, "use_cache": True}
+    taken = _arguments(type(module).forward)
+    return {next((name for name in CACHE_ARGUMENTS if name in taken), CACHE_ARGUMENTS[-1]): cache, "use_cache": True}
 
 
 @functools.cache
-def _cache_argument(kind: type[nn.Module]) -> str:
-    taken = inspect.signature(kind.forward).parameters
-    return next((name for name in CACHE_ARGUMENTS if name in taken), CACHE_ARGUMENTS[-1])
+def _arguments(function: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(function).parameters)
 
 
 def cache_in(arguments: Mapping[str, Any]) -> Cache | None:

@@ -12,7 +12,7 @@ from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import PROJECT
 
 
-def expanded(line: str) -> list[str]:
+def expanded(line: str) -> dict[str, str]:
     options = hydra_app.hydra_options(line.split(), is_run=True)
     return shorthand.written_out(options.overrides, shorthand.values(options))
 
@@ -69,7 +69,7 @@ def test_a_model_path_alone_is_called_by_its_own_name() -> None:
 
 def test_other_lines_stay_as_they_are() -> None:
     line = "experiment=table1 ~methods.pld datasets.rag.limit=3"
-    assert expanded(line) == line.split()
+    assert expanded(line) == {part: part for part in line.split()}
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ ASKED = ("dataset=rag", "dataset.limit=2", "method=blend", "measure.max_new_toke
 
 
 def composed(*given: str) -> DictConfig:
-    return command_line.composed(list(given))
+    return command_line.composed(list({line.partition("=")[0]: line for line in given}.values()))
 
 
 def test_answers_are_the_models_own_and_a_cut_recording_goes_on(tmp_path: Path) -> None:

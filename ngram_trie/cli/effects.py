@@ -1,0 +1,89 @@
+"""What was asked for is what is done: a setting of the command line that decides nothing of what is measured is refused
+by its name, with the reason.
+
+A setting passes if it stands, with its value, in what decides the run; or if the run would be another one without it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ngram_trie.bench.config import BESIDE, UNUSED, apply_budget, named, resolve, sizes_under_budget
+from ngram_trie.cli.overrides import composed, parse, values_of, with_value
+from ngram_trie.methods import ConfigError
+
+
+def check_effects(lines: Sequence[str], names: Mapping[str, str], folder: Path | None = None) -> None:
+    """Check that every setting decides something.
+
+    Args:
+        lines: overrides, as in `composed`, which have passed there.
+        names: those of them that are checked, with how they were written on the command line.
+        folder: as in `composed`.
+
+    Raises:
+        ConfigError: a setting that decides nothing, with the reason.
+    """
+    parsed = parse(lines)
+    first = [with_value(override, values_of(override)[0]) for override in parsed]
+    for place, (line, override) in enumerate(zip(lines, parsed, strict=True)):
+        if line not in names or override.key_or_group.startswith("hydra"):
+            continue
+        others = [*first[:place], *first[place + 1 :]]
+        for value in values_of(override):
+            asked = with_value(override, value)
+            config = composed([*first[:place], asked, *first[place + 1 :]], folder=folder)
+            if not _stands(config, override, asked) and not _decides(config, override, others, folder):
+                raise ConfigError(f"{names[line]}: {_why(config, override, value)}")
+
+
+def _stands(config: DictConfig, override: Override, asked: str) -> bool:
+    """Whether what decides the run has the value that was asked for."""
+    found: Any = _measured(config)
+    for part in override.key_or_group.split("."):
+        found = found.get(part, _stands) if isinstance(found, dict) else _stands
+    return not override.is_delete() and bool(found == parse([asked])[0].value())
+
+
+def _decides(config: DictConfig, override: Override, others: Sequence[str], folder: Path | None) -> bool:
+    """Whether the run would be another one without a setting."""
+    try:
+        without = composed(others, folder=folder)
+    except (ConfigError, OmegaConfBaseException):  # it cannot be left out
+        return True
+    is_unread = override.key_or_group.split(".")[0] in UNUSED[config.engine.name]
+    if config == without and not is_unread:  # it is so anyway
+        return True
+    return _measured(config) != _measured(without)
+
+
+def _measured(config: DictConfig) -> dict[str, Any]:
+    """What decides a run, and what becomes of it."""
+    config = copy.deepcopy(config)
+    apply_budget(config)
+    return resolve(config) | {name: config[name] for name in BESIDE}
+
+
+def _why(config: DictConfig, override: Override, value: str) -> str:
+    engine, rule = config.engine.name, config.budget.rule
+    head, *rest = override.key_or_group.split(".")
+    if head in ("method", "dataset") and override.package is None and config[f"{head}s"]:
+        return f"the {head}s are {', '.join(config[f'{head}s'])}: set {head}s.NAME.FIELD=VALUE"
+    if head in UNUSED[engine]:
+        return f"engine={engine} reads no {head}; leave it out"
+    owner, field = (head, rest) if head == "method" else (f"{head}.{rest[0]}", rest[1:]) if rest else (head, rest)
+    if head in ("method", "methods") and field:
+        method = named(config, "method", "methods").get(rest[0]) if head == "methods" else config.method
+        if method is not None and (size := sizes_under_budget(config, method).get(field[0])) is not None:
+            return (
+                f"budget={rule} makes it {size}; to keep {OmegaConf.select(config, f'{owner}.{field[0]}')} add "
+                f"+{owner}.budget=published, or give no budget"
+            )
+    return "nothing that is measured depends on it; leave it out"
