@@ -81,6 +81,16 @@ test: lint ## Lint, and all tests but the slow ones (6 minutes on two cores)
 test-all: lint ## Lint, and all tests (a quarter of an hour)
 	$(RUN) -m pytest -n auto
 
+test-newest: ## README's commands and the quick tests with the newest releases of all; WITH=transformers==5.20.0: or with that one
+	rm -rf .venv-newest
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet $(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
+	.venv-newest/bin/pip install --quiet '.[bench]' $(WITH)
+	.venv-newest/bin/ngram-trie doctor
+	.venv-newest/bin/ngram-trie run tiny rag --methods trie,pld,blend --limit 4 --output .venv-newest/first
+	$(MAKE) setup VENV=.venv-newest PINS="$(WITH)"
+	.venv-newest/bin/python -m pytest -n auto -m "not slow"
+
 test-cluster: setup ## Shards and sweeps through a real SLURM (slurm-wlm and munge; as root) and a real Ray, 8 minutes
 	$(PIP) --editable '.[ray]'
 	$(RUN) -m pytest -rPs tests/cluster

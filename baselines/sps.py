@@ -70,7 +70,7 @@ class SpS(Drafter):
         return {"max_gamma": num_nodes}
 
     def parts(self) -> Mapping[Path, str]:
-        how = "`make train-draft-model` trains the tiny model's"
+        how = "`python -m scripts.studies.tiny.train draft-model` trains the tiny model's"
         return weight_parts(self.draft_model, self.revision, how)
 
     def bind(self, target: Any) -> None:

@@ -70,7 +70,7 @@ def check_tokens(architecture: Path, device: str) -> dict[str, Any]:
     small: dict[str, Any] = {"num_hidden_layers": 2, "initializer_range": 0.06, "max_position_embeddings": 512}
     model = random_model(str(architecture), "float32", device, **small)
     prompt = Prompt(np.random.default_rng(2).integers(5, min(200, model.config.vocab_size), 100))
-    backends = {f"static, {attention}": CudaGraphTarget(model, 31, 512, attention) for attention in ATTENTION}
+    backends = {f"cuda_graph, {attention}": CudaGraphTarget(model, 31, 512, attention) for attention in ATTENTION}
     answers = {
         f"{name}, {type(drafter).__name__}": SpeculativeDecoder(target, drafter).generate(prompt, Stop(64)).output_ids
         for name, target in ({"stock": TargetModel(model, 31, 512)} | backends).items()

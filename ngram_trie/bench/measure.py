@@ -2,7 +2,7 @@
 is continued.
 
 What differs between running a model, replaying recorded answers and forcing them upon a model is in an `Engine`:
-`live.Live`, `replay.Replay` and `forced.TeacherForced`. `prepare.prepare` makes one from a configuration.
+`live.Live`, `replay.Replay` and `teacher_forced.TeacherForced`. `prepare.prepare` makes one from a configuration.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ PAPER_WARNING = (
 #: Of the files that a table is written to, and of one over the answers that do not loop (`metrics.loops`).
 TABLE, WITHOUT_LOOPS = "table", "table_without_loops"
 JSON = f"{TABLE}.json"
-#: What follows the name of a data set whose text is of the project's own making (`config.is_synthetic`).
+#: What follows the name of a data set whose text is of the project's own making (`methods.is_synthetic`).
 SYNTHETIC = "synthetic"
 #: What tables and figures say.
 WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))

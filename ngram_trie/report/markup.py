@@ -138,7 +138,7 @@ def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = F
     """Write table.csv (`frame`, measured rows only), table.json (the blocks) and table.md; returns the blocks as text.
 
     Args:
-        synthetic: of a model for which `config.is_synthetic`.
+        synthetic: of a model for which `methods.is_synthetic`.
         name: of the files, in place of "table".
     """
     if synthetic:

@@ -10,7 +10,7 @@ class Row(NamedTuple):
     """One bad input.
 
     Attributes:
-        line: overrides of `ngram-trie run`, split at spaces; {traces} and the like are files of `files.Damaged`.
+        line: overrides of `ngram-trie run`, split at spaces; {traces} and the like are files of `Damaged`.
         says: a pattern that the line must hold.
         loads: whether weights must be loaded before it can be known.
     """
