@@ -145,7 +145,9 @@ class HeadDrafter(Drafter):
         self.tree, self.num_draft = tree, num_draft
 
     def parts(self) -> Mapping[Path, str]:
-        return weight_parts(self.heads, self.revision, "`python -m scripts.studies.tiny.train heads` trains the tiny model's")
+        return weight_parts(
+            self.heads, self.revision, "`python -m scripts.studies.tiny.train heads` trains the tiny model's"
+        )
 
     def bind(self, target: TargetModel) -> None:
         """Load the heads onto the target's device, in its precision; once for a model, whose cache may grow.

@@ -56,7 +56,9 @@ class Space(Drafter):
         return {"num_masks": min(max(math.isqrt(num_nodes + 1) - 1, 1), NUM_MASKS)}
 
     def parts(self) -> Mapping[Path, str]:
-        return weight_parts(str(self.own_model), self.own_revision, "`python -m scripts.studies.tiny.train space` trains the tiny one")
+        return weight_parts(
+            str(self.own_model), self.own_revision, "`python -m scripts.studies.tiny.train space` trains the tiny one"
+        )
 
     def bind(self, target: TargetModel) -> None:
         """Raises:

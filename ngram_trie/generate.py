@@ -137,6 +137,7 @@ class Speculator:
         shape: Shape = "tree",
         budget: Budget = "auto",
     ) -> None:
+        model = getattr(model, "_orig_mod", model)  # of torch.compile: a step of drafts is another function
         if hasattr(model, "get_base_model"):  # a PeftModel: its adapters lie in the modules of the model within
             if model.active_peft_config.is_prompt_learning:
                 raise ValueError("model: its adapter puts tokens before the prompt; use the model's own generate")
@@ -167,7 +168,7 @@ class Speculator:
 
     def __call__(
         self,
-        inputs: Inputs,
+        inputs: Inputs | None = None,
         *,
         streamer: BaseStreamer | None = None,
         stop_strings: str | Sequence[str] | None = None,
@@ -178,7 +179,12 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         if options.get("assistant_model") is not None:  # which `generate` gives no custom one
             raise ValueError("assistant_model: drafts come from drafter=; a draft model is drafter='sps'")
-        prompt = self.read(inputs)
+        config = options.get("generation_config") or self.model.generation_config
+        if options.get("token_healing", config.token_healing):
+            raise ValueError(
+                "token_healing: it changes the prompt's end; change it before, or use the model's generate"
+            )
+        prompt = self.read(_without_keywords(inputs, options))
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
         decode = functools.partial(
@@ -248,8 +254,7 @@ class Speculator:
         if isinstance(inputs, Mapping):
             if "input_ids" not in inputs:
                 raise ValueError(f"inputs: a mapping needs input_ids, this one has {', '.join(map(str, inputs))}")
-            if not np.all(torch.as_tensor(inputs.get("attention_mask", 1)).numpy(force=True)):
-                raise ValueError("inputs: the attention mask hides tokens; give one text without padding")
+            _check_mask(inputs.get("attention_mask", 1))
             return inputs["input_ids"]
         is_chat = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Mapping)
         if not isinstance(inputs, str) and not is_chat:
@@ -396,7 +401,7 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
 
 def speculative_generate(
     model: PreTrainedModel,
-    inputs: Inputs,
+    inputs: Inputs | None = None,
     drafter: DrafterLike | None = None,
     *,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -414,7 +419,8 @@ def speculative_generate(
     Args:
         model: a causal language model of transformers, with eager or SDPA attention; it is put in evaluation mode.
         inputs: one text: token ids (l,) or (1, l), what a tokenizer returns, a string, a chat (a list of messages with
-            "role" and "content"), or a `Prompt`, for drafters that read a part of it.
+            "role" and "content"), or a `Prompt`, for drafters that read a part of it. What a tokenizer returns may also
+            be given as keywords, as `generate` takes it: input_ids, attention_mask.
         drafter: a name of `method=` in configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a
             `Drafter`; None as of `Speculator`, which keeps it, and the cache, from prompt to prompt.
         tokenizer: for strings, chats, stop strings and `Answer.text`.
@@ -468,6 +474,26 @@ def custom_generate(
     return speculator.custom_generate(
         model, input_ids, stream_to=stream_to, seed=seed, prediction=prediction, **settled
     )
+
+
+def _without_keywords(inputs: Any, options: dict[str, Any]) -> Any:
+    """The prompt, which may stand among the `options` of `generate`; what a tokenizer gives is taken out of these."""
+    keywords = {
+        name: options.pop(name) for name in ("input_ids", "attention_mask", "token_type_ids") if name in options
+    }
+    if inputs is None:
+        inputs = keywords.pop("input_ids", None)
+    if inputs is None:
+        raise ValueError("inputs: give a prompt: a text, a chat, or token ids")
+    if "input_ids" in keywords:
+        raise ValueError("inputs: given twice; give them as inputs or as input_ids")
+    _check_mask(keywords.get("attention_mask", 1))
+    return inputs
+
+
+def _check_mask(mask: Any) -> None:
+    if not np.all(torch.as_tensor(1 if mask is None else mask).numpy(force=True)):
+        raise ValueError("inputs: the attention mask hides tokens; give one text without padding")
 
 
 def _one_text(ids: Any, field: str = "inputs") -> np.ndarray:

@@ -233,6 +233,7 @@ def test_what_the_packed_copy_does_not_do_is_done_by_the_model_s_own_modules_and
         assert Speculator(tiny_model("llama"))(PROMPT, **OPTIONS)
     model = tiny_model("llama")
     model(torch.tensor([PROMPT]), output_hidden_states=True)  # leaves hooks of transformers' own
+    resized(model)  # so does another number of tokens, in the names of that number
     assert isinstance(target_for(model, 50), CpuTarget)
     activation(model)
     with pytest.warns(UserWarning, match=r"^model\.layers\.0\.mlp\.act_fn is not as the configuration says \(kind\): "):

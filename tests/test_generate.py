@@ -424,6 +424,10 @@ def test_drafting_needs_no_torch() -> None:
         ({"inputs": CHAT}, {}, r"^inputs: a chat needs the model's tokenizer"),
         ({"inputs": {"ids": [1]}}, {}, r"^inputs: a mapping needs input_ids, this one has ids$"),
         ({"inputs": {"input_ids": [0, 1], "attention_mask": [0, 1]}}, {}, r"^inputs: the attention mask hides"),
+        ({}, {"attention_mask": torch.tensor([[0] * 5 + [1] * 20])}, r"^inputs: the attention mask hides"),
+        ({"inputs": None}, {}, r"^inputs: give a prompt"),
+        ({}, {"input_ids": PROMPT}, r"^inputs: given twice"),
+        ({}, {"token_healing": True}, r"^token_healing: it changes the prompt's end"),
         ({}, {"num_beams": 2}, r"^num_beams=2, num_return_sequences=1, mode beam_search: "),
         ({}, {"do_sample": True, "num_return_sequences": 2}, r"^num_beams=1, num_return_sequences=2, mode sample: "),
         ({}, {"output_scores": True, "return_dict_in_generate": True}, r"^output_scores=True: "),
@@ -438,6 +442,14 @@ def test_what_does_not_fit_is_said_in_one_line(
     with pytest.raises(ValueError, match=message) as error:
         speculative_generate(**{"model": tiny_model("llama"), "inputs": PROMPT} | arguments | options)
     assert "\n" not in str(error.value)
+
+
+def test_what_a_tokenizer_returns_may_be_keywords_and_a_compiled_model_is_its_own() -> None:
+    model, ids = tiny_model("llama"), torch.tensor([PROMPT])
+    tokenised, expected = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, plain(model, PROMPT)
+    assert speculative_generate(model, **tokenised)[0] == expected
+    assert speculative_generate(model, ids, attention_mask=torch.ones_like(ids))[0] == expected
+    assert speculative_generate(torch.compile(model), ids)[0] == expected  # type: ignore[arg-type]
 
 
 def test_flash_attention_is_refused() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import multiprocessing
 import os
+import shutil
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -79,7 +84,19 @@ def relative(value: Any) -> Any:
 
 def cache_folder() -> Path:
     """What can be made again lies below it: $NGRAM_TRIE_CACHE, else ~/.cache/ngram-trie."""
-    return Path(os.environ.get("NGRAM_TRIE_CACHE") or "~/.cache/ngram-trie").expanduser()
+    try:
+        return Path(os.environ.get("NGRAM_TRIE_CACHE") or "~/.cache/ngram-trie").expanduser()
+    except RuntimeError:  # a user without a home, as in some containers
+        return _passing_folder()
+
+
+@functools.cache
+def _passing_folder() -> Path:
+    """A folder for this process alone: what lies in a place that others can write is not to be trusted."""
+    folder = tempfile.mkdtemp(prefix="ngram-trie-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    print("no home folder: nothing is kept for the next process; set NGRAM_TRIE_CACHE", file=sys.stderr)
+    return Path(folder)
 
 
 def placeless(value: Any) -> Any:

@@ -20,7 +20,7 @@ from ngram_trie.targets import fused_llama
 from ngram_trie.targets.internals import has_global_hook, hooks_of, tensors_of
 
 #: Attributes of modules that have no part in a forward.
-_IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path"}
+_IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size"}
 _LANES = 64
 
 

@@ -45,5 +45,5 @@ def test_there_is_none() -> None:
     calls = [(path.name, call) for path in FILES for call in dangerous(path.read_text(encoding="utf-8"))]
     # machine code, which numba made for this user and keeps as a pickle
     assert [(name, call.partition(" ")[2].partition(" ")[2]) for name, call in calls] == [
-        ("compiled.py", "pickle.loads(data)")
+        ("inlining.py", "pickle.loads(data)")
     ]
