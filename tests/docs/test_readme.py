@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ngram_trie.cli.app import invoke
 from ngram_trie.methods import choices
@@ -24,13 +25,15 @@ def test_it_is_short_and_narrow() -> None:
 
 def test_it_has_one_table_of_results_behind_the_first_command() -> None:
     assert len(re.findall(r"^\|-", TEXT, re.M)) == TEXT.count("<!-- end -->") == 1
-    assert TEXT.index("## Try it") < TEXT.index("<!-- csv")
+    assert TEXT.index("## Try it") < TEXT.index("<!-- table")
     assert TEXT.index("docs/limits.md") < TEXT.index("## Install")
 
 
 def test_it_counts_and_names_methods_that_are_there() -> None:
-    assert f"**A benchmark**: {len(choices()['method'])} methods" in TEXT
-    names = re.findall(r"`(\w+)`", TEXT[TEXT.index("## Methods") : TEXT.index("## Add a method")])
+    files = choices()["method"].values()
+    kinds = {yaml.safe_load(file.read_text(encoding="utf-8"))["_target_"] for file in files}
+    assert f"**A benchmark**: {len(kinds)} methods in {len(files)} configurations" in TEXT
+    names = re.findall(r"`(\w+)`", TEXT[TEXT.index("## Methods") : TEXT.index("## More")])
     assert set(names) <= set(choices()["method"])
 
 
