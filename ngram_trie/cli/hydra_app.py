@@ -54,11 +54,7 @@ def hydra_app(
         if options.help:
             print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return
-        config = composed(
-            options.overrides, primary, options.config_dir, resolved=not options.cfg, is_sweep=options.multirun
-        )
-        if names and not options.cfg:
-            check_effects(options.overrides, names, options.config_dir)
+        config = checked(options, primary, names)
     if options.cfg:
         print(OmegaConf.to_yaml(config, resolve=options.resolve), end="")
         return
@@ -77,6 +73,15 @@ def hydra_app(
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its own errors come here, too
     with one_line_errors(interrupted, (HydraException, *also)), sweeping(options.overrides):
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
+
+
+def checked(options: argparse.Namespace, primary: str, names: Mapping[str, str]) -> DictConfig:
+    """The configuration that is asked for, and of a sweep its first cell; `names` as in `check_effects`."""
+    is_shown = options.cfg is not None
+    config = composed(options.overrides, primary, options.config_dir, not is_shown, options.multirun)
+    if names and not is_shown:
+        check_effects(options.overrides, names, options.config_dir)
+    return config
 
 
 class Parser(argparse.ArgumentParser):

@@ -38,6 +38,7 @@ LISTED = {
     "source .venv/bin/activate": "changes the reader's shell",
     "hf auth login": "asks for a token of the model hub",
     "pip install ": "changes the environment and needs a package index",
+    "git clone ": "needs the address of a repository",
     "make setup": "is every other target's first step; the tests run in what it made",
 }
 
