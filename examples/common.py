@@ -44,13 +44,9 @@ class Comparison:
         for speculator in (self.with_drafts, self.without):  # compiling and allocating are not part of the comparison
             speculator([{"role": "user", "content": "Say something."}], max_new_tokens=8)
 
-    def __call__(
-        self, chat: list[dict[str, str]], max_new_tokens: int, streamer: Any = None, prediction: str | None = None
-    ) -> str:
+    def __call__(self, chat: list[dict[str, str]], max_new_tokens: int, streamer: Any = None) -> str:
         """The greedy answer; prints it unless a streamer does, and what the drafts were worth."""
-        _, answer = self.with_drafts(
-            chat, max_new_tokens=max_new_tokens, do_sample=False, streamer=streamer, prediction=prediction
-        )
+        _, answer = self.with_drafts(chat, max_new_tokens=max_new_tokens, do_sample=False, streamer=streamer)
         _, plain = self.without(chat, max_new_tokens=max_new_tokens, do_sample=False)
         if streamer is None:
             print(answer.text)

@@ -326,18 +326,17 @@ class SpeculativeDecoder(Decoder):
         target says, and no device, indexes on the host while a device reads.
         """
         on_host = self.drafter.reads == "tokens" and not self.drafter.uses_device
-        told = prompt if self.drafter.reads_prediction else prompt.after_prediction()
         if on_host and isinstance(self.target, ReadsAhead):
             with watch("prefill"):
                 self.target.begin_prefill(prompt.ids)
             with watch("index"):
-                self.drafter.start(told)
+                self.drafter.start(prompt)
             with watch("prefill"):
                 return self.target.end_prefill()
         with watch("prefill"):
             first = self.target.prefill(prompt.ids)
         with watch("index"):
-            self.drafter.start(told)
+            self.drafter.start(prompt)
         return first
 
     def step(

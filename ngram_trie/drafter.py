@@ -145,9 +145,6 @@ class Drafter(ABC):
     reads_top_k: int = 0
     #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
     uses_device: ClassVar[bool] = False
-    #: Whether it reads `Prompt.prediction` itself, as one must that finds the model's forwards by their place in the
-    #: prompt. For a drafter that reads tokens alone the prediction stands before the prompt.
-    reads_prediction: ClassVar[bool] = False
     #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
     scores_nodes: ClassVar[bool] = False
     #: Whether its drafts are chains, or nothing at all, so that `shape=chain` leaves them as they are.

@@ -11,7 +11,7 @@ import functools
 import itertools
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -47,9 +47,6 @@ from ngram_trie.targets.state import State, state_of
 Budget = Literal["auto", "fixed"]
 #: Token ids (l,) or (1, l), what a tokenizer returns, a text, a chat, or a prompt whose parts are known.
 Inputs = ArrayLike | torch.Tensor | str | Sequence[Mapping[str, Any]] | Mapping[str, Any] | Prompt
-
-#: A text, or token ids (k,) or (1, k).
-Prediction = str | ArrayLike | torch.Tensor
 
 
 @dataclass
@@ -173,7 +170,6 @@ class Speculator:
         streamer: BaseStreamer | None = None,
         stop_strings: str | Sequence[str] | None = None,
         seed: int | None = None,
-        prediction: Prediction | None = None,
         **options: Any,
     ) -> tuple[list[int], Answer]:
         """Answer one prompt; see `speculative_generate`."""
@@ -187,9 +183,7 @@ class Speculator:
         prompt = self.read(_without_keywords(inputs, options))
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
-        decode = functools.partial(
-            self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed, prediction=prediction
-        )
+        decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
         answer: Answer = self.model.generate(
             ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
         )
@@ -203,7 +197,6 @@ class Speculator:
         stream_to: BaseStreamer | None = None,
         stop_strings: str | Sequence[str] | None = None,
         seed: int | None = None,
-        prediction: Prediction | None = None,
         **settled: Any,
     ) -> torch.Tensor | SpeculativeOutput:
         """For `model.generate(..., custom_generate=speculator.custom_generate)`; see `ngram_trie.custom_generate`.
@@ -211,9 +204,7 @@ class Speculator:
         """
         if model is not self.model:
             raise ValueError("custom_generate: this Speculator was made for another model")
-        answer = self._decode(
-            model, input_ids, streamer=stream_to, ends=stop_strings, seed=seed, prediction=prediction, **settled
-        )
+        answer = self._decode(model, input_ids, streamer=stream_to, ends=stop_strings, seed=seed, **settled)
         output = torch.tensor([answer.output_ids], device=input_ids.device)
         sequences = torch.cat([input_ids, output], dim=1)
         if settled["generation_config"].return_dict_in_generate:
@@ -267,22 +258,6 @@ class Speculator:
             raise ValueError("inputs: this tokenizer has no chat template; set one, or give a text or token ids")
         return render(self.tokenizer, inputs, add_generation_prompt=True, return_dict=False)
 
-    def _predicted(self, prediction: Prediction) -> np.ndarray:
-        """(k,) token ids of what the answer is expected to say.
-
-        Raises:
-            ValueError: a text without a tokenizer, or tokens that the model has not.
-        """
-        if isinstance(prediction, str):
-            if self.tokenizer is None:
-                raise ValueError("prediction: a text needs the model's tokenizer: tokenizer=...")
-            prediction = self.tokenizer(prediction, add_special_tokens=False)["input_ids"]
-        ids = _one_text(prediction, "prediction")
-        vocabulary = self.model.get_input_embeddings().num_embeddings
-        if len(ids) and not 0 <= ids.min() <= ids.max() < vocabulary:
-            raise ValueError(f"prediction: token ids are from 0 to {vocabulary - 1}")
-        return ids
-
     @contextlib.contextmanager
     def _reserved(self, prompt: Prompt, num_new: int) -> Iterator[SpeculativeDecoder]:
         """The loop, for one answer alone, over a cache for `num_new` tokens, or for as many as the model can take
@@ -324,7 +299,6 @@ class Speculator:
         streamer: BaseStreamer | None = None,
         ends: str | Sequence[str] | None = None,
         seed: int | None = None,
-        prediction: Prediction | None = None,
         **model_kwargs: Any,
     ) -> Answer:
         """What `generate` calls once it has settled everything; `ends` are the stop strings, under a name of which it
@@ -334,13 +308,6 @@ class Speculator:
         if seed is not None:
             check_int("seed", seed, 0, SEEDS)
         prompt = prompt or Prompt(_one_text(input_ids))
-        if prediction is not None:
-            prompt = replace(prompt, prediction=self._predicted(prediction))
-        if len(prompt.prediction) and not (self.drafter.needs_tokens_alone or self.drafter.reads_prediction):
-            name = kinds(self.drafter)[-1].__name__
-            raise ValueError(
-                f"prediction: {name} reads more than tokens; give a drafter that does not, or blend_logits"
-            )
         # limits and EOS tokens are among the criteria; a limit of the caller's own takes the place of generate's
         lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]
         eos = [kind.eos_token_id.tolist() for kind in stopping_criteria if isinstance(kind, EosTokenCriteria)]
@@ -411,7 +378,6 @@ def speculative_generate(
     streamer: BaseStreamer | None = None,
     stop_strings: str | Sequence[str] | None = None,
     seed: int | None = None,
-    prediction: Prediction | None = None,
     **options: Any,
 ) -> tuple[list[int], Answer]:
     """What `model.generate` would answer to one prompt, in fewer forwards.
@@ -430,8 +396,6 @@ def speculative_generate(
         streamer: of transformers; is given the prompt, then each token as soon as it is known.
         stop_strings: the answer ends with the token that completes one of them.
         seed: of the draws; None takes torch's own generator, as transformers does.
-        prediction: what the answer is expected to say, such as the file that is to be edited: a text, or token ids. It
-            is drafted from like a part of the prompt, and the model does not read it, so no answer changes.
         options: those of transformers' `generate`, with its defaults: max_new_tokens, do_sample, temperature, top_k,
             top_p, eos_token_id, repetition_penalty, generation_config, stopping_criteria, ...
 
@@ -443,7 +407,7 @@ def speculative_generate(
         PromptTooLong: the prompt fills the model's context.
     """
     speculator = Speculator(model, drafter, tokenizer, num_draft=num_draft, shape=shape, budget=budget)
-    return speculator(inputs, streamer=streamer, stop_strings=stop_strings, seed=seed, prediction=prediction, **options)
+    return speculator(inputs, streamer=streamer, stop_strings=stop_strings, seed=seed, **options)
 
 
 def custom_generate(
@@ -456,14 +420,13 @@ def custom_generate(
     budget: Budget = "auto",
     stream_to: BaseStreamer | None = None,
     seed: int | None = None,
-    prediction: Prediction | None = None,
     **settled: Any,
 ) -> torch.Tensor | SpeculativeOutput:
     """For `model.generate(**inputs, custom_generate=custom_generate, drafter="blend", max_new_tokens=100)`.
 
     Args:
-        drafter, num_draft, shape, budget, seed, prediction: as in `speculative_generate`; beside the options
-            of `generate`. A prediction is token ids here.
+        drafter, num_draft, shape, budget, seed: as in `speculative_generate`; beside the options of
+            `generate`.
         stream_to: the streamer. transformers (5.23) gives a callable neither its `streamer` nor its `tokenizer`; for
             stop strings give `stopping_criteria=[StopStringCriteria(...)]`, or take `Speculator.custom_generate`.
 
@@ -471,9 +434,7 @@ def custom_generate(
         What `generate` returns: prompt and answer (1, l), or with `return_dict_in_generate` a `SpeculativeOutput`.
     """
     speculator = Speculator(model, drafter, num_draft=num_draft, shape=shape, budget=budget)
-    return speculator.custom_generate(
-        model, input_ids, stream_to=stream_to, seed=seed, prediction=prediction, **settled
-    )
+    return speculator.custom_generate(model, input_ids, stream_to=stream_to, seed=seed, **settled)
 
 
 def _without_keywords(inputs: Any, options: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,6 @@ class Prompt:
         texts: where the paper's released code builds its trie from several texts, each tokenised on its own, the token
             ids of each; they stand for the span "released".
         noise_kind: of the noise in this question's context (`NoiseSettings.kinds`); "" without.
-        prediction: (k,) what the answer is expected to say; drafts are made from it, and the model does not read it.
     """
 
     ids: IntArray
@@ -57,7 +56,6 @@ class Prompt:
     num_cut: int = 0
     texts: tuple[IntArray, ...] = ()
     noise_kind: str = ""
-    prediction: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def question(self) -> tuple[str, str]:
@@ -80,28 +78,16 @@ class Prompt:
         start, end = self._span(name)
         return self.ids[start:end]
 
-    def after_prediction(self) -> Prompt:
-        """What drafters read that know nothing of predictions: the prediction, its span, and then the prompt. Where an
-        index runs over the border, matches may, too: they cost nodes. Tries read the two as separate texts.
-        """
-        if not (size := len(self.prediction)):
-            return self
-        spans = {name: (start + size, end + size) for name, (start, end) in self.spans.items()}
-        ids = np.concatenate([self.prediction, self.ids])
-        return replace(self, ids=ids, spans={**spans, "prediction": (0, size)}, prediction=self.prediction[:0])
-
     def read_by_tries(self, name: str) -> list[IntArray]:
         """The texts, (k,) token ids each, that a trie of the part `name` is built from: one, unless that is "released"
-        and these are several. Noise follows the first, as in the released code. A prediction is a text before them.
+        and these are several. Noise follows the first, as in the released code.
 
         Raises:
             ValueError: the prompt has no such part.
         """
         start, end = self._span(name)
-        _, border = self.spans.get("prediction", (0, 0))
-        first, *others = self.texts if name == "released" and self.texts else [self.ids[max(start, border) : end]]
-        predicted = [self.ids[:border]] if border else []
-        return [*predicted, np.concatenate([first, self.noise]), *others]
+        first, *others = self.texts if name == "released" and self.texts else [self.ids[start:end]]
+        return [np.concatenate([first, self.noise]), *others]
 
     def ends_with(self, name: str) -> bool:
         """Whether the output follows the part `name` without a gap."""

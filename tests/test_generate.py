@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import threading
@@ -549,39 +548,3 @@ def test_the_library_loads_neither_pandas_nor_scipy_nor_hydra() -> None:
     )
     told = subprocess.run([sys.executable, "-c", script], cwd=PROJECT, capture_output=True, text=True, check=True)
     assert told.stdout.strip() == "[]"
-
-
-@pytest.mark.parametrize("drafter", ["blend", "blend_logits", "blend_logits_warm", "ngram_trie_output"])
-def test_a_prediction_is_drafted_from_and_never_read(
-    drafter: str, tiny: tuple[PreTrainedModel, PreTrainedTokenizerBase], told: tuple[list[int], list[int]]
-) -> None:
-    """As a text or as ids, in a call and through `generate`; a warm drafter remembers the answer alone."""
-    (model, tokenizer), (ids, expected) = tiny, told
-    text = tokenizer.decode(expected, skip_special_tokens=True)
-    speculator = Speculator(model, drafter, tokenizer, budget="fixed")
-    results = [speculator(ids, prediction=each, max_new_tokens=30) for each in (None, text, expected, [5] * 40)]
-    assert all(output == expected for output, _ in results)
-    without, as_text, as_ids, _ = (len(result.accept_lengths) for _, result in results)
-    assert as_ids <= as_text < without
-    whole = torch.tensor([ids])
-    options: dict[str, Any] = {"max_new_tokens": 30, "prediction": expected, "budget": "fixed"}
-    output = model.generate(whole, custom_generate=custom_generate, drafter=drafter, **options)
-    assert output[0, len(ids) :].tolist() == expected
-    if drafter == "blend_logits_warm":
-        _ = speculator.drafter.__getstate__()  # which remembers the last answer
-        remembered = [part.ids.tolist() for part in speculator.drafter._answers.values()]
-        assert [part[:2] for part in remembered] == [[ids[-1], expected[0]]] * 4
-
-
-@pytest.mark.parametrize(
-    ("drafter", "prediction", "said"),
-    [
-        ("blend", "a text", "prediction: a text needs the model's tokenizer"),
-        ("blend", [-1], "prediction: token ids are from 0 to"),
-        ("blend", [[1], [2]], "prediction: token ids of one text are needed"),
-        ("token_recycling", [1], "prediction: TokenRecycling reads more than tokens"),
-    ],
-)
-def test_a_prediction_that_does_not_fit_is_one_line(drafter: str, prediction: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
-        speculative_generate(tiny_model("llama", "sdpa"), PROMPT, drafter, prediction=prediction, max_new_tokens=4)

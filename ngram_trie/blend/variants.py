@@ -301,7 +301,6 @@ class BlendLogitsDrafter(BlendDrafter):
     """
 
     reads = "top-k tokens"
-    reads_prediction = True
     not_sent = (*BlendDrafter.not_sent, "target", "_model")
     target: Any = None
     _model: Any = None
@@ -354,7 +353,6 @@ class BlendLogitsDrafter(BlendDrafter):
         self._index = BlendIndex(background=self.background(prompt), **self._settings)
         for part in self.recalled(prompt):
             self._index.recall(part)
-        self._index.extend(prompt.prediction)
         self._first = int(self._index.extend(prompt.ids)[0])
         self._among = np.unique(prompt.ids) if self.vocabulary == "prompt" else None
 

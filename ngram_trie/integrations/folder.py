@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie.drafter import Shape
-from ngram_trie.generate import Budget, Prediction, SpeculativeOutput, Speculator
+from ngram_trie.generate import Budget, SpeculativeOutput, Speculator
 from ngram_trie.methods import DrafterLike
 
 _FOLDER = Path(__file__).parent / "hub"
@@ -57,13 +57,12 @@ def generate(
     streamer: BaseStreamer | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     stop_strings: str | Sequence[str] | None = None,
-    prediction: Prediction | None = None,
     **options: Any,
 ) -> torch.Tensor | SpeculativeOutput:
     """What `model.generate(inputs, **options)` returns, in fewer forwards.
 
     Args:
-        drafter, num_draft, shape, budget, seed, prediction: as in `speculative_generate`.
+        drafter, num_draft, shape, budget, seed: as in `speculative_generate`.
         streamer, tokenizer, stop_strings, options: as in transformers' `generate`, with its defaults.
 
     Raises:
@@ -74,7 +73,7 @@ def generate(
     ends, options = speculator.take_stop_strings(stop_strings, options)
 
     def decode(model: PreTrainedModel, input_ids: torch.Tensor, **settled: Any) -> torch.Tensor | SpeculativeOutput:
-        asked: dict[str, Any] = {"stop_strings": ends, "seed": seed, "prediction": prediction}
+        asked: dict[str, Any] = {"stop_strings": ends, "seed": seed}
         return speculator.custom_generate(model, input_ids, stream_to=streamer, **asked, **settled)
 
     return model.generate(inputs, custom_generate=decode, **options)

@@ -7,7 +7,6 @@ The answers, and how many tokens vLLM's n-gram and EAGLE had accepted at every p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -238,25 +237,6 @@ def beside_table(traces: Sequence[Trace]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def prediction_table(traces: Sequence[Trace]) -> pd.DataFrame:
-    """Tokens per step on InstructCoder's even questions, without a prediction and with the whole prompt, which holds
-    the code to be edited, as one: what is left of predicting that code where the prompt holds it.
-    """
-    edits = [trace for trace in traces if trace.prompt.dataset == "instructcoder"]
-    edits = [trace for trace in edits if question_number(trace.prompt.question_id) % 2 == 0]
-    rows = []
-    for method in ("pld", "suffix", "blend"):
-        row: dict[str, Any] = {"method": method, "answers": len(edits)}
-        for name, is_predicted in (("alone", False), ("predicted", True)):
-            drafter, lengths = make_method(method, num_nodes=32), []
-            for trace in edits:
-                prompt = replace(trace.prompt, prediction=trace.prompt.ids) if is_predicted else trace.prompt
-                lengths += replay(drafter, replace(trace, prompt=prompt)).accept_lengths
-            row[name] = np.mean(lengths)
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
 def main(
     traces: Annotated[Path, typer.Argument(help="a copy of github SpecDecode-Bench/simulator")],
     runs: Annotated[Path, typer.Argument(help="folder of runs of experiment=engines over it, by budget")],
@@ -266,7 +246,6 @@ def main(
 
     drafters.csv: every drafter, budget and half of the questions. pairwise.csv: tokens per step on even questions, 32
     nodes. beside.csv: copies and EAGLE sharing the steps. vllm_ngram.csv: our vllm_ngram against vLLM's record.
-    prediction.csv: edits of code with the prompt as a predicted output.
 
       python -m scripts.studies.engines COPY results/local/simulator results/local/simulator/tables
     """
@@ -285,7 +264,6 @@ def main(
     save_csv(pairwise.pairwise(metrics.to_frame(even), [pairwise.ACCEPT_LENGTH], COMPARED), output / "pairwise.csv")
     save_csv(beside_table(recorded), output / "beside.csv")
     save_csv(agreement(recorded), output / "vllm_ngram.csv")
-    save_csv(prediction_table(recorded), output / "prediction.csv")
     config = {"script": "engines", "runs": {name: folder.manifest.run for name, folder in by_budget.items()}}
     digest = content_hash([built.digest(file) for file in trace_files(traces)])
     about = [note for folder in folders for note in folder.manifest.environment.items()]

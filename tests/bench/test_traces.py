@@ -56,7 +56,7 @@ def same(one: Trace | None, other: Trace) -> bool:
     without = []
     for trace in (one, other):
         prompt = trace.prompt
-        arrays = {"ids": prompt.ids.tolist(), "noise": prompt.noise.tolist(), "prediction": prompt.prediction.tolist()}
+        arrays = {"ids": prompt.ids.tolist(), "noise": prompt.noise.tolist()}
         texts = tuple(text.tolist() for text in prompt.texts)
         spans = {"released": prompt.spans["user"], **prompt.spans} if "user" in prompt.spans else prompt.spans
         without.append(replace(trace, prompt=replace(prompt, **arrays, texts=texts, spans=spans)))

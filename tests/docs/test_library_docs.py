@@ -20,7 +20,7 @@ from ngram_trie.cli.app import invoke
 from ngram_trie.store.files import PROJECT
 
 PAGE = PROJECT / "docs/library.md"
-EXAMPLES = ["answer", "chat", "edit"]
+EXAMPLES = ["answer", "chat"]
 
 
 @pytest.mark.slow

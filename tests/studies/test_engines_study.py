@@ -98,7 +98,7 @@ def test_the_tables_of_runs(recorded: Path, tmp_path: Path) -> None:
     assert notes["recorded: recorded_eagle"].startswith("2 of 8 answers have another length than the recording")
     engines.main(recorded, tmp_path, tmp_path / "tables")
     assert {path.name for path in (tmp_path / "tables").iterdir()} == {
-        "beside.csv", "drafters.csv", "manifest.json", "pairwise.csv", "prediction.csv", "vllm_ngram.csv",
+        "beside.csv", "drafters.csv", "manifest.json", "pairwise.csv", "vllm_ngram.csv",
     }  # fmt: skip
     table = pd.read_csv(tmp_path / "tables" / "drafters.csv").set_index(["half", "budget", "method"])
     assert len(table) == 3 * 2 * 3 and set(table.group) == {"cold", "trained"}
@@ -107,5 +107,3 @@ def test_the_tables_of_runs(recorded: Path, tmp_path: Path) -> None:
     assert table.loc[("even", "published", "recorded_eagle"), "nodes"] == 20
     pairs = pd.read_csv(tmp_path / "tables" / "pairwise.csv")
     assert {*pairs.a, *pairs.b} == {"pld", "blend", "recorded_eagle"} and set(pairs.measure) == {"accept_length"}
-    predicted = pd.read_csv(tmp_path / "tables" / "prediction.csv").set_index("method")
-    assert (predicted.answers == 2).all() and (predicted.predicted >= predicted.alone).all()
