@@ -224,7 +224,8 @@ def _check(about: Mapping[str, Any], config: PreTrainedConfig) -> None:
         if name == key or is_off or _SHOWN.fullmatch(name):
             continue
         if not any(known is not None and math.isclose(value, known, rel_tol=1e-4) for known in meant.get(name, ())):
+            shown = round(value, 6) if isinstance(value, float) else value
             raise ValueError(
-                f"it says {key} = {value}, which transformers reads otherwise or not at all: "
+                f"it says {key} = {shown}, which transformers reads otherwise or not at all: "
                 "give the folder or hub id of the original model"
             )

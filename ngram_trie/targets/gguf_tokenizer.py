@@ -60,7 +60,9 @@ def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerB
         cut = [merge.index(" ", 1) for merge in merges]
         pairs = [(merge[:at], merge[at + 1 :]) for merge, at in zip(merges, cut, strict=True)]
         if not pairs:
-            raise ValueError("it has no merges (tokenizer.ggml.merges): give the folder or hub id of the original model")
+            raise ValueError(
+                "it has no merges (tokenizer.ggml.merges): give the folder or hub id of the original model"
+            )
     else:
         raise ValueError(
             f"its tokenizer is of the kind {kind!r} (tokenizer.ggml.model), and only gpt2, llama and gemma4 are read: "
@@ -104,7 +106,7 @@ def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerB
     add_eos = about.get("tokenizer.ggml.add_eos_token", False)
     for name, is_added in (("bos", add_bos), ("eos", add_eos)):
         if is_added and name not in special:
-            raise ValueError(f"it says tokenizer.ggml.add_{name}_token and does not name that token")
+            raise ValueError(f"every text has a token added that it does not name (tokenizer.ggml.{name}_token_id)")
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         add_bos_token=add_bos,

@@ -16,7 +16,7 @@ _ENDING = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _WORD = r"[^\r\n\p{L}\p{N}]?\p{L}+"
 _MARKS = r" ?[^\s\p{L}\p{N}]+[\r\n]*"
-#: Words in which capitals come first, "HTTPServer" in two.
+#: Words in which capitals come first: "camelCase" is two.
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 _START = r"[^\r\n\p{L}\p{N}]?"
 _CASED = (f"{_START}{_UPPER}*{_LOWER}+", f"{_START}{_UPPER}+{_LOWER}*")
@@ -70,7 +70,9 @@ class PreTokenizer:
 
     def pre_tokenizer(self) -> pre_tokenizers.PreTokenizer | None:
         """What cuts the text, None where merges run over all of it."""
-        steps = [pre_tokenizers.Split(Regex(expression), "isolated") for expression in self.expressions]
+        steps: list[pre_tokenizers.PreTokenizer] = [
+            pre_tokenizers.Split(Regex(expression), "isolated") for expression in self.expressions
+        ]
         if not self.escaped:
             steps.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
         return pre_tokenizers.Sequence(steps) if steps else None
