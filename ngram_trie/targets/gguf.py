@@ -200,7 +200,7 @@ def _check(about: Mapping[str, Any], config: PreTrainedConfig) -> None:
     values = config.to_dict()
     ropes = values.get("rope_parameters") or {}
     ropes = [ropes, *(part for part in ropes.values() if isinstance(part, dict))]  # one for each kind of layer
-    heads = values.get("num_attention_heads") or 1
+    heads = getattr(config, "num_attention_heads", None) or 1
     width = [values.get("head_dim") or values.get("hidden_size", 0) // heads, values.get("global_head_dim")]
     parts = [rope.get("partial_rotary_factor") or values.get("partial_rotary_factor") or 1 for rope in ropes]
     turned = [int(size * part) for size in width if size for part in parts]
