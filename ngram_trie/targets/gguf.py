@@ -136,6 +136,9 @@ def read_metadata(file: Path) -> dict[str, Any]:
         for name, field in reader.fields.items()
         if field.types[:1] != [GGUFValueType.ARRAY] or name in (*LISTS, SUPPRESSED)
     }
+    if about.get("tokenizer.ggml.model") == "llama":  # what llama.cpp takes where a file of pieces does not say
+        default = {"bos": 1, "eos": 2, "unknown": 0}
+        about = {f"tokenizer.ggml.{name}_token_id": number for name, number in default.items()} | about
     if about.get("split.count", 1) > 1:
         raise ValueError(
             f"it is one of {about['split.count']} parts: join them with llama.cpp's "

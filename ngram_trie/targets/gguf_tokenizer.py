@@ -43,13 +43,8 @@ def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerB
     types = dict(zip(vocabulary, types, strict=False))
     if len(vocabulary) < max(1, len(tokens)):
         raise ValueError("its vocabulary (tokenizer.ggml.tokens) is missing, or has a token twice")
-    special = {"bos": 1, "eos": 2, "unknown": 0} if kind == "llama" else {}
-    special |= {
-        name: about[key]
-        for name in ("bos", "eos", "unknown", "padding")
-        if (key := f"tokenizer.ggml.{name}_token_id") in about
-    }
-    special = {name: tokens[number] for name, number in special.items() if number < len(tokens)}
+    ids = {name: about.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "unknown", "padding")}
+    special = {name: tokens[number] for name, number in ids.items() if number is not None and number < len(tokens)}
     if kind == "llama":
         rule = PreTokenizer((), add_bos=True, escaped=True)
         fixed = {token for token, of in types.items() if of in (UNKNOWN, CONTROL, USER_DEFINED, BYTE)}

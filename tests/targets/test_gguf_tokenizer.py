@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gguf import TokenType
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from gguf import GGUFWriter, TokenType
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import bytes_to_unicode
 
 from ngram_trie.store.files import package_file
@@ -191,7 +191,8 @@ PIECE_TYPES = {"<unk>": TokenType.UNKNOWN, "<s>": TokenType.CONTROL, "</s>": Tok
 
 def pieces(types: dict[str, TokenType] | None = None, **more: Any) -> PreTrainedTokenizerBase:
     scores = [-float(number) for number in range(len(PIECE_LIST))]
-    return read(PIECE_LIST, None, PIECE_TYPES | (types or {}), model="llama", pre="default", scores=scores, **more)
+    fields = {"model": "llama", "pre": "default", "scores": scores, "bos_token_id": 1, "unknown_token_id": 0} | more
+    return read(PIECE_LIST, None, PIECE_TYPES | (types or {}), **fields)
 
 
 def test_pieces_of_sentencepiece() -> None:
@@ -215,6 +216,30 @@ def test_families_that_say_it_nowhere() -> None:
     ids = {"model": "gemma4", "pre": None, "bos_token_id": 1, "unknown_token_id": 0, "add_bos_token": True}
     gemma = read(tokens, ["▁ a", "\n \n"], types, **ids)
     assert said(gemma, "a a\n\né") == ["a", "▁a", "\n\n", "<0xC3>", "<0xA9>"]
+
+
+def test_gemma_is_read_as_transformers_reads_it(tmp_path: Path) -> None:
+    """No space before a text, and merges in the order of the vocabulary; from a header without a model."""
+    tokens = ["<pad>", "<eos>", "<bos>", "<unk>", "<start_of_turn>", "  ", *HEX, "▁", "a", "b", "▁a", "ab", "▁ab"]
+    user = dict.fromkeys(("<start_of_turn>", "  "), TokenType.USER_DEFINED)
+    types = dict.fromkeys(tokens[:4], TokenType.CONTROL) | user | dict.fromkeys(HEX, TokenType.BYTE)
+    writer = GGUFWriter(tmp_path / "header.gguf", "gemma2")
+    for name in ("block_count", "embedding_length", "attention.head_count", "attention.head_count_kv"):
+        writer.add_uint32(f"gemma2.{name}", 8)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_types([types.get(token, TokenType.NORMAL) for token in tokens])
+    writer.add_token_scores([-1000.0] * len(tokens))
+    writer.add_bos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    about = read_metadata(tmp_path / "header.gguf")
+    assert about["tokenizer.ggml.eos_token_id"] == 2  # by default
+    read_tokenizer(tmp_path / "header.gguf", about).save_pretrained(tmp_path)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    assert said(tokenizer, "<start_of_turn>ab ab  b") == ["<bos>", "<start_of_turn>", "ab", "▁ab", "▁▁", "b"]
 
 
 @pytest.mark.parametrize(
