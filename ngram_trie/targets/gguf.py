@@ -101,7 +101,7 @@ def conversion(file: Path) -> Path:
 def _convert(file: Path, folder: Path) -> None:
     """Write the conversion of `file` to `folder`, which comes into being whole or not at all."""
     about = read_metadata(file)
-    tokenizer = read_tokenizer(file, about)
+    tokenizer = read_tokenizer(about)
     print(f"converting {file.name} once, into {folder}", file=sys.stderr)
     unfinished = folder.with_name(f"{folder.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)  # of a run that was killed

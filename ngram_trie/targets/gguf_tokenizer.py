@@ -7,26 +7,25 @@ and cuts up special tokens with letters outside ASCII.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 from transformers.convert_slow_tokenizer import generate_merges
 
 from ngram_trie.targets.pre_tokenizers import KNOWN, PreTokenizer, known
 
 #: Lists of a header that make a tokenizer.
 LISTS = tuple(f"tokenizer.ggml.{name}" for name in ("tokens", "token_type", "scores", "merges"))
-#: Kinds of tokens that are no text, as `gguf.TokenType` numbers them.
-UNKNOWN, CONTROL, USER_DEFINED, BYTE = 2, 3, 4, 6
+#: Kinds of tokens, as `gguf.TokenType` numbers them.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, BYTE = 1, 2, 3, 4, 6
 #: Phi-3's special tokens swallow the space behind them, but for these; no header says so.
 _PHI3_KEEP_SPACE = ("<unk>", "<s>", "<|endoftext|>")
 
 
-def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerBase:
-    """The tokenizer of `file`: the ids of a text are those that its model was trained with.
+def read_tokenizer(about: Mapping[str, Any]) -> PreTrainedTokenizerFast:
+    """The tokenizer of a file: the ids of a text are those that its model was trained with.
 
     Args:
         about: what the file says of itself, with `LISTS`.
@@ -35,10 +34,12 @@ def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerB
         ValueError: what decides the ids is missing, or is not known here; the message says what to do.
     """
     kind, architecture = about.get("tokenizer.ggml.model"), about.get("general.architecture", "")
-    if kind == "llama" and architecture.startswith("gemma"):
-        # Gemma's first three spell spaces and order merges in ways of their own, which transformers knows.
-        return AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name)
     tokens, types, scores, merges = (about.get(name, ()) for name in LISTS)
+    is_gemma = kind == "llama" and architecture.startswith("gemma")  # the first three
+    if is_gemma:  # its merges are in the order of its vocabulary, where the file has runs of spaces as they are
+        tokens = [token if token.strip(" ") else "▁" * len(token) for token in tokens]
+        types = [NORMAL if set(token) == {"▁"} else of for token, of in zip(tokens, types, strict=True)]
+        scores = [-number for number in range(len(tokens))]
     vocabulary = {token or f"[EMPTY_{number}]": number for number, token in enumerate(tokens)}
     types = dict(zip(vocabulary, types, strict=False))
     if len(vocabulary) < max(1, len(tokens)):
@@ -77,7 +78,7 @@ def read_tokenizer(file: Path, about: Mapping[str, Any]) -> PreTrainedTokenizerB
     backend.decoder = decoders.ByteLevel()
     if rule.escaped:
         steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-        if kind == "llama" and about.get("tokenizer.ggml.add_space_prefix", True):
+        if kind == "llama" and not is_gemma and about.get("tokenizer.ggml.add_space_prefix", True):
             steps.append(decoders.Strip(" ", 1, 0))
             if types.get("[INST]") == CONTROL:  # Mistral's since version 3: only before a text's first word
                 backend.pre_tokenizer = pre_tokenizers.Metaspace("▁", "first", split=False)
