@@ -23,7 +23,7 @@ OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replac
 #: What a model or data set of one's own is called: its file or folder.
 OmegaConf.register_new_resolver(
     "stem",
-    lambda path: Path(path).absolute().name.removesuffix(".gguf").removesuffix(".jsonl") if path else "own",
+    lambda path: re.sub(r"\.(gguf|jsonl)$", "", Path(path).absolute().name, flags=re.IGNORECASE) if path else "own",
     replace=True,
 )
 

@@ -23,15 +23,22 @@ from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.retrieval import index
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.encoders import Encoder
 from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import recall_table
+from ngram_trie.data.retrieval.rerankers import Reranker
 from ngram_trie.data.retrieval.reranking import rerank_all, search_all
 from ngram_trie.store.files import content_hash
 from scripts.build_index import vectors_of
 
 
-def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> RunManifest:
+def manifest_of(
+    config: DictConfig, asked: list[Asked], corpus: Corpus, encoder: Encoder, reranker: Reranker
+) -> RunManifest:
     """What decides the result: without where files lie, and with the identity of what is in them."""
+    identities = (encoder.identity, reranker.identity, corpus.fingerprint())
+    libraries = {name: part.library for name, part in (("encoder", encoder), ("reranker", reranker)) if part.library}
     resolved: dict[str, Any] = configuration.relative(OmegaConf.to_container(config, resolve=True))
     for name in ("output", "force", "folder"):
         del resolved[name]
@@ -43,7 +50,7 @@ def manifest_of(config: DictConfig, asked: list[Asked], *identities: str) -> Run
         ", ".join(identities),
         content_hash([vars(question) for question in asked]),
         torch.device("cuda" if torch.cuda.is_available() else "cpu"),
-        {"faiss": faiss.__version__},
+        {"faiss": faiss.__version__} | libraries,
     )
 
 
@@ -58,7 +65,7 @@ def retrieve(config: DictConfig) -> Path:
     if config.flat:
         searchers["flat"] = index.Exact(vectors)
     reranker = methods.build(config.reranker, "reranker")
-    manifest = manifest_of(config, asked, encoder.identity, reranker.identity, corpus.fingerprint())
+    manifest = manifest_of(config, asked, corpus, encoder, reranker)
 
     output = Path(config.output or configuration.PROJECT / "results" / "local" / "triviaqa")
     output.mkdir(parents=True, exist_ok=True)

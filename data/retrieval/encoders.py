@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
+from ngram_trie.data.retrieval.models import flag_embedding, loading, minilm, quiet, snapshot
+from ngram_trie.data.retrieval.xlm_roberta import DenseVectors
 from ngram_trie.store.files import fingerprint
 
 
@@ -18,9 +19,11 @@ class Encoder(ABC):
 
     Attributes:
         identity: what decides the vectors: class, weights and settings.
+        library: what computes them, where that may be one or another.
     """
 
     identity: str
+    library: str = ""
 
     @abstractmethod
     def encode_passages(self, texts: list[str]) -> np.ndarray:
@@ -32,7 +35,8 @@ class Encoder(ABC):
 
 
 class BgeM3Encoder(Encoder):
-    """BGE-M3's dense vectors (Chen et al. 2024), through FlagEmbedding; half precision on GPUs, on all there are.
+    """BGE-M3's dense vectors (Chen et al. 2024), through FlagEmbedding, half precision on GPUs, on all there are; or
+    through `xlm_roberta` where that does not import.
 
     Args:
         path: hub id, or a folder with a snapshot of it.
@@ -50,14 +54,12 @@ class BgeM3Encoder(Encoder):
         for name in ("config.json", "colbert_linear.pt", "sparse_linear.pt"):
             if not (folder / name).exists():
                 raise FileNotFoundError(f"encoder.path={folder}: no {name}; it is not a whole snapshot of BGE-M3")
-        try:
-            from FlagEmbedding import BGEM3FlagModel
-        except ImportError:
-            raise FileNotFoundError("encoder=bge_m3: `pip install FlagEmbedding`, or use encoder=minilm") from None
+        package, self.library = flag_embedding()
         self.identity = f"bge_m3 {fingerprint(str(folder))} {max_length}"
         self._options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
         with loading(folder, "encoder.path"):
-            self._model = BGEM3FlagModel(str(folder), use_fp16=torch.cuda.is_available())
+            made = package.BGEM3FlagModel if package else DenseVectors
+            self._model = made(str(folder), use_fp16=torch.cuda.is_available())
 
     def encode_passages(self, texts: list[str]) -> np.ndarray:
         with quiet():

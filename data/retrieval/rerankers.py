@@ -9,16 +9,19 @@ import numpy as np
 import torch
 
 from ngram_trie.data.retrieval.encoders import load_sentence_transformer
-from ngram_trie.data.retrieval.models import loading, minilm, quiet, snapshot
+from ngram_trie.data.retrieval.models import flag_embedding, loading, minilm, quiet, snapshot
+from ngram_trie.data.retrieval.xlm_roberta import PairScores
 from ngram_trie.store.files import fingerprint
 
 
 class Reranker(ABC):
     """Attributes:
     identity: what decides the scores: class, weights and settings.
+    library: what computes them, where that may be one or another.
     """
 
     identity: str
+    library: str = ""
 
     @abstractmethod
     def scores(self, question: str, passages: list[str]) -> np.ndarray:
@@ -35,7 +38,8 @@ class KeepOrder(Reranker):
 
 
 class CrossEncoder(Reranker):
-    """bge-reranker-v2-m3 or another cross-encoder that FlagEmbedding's FlagReranker reads; its scores are logits.
+    """bge-reranker-v2-m3 or another cross-encoder that FlagEmbedding's FlagReranker reads, or `xlm_roberta` where that
+    does not import; its scores are logits.
 
     Args:
         path: hub id, or a folder with a snapshot of it.
@@ -52,13 +56,11 @@ class CrossEncoder(Reranker):
         self.identity = f"cross_encoder {fingerprint(str(folder))} {max_length}"
         if not (folder / "config.json").exists():
             raise FileNotFoundError(f"reranker.path={folder}: no config.json; it is not a snapshot of a cross-encoder")
-        try:
-            from FlagEmbedding import FlagReranker
-        except ImportError:
-            raise FileNotFoundError("reranker: `pip install FlagEmbedding`, or use reranker=late_interaction") from None
+        package, self.library = flag_embedding()
         self._options: dict[str, Any] = {"batch_size": batch_size, "max_length": max_length}
         with loading(folder, "reranker.path"):
-            self._model = FlagReranker(str(folder), use_fp16=torch.cuda.is_available())
+            made = package.FlagReranker if package else PairScores
+            self._model = made(str(folder), use_fp16=torch.cuda.is_available())
 
     def scores(self, question: str, passages: list[str]) -> np.ndarray:
         pairs = [(question, passage) for passage in passages]

@@ -174,7 +174,7 @@ def _own_model(overrides: Sequence[str]) -> list[str]:
     for override in overrides:
         key, _, value = override.partition("=")
         path = value.strip("'\"")
-        is_path = key == "model" and ("/" in path or path.endswith(".gguf")) and "," not in path
+        is_path = key == "model" and ("/" in path or path.lower().endswith(".gguf")) and "," not in path
         written += _local(path) if is_path else [override]
     keys = [line.partition("=")[0] for line in written]
     if "model.path" in keys and "model" not in keys and not _has_model(written):
@@ -198,10 +198,10 @@ def model_overrides(word: str) -> list[str]:
     known = [name for name in choices()["model"] if name != "local"]
     if name := _match(word, known):
         return [f"model={name}"]
-    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.endswith(".gguf")
+    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.lower().endswith(".gguf")
     if word.startswith(PACKAGED) or Path(word).expanduser().exists() or is_hub_id:
         return _local(word)
-    if "/" in word or word.endswith(".gguf"):
+    if "/" in word or word.lower().endswith(".gguf"):
         raise ConfigError(f"MODEL {word}: no such file or folder")
     raise ConfigError(f"MODEL {word}: {near(word, known)}; or a folder, a GGUF file, or a hub id OWNER/NAME")
 

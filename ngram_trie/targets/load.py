@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
 )
 
 from ngram_trie.store.files import first_line
@@ -68,9 +69,11 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
     Raises:
         FileNotFoundError: nothing to load; the message says what to do.
     """
+    # AutoTokenizer would take a class by the architecture, Qwen2's for one, which cuts text in a way of its own
+    kind = PreTrainedTokenizerFast if gguf_file(path) else AutoTokenizer
     path = local_folder(path)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, **options)
+        tokenizer = kind.from_pretrained(path, revision=revision, **options)
     except Exception as error:  # many libraries' own kinds
         raise FileNotFoundError(_cannot_load(path, error, revision, "the tokenizer of ")) from error
     restore_merges(tokenizer, path, revision)

