@@ -158,7 +158,7 @@ UNUSED = {
     "teacher_forced": ("cost", "dataset", "datasets"),
 }
 #: What decides where results go and what is shown, not what they are.
-BESIDE = ("output", "shard", "force", "samples", "log", "dry_run")
+BESIDE = ("output", "shard", "force", "samples", "dry_run")
 
 
 def resolve(config: DictConfig) -> dict[str, Any]:

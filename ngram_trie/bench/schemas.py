@@ -199,7 +199,6 @@ class Run(_Fields):
     shard: Annotated[str, Field(pattern=r"^(auto|\d+/[1-9]\d*)$")] | None
     force: bool
     samples: bool
-    log: str | None
     dry_run: bool
 
     @model_validator(mode="after")

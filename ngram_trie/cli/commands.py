@@ -58,7 +58,7 @@ def measure(config: DictConfig) -> Path:
     from ngram_trie.cli import sweep
     from ngram_trie.cli.estimate import estimate
     from ngram_trie.report import derive as derived
-    from ngram_trie.report import samples, trackers
+    from ngram_trie.report import samples
     from ngram_trie.report.run_folder import RunFolder
     from ngram_trie.report.verdict import noise, verdict
 
@@ -74,8 +74,6 @@ def measure(config: DictConfig) -> Path:
     if config.dry_run:
         print(estimate(engine, config, folder))
         return folder
-    if config.log:
-        trackers.check(config.log)
     with loop.open_run(folder, engine, config.force) as writer:
         if isinstance(engine, Replay):
             build(config.cost, "cost").keep(folder)
@@ -101,8 +99,6 @@ def measure(config: DictConfig) -> Path:
     name = sweep.label()
     if isinstance(engine, Live) and config.samples:
         samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
-    if config.log:
-        trackers.log(run, config.log)
     if name:
         sweep.finished(name, folder)
         print(f"\n== {name}")

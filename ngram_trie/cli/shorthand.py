@@ -51,7 +51,6 @@ OPTIONS = {
     "--output": Option("the folder of results", "output"),
     "--device": Option("auto, cpu or cuda", "model.device"),
     "--dtype": Option("float32, bfloat16 or float16", "model.dtype"),
-    "--log": Option("also log to mlflow, wandb, tensorboard or trackio", "log"),
 }
 FLAGS = {
     "--dry-run": Option("print what would be done: answers, minutes, memory, disk", "dry_run"),
