@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from filelock import FileLock
-from transformers import AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.store.files import NotInstalled, cache_folder, fingerprint, first_line, package_file
 from ngram_trie.targets.gguf_tokenizer import LISTS, read_tokenizer
@@ -159,39 +159,51 @@ def _stock(file: Path, about: dict[str, Any]) -> PreTrainedModel:
     """The model in a GGUF file, of its own class and in single precision, as if it had never been in one.
 
     Raises:
-        ValueError: tensors are missing.
+        ValueError: tensors are missing, or see `_check`.
     """
+    config, settings = _settings(file, about)
     read, info = AutoModelForCausalLM.from_pretrained(
         file.parent, gguf_file=file.name, dtype=torch.float32, output_loading_info=True
     )
     if wrong := sorted(map(str, [*info["missing_keys"], *info["mismatched_keys"]])):
         raise ValueError(f"tensors are missing in it or have another shape: {', '.join(wrong[:5])}")
-    fields = read.config.to_dict()
-    for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
-        fields.pop(name, None)
-    bos, eos, eot, eom, pad = (
-        about.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom", "padding")
-    )
-    ends = sorted({end for end in (eos, eot, eom) if end is not None})
-    tokens = {
-        "bos_token_id": bos,
-        "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
-        "pad_token_id": pad if pad is not None else eos,
-    }
-    if window := about.get(f"{about['general.architecture']}.attention.sliding_window"):
-        fields["sliding_window"] = window  # transformers leaves it out of Phi-3's
-    theta, rope = about.get(f"{about['general.architecture']}.rope.freq_base"), fields.get("rope_parameters") or {}
-    if theta and "rope_theta" in rope:
-        fields["rope_parameters"] = rope | {"rope_theta": theta}  # and this one out of StarCoder2's
-    config = type(read.config).from_dict(fields | tokens)
-    _check(about, config)
     # transformers saves no model that says that it comes from a GGUF file; this one has its tensors and nothing else
     with torch.device("meta"):
         model: PreTrainedModel = type(read)(config)
     model.load_state_dict(read.state_dict(), assign=True)
     model.tie_weights()
-    model.generation_config = GenerationConfig(**tokens, suppress_tokens=about.get(SUPPRESSED))
+    model.generation_config = settings
     return model
+
+
+def _settings(file: Path, about: Mapping[str, Any]) -> tuple[PreTrainedConfig, GenerationConfig]:
+    """What a GGUF file says of its network and of the tokens that begin and end an answer.
+
+    Raises:
+        ValueError: see `_check`.
+    """
+    found, architecture = AutoConfig.from_pretrained(file.parent, gguf_file=file.name), about["general.architecture"]
+    fields = found.to_dict()
+    for name in ("quantization_config", "_name_or_path", "_model_name_or_path"):
+        fields.pop(name, None)
+    bos, eos, eot, eom, pad = (
+        about.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot", "eom", "padding")
+    )
+    more = found.eos_token_id if isinstance(found.eos_token_id, list) else []  # Gemma 4's, which no header says
+    ends = sorted({end for end in (eos, eot, eom, *more) if end is not None})
+    tokens = {
+        "bos_token_id": bos,
+        "eos_token_id": ends[0] if len(ends) == 1 else ends or None,
+        "pad_token_id": pad if pad is not None else eos,
+    }
+    if window := about.get(f"{architecture}.attention.sliding_window"):
+        fields["sliding_window"] = window  # transformers leaves it out of Phi-3's
+    theta, rope = about.get(f"{architecture}.rope.freq_base"), fields.get("rope_parameters") or {}
+    if theta and "rope_theta" in rope:
+        fields["rope_parameters"] = rope | {"rope_theta": theta}  # and this one out of StarCoder2's
+    config = type(found).from_dict(fields | tokens)
+    _check(about, config)
+    return config, GenerationConfig(**tokens, suppress_tokens=about.get(SUPPRESSED))
 
 
 def _check(about: Mapping[str, Any], config: PreTrainedConfig) -> None:
