@@ -127,7 +127,7 @@ def wrong(line: str, file: Path) -> Iterator[str]:
         if owner in OBJECTS or name == "NAME" or name in ENDINGS.split("|") or is_setting(parts):
             continue
         if owner in names():
-            if not has(owner, name):
+            if not has(owner, name) and not hasattr(external(parts[0]), name):
                 yield dotted
         elif name[:1].isupper() and owner.islower() and not external(parts[0]):
             yield dotted
@@ -165,11 +165,11 @@ MAKEFILE = (PROJECT / "Makefile").read_text(encoding="utf-8")
 
 
 @functools.cache
-def external(package: str) -> bool:
+def external(package: str) -> object:
     try:
-        return bool(importlib.import_module(package))
+        return importlib.import_module(package)
     except ImportError:
-        return False
+        return None
 
 
 @pytest.mark.parametrize("file", SOURCES, ids=lambda file: str(file.relative_to(PROJECT)))
