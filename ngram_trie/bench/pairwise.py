@@ -23,6 +23,7 @@ are exploratory, and corrected by the number of all pairs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -96,6 +97,11 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
     for _, rows in planned.groupby(["dataset", "measure", "family"], sort=False):
         found.loc[rows.index, "p_holm"] = holm(rows.p.to_numpy(float))
     return found.assign(significant=(found.p_holm < LEVEL) & apart(found))
+
+
+def fewest_questions(comparisons: int) -> int:
+    """The fewest questions with which one of so many comparisons can be significant: no p is below 2 ** (1 - n)."""
+    return next(n for n in itertools.count(2) if comparisons * 2.0 ** (1 - n) < LEVEL)
 
 
 def apart(rows: pd.DataFrame) -> pd.Series:

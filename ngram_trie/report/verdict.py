@@ -18,8 +18,6 @@ TOO_NOISY = 0.5
 MARGIN = 1.05
 #: This many answers at least, or the spread says nothing.
 ENOUGH = 4
-#: With fewer questions no pair of methods can be told apart (`pairwise`, p).
-FEWEST = 6
 
 
 def verdict(run: RunFolder) -> str:
@@ -48,8 +46,11 @@ def verdict(run: RunFolder) -> str:
     times = f"{speed.ratio:.2f}x plain decoding [{speed.low:.2f}, {speed.high:.2f}]"
     if run.is_synthetic:
         return f"Largest speedup: {best}, {times} ({rates}) on {where}; synthetic text names no winner."
-    if rows.groupby(["dataset", "question_id"]).ngroups < FEWEST:
-        return f"{best}: {times} ({rates}) on {where}: too few prompts to name a winner, give {FEWEST} or more."
+    if rows.groupby(["dataset", "question_id"]).ngroups < (fewest := pairwise.fewest_questions(len(speeds))):
+        return (
+            f"{best}: {times} ({rates}) on {where}: too few prompts to tell {_count(len(speeds), 'method')} from plain "
+            f"decoding, give {fewest} or more."
+        )
     if speed.low <= 1:
         return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
     pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], list(baselines.index))

@@ -39,7 +39,11 @@ def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_pa
     ("records", "words"),
     [
         (answers(10, vanilla=2.0, pld=2.5), "No drafter is shown to be faster than plain decoding on 10 prompts"),
-        (answers(3, vanilla=4.0, pld=2.0), "too few prompts to name a winner, give 6 or more"),
+        (answers(3, vanilla=4.0, pld=2.0), "too few prompts to tell 1 method from plain decoding, give 6 or more"),
+        (
+            answers(9, vanilla=4.0, **{f"pld{n}": 2.0 for n in range(20)}),
+            "to tell 20 methods from plain decoding, give 10",
+        ),
         (answers(1, vanilla=4.0, pld=2.0), "one question gives no interval"),
     ],
 )
