@@ -1,14 +1,14 @@
-"""Prompts of one's own: a JSONL file, a line a prompt (docs/data.md)."""
+"""Prompts of one's own: a JSONL file, also .gz, a line a prompt (docs/data.md)."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.bundled import check_choice, choose
+from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.methods import near
 
@@ -59,13 +59,9 @@ def _read(dataset: str, path: Path) -> Iterator[Question]:
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     seen: dict[str, int] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        if not line.strip():
-            continue
+    for number, row in read_rows(path):
         try:
-            question = _question(dataset, number, json.loads(line))
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}:{number}: not JSON ({error})") from None
+            question = _question(dataset, number, row)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from None
         if (other := seen.setdefault(question.question_id, number)) != number:
@@ -79,6 +75,7 @@ def _question(dataset: str, number: int, row: Any) -> Question:
     """
     if not isinstance(row, Mapping):
         raise ValueError('must be an object, such as {"prompt": "..."}')
+    row = {field: value for field, value in row.items() if value is not None}  # as pandas writes what is missing
     for field in row:
         if field not in FIELDS:
             raise ValueError(f"{field}: {near(str(field), FIELDS)}")

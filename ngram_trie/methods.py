@@ -23,7 +23,9 @@ OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replac
 #: What a model or data set of one's own is called: its file or folder.
 OmegaConf.register_new_resolver(
     "stem",
-    lambda path: re.sub(r"\.(gguf|jsonl)$", "", Path(path).absolute().name, flags=re.IGNORECASE) if path else "own",
+    lambda path: (
+        re.sub(r"\.(gguf|jsonl(\.gz)?)$", "", Path(path).absolute().name, flags=re.IGNORECASE) if path else "own"
+    ),
     replace=True,
 )
 

@@ -218,7 +218,7 @@ def dataset_overrides(words: str, limit: str = "") -> list[str]:
     """
     files = choices()["dataset"]
     known = [name for name in files if name != "file"]
-    if Path(words).is_file() or words.endswith((".jsonl", ".json")):
+    if Path(words).is_file() or words.endswith((".jsonl", ".json", ".gz")):
         path = Path(words).expanduser()
         if not path.is_file():
             raise ConfigError(f"DATASET {words}: no such file")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +66,43 @@ def test_a_wrong_line_is_named(tmp_path: Path, row: object, message: str) -> Non
     with pytest.raises(ValueError) as error:
         dataset(tmp_path, row)
     assert message in str(error.value) and "\n" not in str(error.value)
+
+
+TEXT = "One\u2028two\u2029three\u0085four\x0bfive, é and 中."
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("plain.jsonl", lambda rows: "\n".join(rows).encode()),
+        ("crlf.jsonl", lambda rows: "\r\n".join(rows).encode()),
+        ("mark.jsonl", lambda rows: codecs.BOM_UTF8 + "\n".join(rows).encode()),
+        ("wide.jsonl", lambda rows: "\n".join(rows).encode("utf-16")),
+        ("small.jsonl.gz", lambda rows: gzip.compress("\n".join(rows).encode())),
+        ("list.json", lambda rows: f"[{','.join(rows)}]".encode()),
+    ],
+)
+def test_rows_are_read_however_they_were_written(tmp_path: Path, name: str, made: Callable[[list[str]], bytes]) -> None:
+    rows = [{"prompt": TEXT, "context": None, "reference": None, "id": number} for number in (7, 8)]
+    (tmp_path / name).write_bytes(made([json.dumps(row, ensure_ascii=False) for row in rows]))
+    found = FileDataset("x", str(tmp_path / name)).questions
+    assert [(question.question_id, question.message) for question in found] == [("7", TEXT), ("8", TEXT)]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b'{"prompt": "a"}\n{"prompt": "\xe9"}', ":2: not UTF-8: save it as UTF-8"),
+        (b'{"prompt": "a"}\n{"prompt": "\\ud83d"}', ":2: half a character"),
+        (b'{"prompt": null}', ":1: give either"),
+        (b'{"prompt": "a", "reference": 0}', ":1: reference: must be a text"),
+    ],
+)
+def test_a_text_that_is_none_is_named_by_its_line(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "asked.jsonl").write_bytes(content)
+    with pytest.raises(ValueError) as error:
+        FileDataset("x", str(tmp_path / "asked.jsonl"))
+    assert f"asked.jsonl{message}" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_an_id_twice_and_a_missing_file(tmp_path: Path) -> None:
