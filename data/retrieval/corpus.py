@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import csv
-import gzip
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ngram_trie.data.lines import opened
+from ngram_trie.data.lines import read_rows as lines_of
 from ngram_trie.data.sources import fetch_url
 from ngram_trie.store.files import content_hash, first_line
 
 FIELDS = ("id", "title", "text")
-KINDS = {".jsonl": "json", ".tsv": "csv"}
+KINDS = (".jsonl", ".tsv")
 #: Passages that stand for the whole corpus in its fingerprint, evenly spread.
 FINGERPRINT_ROWS = 1_000
 
@@ -85,7 +86,7 @@ class Corpus:
 
 
 def read_rows(path: Path) -> Any:
-    """The file as a `datasets.Dataset` of the three fields.
+    """The file as a `datasets.Dataset` of the three fields, all of them texts: an id such as "2021-03-01" is no date.
 
     Raises:
         FileNotFoundError, ValueError: as for `Corpus`.
@@ -94,20 +95,51 @@ def read_rows(path: Path) -> Any:
 
     if not path.is_file():
         raise FileNotFoundError(f"corpus.path={path}: no such file")
-    kind = KINDS.get(path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix)
-    if kind is None:
+    kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
+    if kind not in KINDS:
         raise ValueError(f"corpus.path={path}: must end in .jsonl or .tsv, or one of these and .gz")
+    text = datasets.Value("string")
     try:
-        options: dict[str, Any] = {}
-        if kind == "csv":
-            with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
-                columns = next(csv.reader([lines.readline()], delimiter="\t"), [])
-            # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
-            text = datasets.Features({name: datasets.Value("string") for name in columns})
-            options = {"sep": "\t", "features": text, "keep_default_na": False, "na_filter": False}
-        rows = datasets.load_dataset(kind, data_files=str(path), split="train", **options)
+        if kind == ".jsonl":
+            about = {"path": path, "changed": path.stat().st_mtime_ns}  # by which the library knows what it has
+            return datasets.Dataset.from_generator(
+                _json_rows, features=datasets.Features(dict.fromkeys(FIELDS, text)), gen_kwargs=about
+            )
+        with opened(path) as lines:
+            columns = next(csv.reader([lines.readline().decode("utf-8-sig")], delimiter="\t"), [])
+        # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
+        features = datasets.Features(dict.fromkeys(columns, text))
+        options: dict[str, Any] = {"sep": "\t", "keep_default_na": False, "na_filter": False, "encoding": "utf-8-sig"}
+        rows = datasets.load_dataset("csv", data_files=str(path), split="train", features=features, **options)
     except Exception as error:  # whatever the codec, pandas, pyarrow and the builders raise
-        raise ValueError(f"corpus.path={path}: not readable ({first_line(error.__cause__ or error)})") from None
+        raise ValueError(f"corpus.path={path}: not readable ({first_line(_cause(error))})") from None
     if missing := [field for field in FIELDS if field not in rows.column_names]:
         raise ValueError(f"corpus.path={path}: no field {missing[0]!r}; it has {', '.join(rows.column_names)}")
+    with opened(path) as lines:
+        found = sum(1 for line in lines if line.strip()) - 1
+    if found != len(rows):
+        raise ValueError(
+            f"corpus.path={path}: {found:,} lines give {len(rows):,} passages: a quote at the beginning of a "
+            'cell runs over lines; write a cell with quotes as "a ""quoted"" cell", or give a .jsonl'
+        )
     return rows.select_columns(list(FIELDS))
+
+
+def _cause(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _json_rows(path: Path, changed: int) -> Iterator[dict[str, str]]:
+    """Raises:
+    ValueError: a row lacks a field, or its text is none.
+    """
+    for number, row in lines_of(path):
+        if not isinstance(row, Mapping):
+            raise ValueError(f"line {number}: no object with named fields")
+        if missing := [field for field in FIELDS if field not in row]:
+            raise ValueError(f"line {number}: no field {missing[0]!r}; it has {', '.join(map(str, row))}")
+        if not isinstance(row["text"], str) or not isinstance(row["title"], str | None):
+            raise ValueError(f"line {number}: title and text must be texts")
+        yield {"id": str(row["id"]), "title": row["title"] or "", "text": row["text"]}

@@ -93,6 +93,22 @@ def test_a_dpr_file_keeps_quotes_and_titles_that_look_like_something_else(tmp_pa
     ]
 
 
+def test_rows_in_are_rows_out_and_texts_stay_texts(tmp_path: Path) -> None:
+    rows = [{"id": "2021-03-01", "title": "2021-03-01", "text": "A day."}, {"id": 7, "title": None, "text": "1.50"}]
+    corpus = Corpus(write_lines(tmp_path / "days.jsonl", [row | {"more": [{}]} for row in rows]))
+    found = [(passage.id, passage.title, passage.text) for passage in corpus.passages([0, 1])]
+    assert found == [("2021-03-01", "2021-03-01", "A day."), ("7", "", "1.50")]
+    table = tmp_path / "days.tsv"
+    table.write_text('id\ttext\ttitle\n1\t"A ""quoted"" day."\tnan\n2\tNo. 2\t007\n')
+    assert [(p.text, p.title) for p in Corpus(str(table)).passages([0, 1])] == [
+        ('A "quoted" day.', "nan"),
+        ("No. 2", "007"),
+    ]
+    table.write_text('id\ttext\ttitle\n1\t"A day.\tone\n2\tNo. 2\ttwo\n3\tNo. 3" it\tthree\n4\tNo. 4\tfour\n')
+    with pytest.raises(ValueError, match=r"days\.tsv: 4 lines give 2 passages: a quote at the beginning of a cell"):
+        Corpus(str(table))
+
+
 def test_the_same_content_elsewhere_is_the_same_corpus(passages: str, tmp_path: Path) -> None:
     copy = write_lines(tmp_path / "copy.jsonl", ROWS)
     other = write_lines(tmp_path / "other.jsonl", [*ROWS[:-1], ROWS[-1] | {"text": "changed"}])
