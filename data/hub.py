@@ -7,7 +7,7 @@ turns are asked: a later one would have to follow the model's own answer to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ngram_trie.data.prompts import Question
@@ -62,9 +62,7 @@ class HubDataset(Published):
 
     def _question(self, number: int, row: Row) -> Question:
         check_fields(number, row, filter(None, self._fields.values()))
-        text, answer = (
-            first_of(row[field]) if field else "" for field in (self._fields["prompt"], self._fields["reference"])
-        )
+        text, answer = (self._text(number, row, field) for field in (self._fields["prompt"], self._fields["reference"]))
         if not text:
             raise ValueError(f"the field {self._fields['prompt']!r} of question {number} is empty")
         own = self._fields["id"]
@@ -74,6 +72,12 @@ class HubDataset(Published):
         text = text if after else text.rstrip()
         return Question(self.name, str(row[own]) if own else f"{self.name}-{number}", before, text, after, answer)
 
+    def _text(self, number: int, row: Row, field: str | None) -> str:
+        try:
+            return first_of(row[field]) if field else ""
+        except ValueError as error:
+            raise ValueError(f"the field {field!r} of question {number}: {error}") from None
+
 
 def read_either(
     path: str | None, split: str, hub: str, subset: str | None, revision: str | None, otherwise: str
@@ -81,14 +85,23 @@ def read_either(
     """The rows of `path`; without one, or where that names a package that is not installed, the hub's."""
     if path:
         try:
-            return read_local(package_file(path), split)
+            return read_local(package_file(path), split, subset)
         except NotInstalled as missing:
             otherwise = f"{missing}; {otherwise}"
     return read_hub(hub, subset, split, revision, otherwise)
 
 
 def first_of(value: Any) -> str:
-    """A text, or the first of a list of turns; nothing is an empty text."""
+    """A text or a number, the first of a list of turns, or what its user says; nothing is an empty text.
+
+    Raises:
+        ValueError: it is something else.
+    """
     if isinstance(value, list | tuple):
-        value = value[0] if value else ""
-    return str(value or "")
+        turns = [turn for turn in value if not (isinstance(turn, Mapping) and turn.get("role") == "system")]
+        value = turns[0] if turns else ""
+    if isinstance(value, Mapping) and value.get("role", "user") == "user":
+        value = value.get("content")
+    if not isinstance(value, str | int | float | None):
+        raise ValueError(f"it holds a {type(value).__name__}, where a text or turns of a conversation are needed")
+    return "" if value is None else str(value)

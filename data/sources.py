@@ -6,9 +6,8 @@ with one line that says what is wrong and what to do. HF_HUB_OFFLINE=1 forbids e
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import pooch
 from huggingface_hub import constants, hf_hub_download, snapshot_download
 
 from ngram_trie.data.bundled import check_choice, choose
+from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
 from ngram_trie.targets.hub import from_hub, hub_said
@@ -150,21 +150,35 @@ def cache_folder() -> Path:
     return Path(os.environ.get("NGRAM_TRIE_DATA") or pooch.os_cache("ngram-trie"))
 
 
-def read_local(path: Path, split: str = "") -> Iterable[Row]:
-    """The rows of a file, or of a folder's files that name the split (all of them if there is only one).
+def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterable[Row]:
+    """The rows of a file, or of a folder's files of a split and, where there are several, of a subset: those that have
+    its name as a word of theirs, else of their folders'. One file alone is read whatever it is called.
 
     Raises:
-        FileNotFoundError: no such file, or none of a known kind.
+        FileNotFoundError: no such file, or none of a known kind; or files of several sets.
         ValueError: a file that holds no rows.
     """
     files = sorted(f for f in path.rglob("*") if kind(f) in KINDS) if path.is_dir() else [path]
     if len(files) > 1:
-        files = [file for file in files if split in str(file.relative_to(path))]
+        files = _named(files, split, path)
+        folders = {file.parent for file in files}
+        if len(folders) > 1:
+            files = _named(files, subset, path) if subset else []
+            if len({file.parent for file in files}) != 1:
+                listed = ", ".join(sorted(str(folder.relative_to(path)) for folder in folders))
+                raise FileNotFoundError(f"path={path}: it holds several sets, give the folder of one: {listed}")
     if not files or not all(file.is_file() for file in files):
         raise FileNotFoundError(f"path={path}: no such file, or no {', '.join(KINDS)} file of split {split!r} in it")
     if len({*map(kind, files)}) > 1 or kind(files[0]) not in KINDS:
         raise FileNotFoundError(f"path={path}: give files of one kind of {', '.join(KINDS)}")
     return [row for file in files for row in read_file(file)]
+
+
+def _named(files: Sequence[Path], word: str, folder: Path) -> list[Path]:
+    """Those of the files that have a word in their names, else in those of the folders that they are in."""
+    has = re.compile(rf"(?<![^\W_]){re.escape(word)}(?![^\W_])")
+    by_name = [file for file in files if has.search(file.name)]
+    return by_name or [file for file in files if has.search(str(file.parent.relative_to(folder)))]
 
 
 def kind(file: Path) -> str:
@@ -174,19 +188,15 @@ def kind(file: Path) -> str:
 
 def read_file(file: Path) -> Iterator[Row]:
     """The rows of one file: JSON lines, one JSON list, or Parquet."""
-    try:
-        if kind(file) == ".parquet":
-            from pyarrow import parquet
+    if kind(file) == ".parquet":
+        from pyarrow import parquet
 
+        try:
             rows = parquet.read_table(file).to_pylist()
-        else:
-            content = file.read_bytes()
-            text = (gzip.decompress(content) if file.suffix == ".gz" else content).decode("utf-8")
-            is_list = text.lstrip().startswith("[")
-            # Not splitlines: texts may hold other line ends than the file's own.
-            rows = json.loads(text) if is_list else [json.loads(line) for line in text.split("\n") if line.strip()]
-    except Exception as error:  # of json, pyarrow and the codec
-        raise ValueError(f"{file}: not readable as {kind(file)[1:]} ({first_line(error)})") from error
+        except Exception as error:  # many kinds
+            raise ValueError(f"{file}: not readable as parquet ({first_line(error)})") from error
+    else:
+        rows = [row for _, row in read_rows(file)]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, Mapping):
             raise ValueError(f"{file}: row {number} is no object with named fields")

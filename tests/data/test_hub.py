@@ -128,7 +128,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"dataset\.warmup=-1: must be an integer of at least 0"):
         configured("gsm8k", path=path, warmup=-1)
     for name, content, reason in (
-        ("torn.jsonl", "{not json", r"torn\.jsonl: not readable as jsonl \(Expecting property name"),
+        ("torn.jsonl", "{not json", r"torn\.jsonl:1: not JSON \(Expecting property name"),
         ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
         ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
         ("rows.json", json.dumps(GSM8K[:2]), "2 questions, of which 2 are for warming up"),
@@ -163,3 +163,39 @@ def test_nothing_is_fetched_where_that_is_forbidden(name: str, tmp_path: Path, m
         configured(name)
     assert "\n" not in str(raised.value)
     assert str(raised.value).endswith(f": dataset.path=FILE, in an experiment datasets.{name}.path=FILE")
+
+
+def test_a_split_is_a_word_of_a_name_and_several_sets_are_told_apart(tmp_path: Path) -> None:
+    """ "latest" is no test; of two subsets one is taken, or the choice is asked for."""
+    for number, name in enumerate(("latest-train.jsonl", "main/test-00000-of-00001.jsonl", "socratic/test.jsonl")):
+        write(tmp_path / name, [{"question": f"{name} {number} {i}", "answer": i} for i in range(4)])
+    asked = configured("gsm8k", path=str(tmp_path)).questions
+    assert all(question.message.startswith("main/test") for question in asked)
+    assert [question.reference for question in asked] == ["0", "1"]
+    with pytest.raises(ConfigError, match=r"it holds several sets, give the folder of one: main, socratic"):
+        configured("gsm8k", path=str(tmp_path), subset=None)
+    with pytest.raises(ConfigError, match=r"no such file, or no .* file of split 'validation'"):
+        configured("gsm8k", path=str(tmp_path), split="validation")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "said"),
+    [
+        ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Why?"}], "Why?"),
+        (["Why?", "And then?"], "Why?"),
+        ({"role": "user", "content": "Why?"}, "Why?"),
+        (1984, "1984"),
+    ],
+)
+def test_what_is_asked_is_a_text(tmp_path: Path, prompt: object, said: str) -> None:
+    rows = [{"question": prompt, "answer": 0}] * 3
+    question = configured("gsm8k", path=str(write(tmp_path / "own.jsonl", rows))).questions[0]
+    assert question.message.startswith(said) and question.reference == "0"
+
+
+def test_what_is_no_text_is_named(tmp_path: Path) -> None:
+    rows = [{"question": [{"role": "assistant", "content": "Hm."}], "answer": 0}] * 3
+    with pytest.raises(
+        ConfigError, match=r"the field 'question' of question 1: it holds a dict, where a text or turns"
+    ):
+        configured("gsm8k", path=str(write(tmp_path / "own.jsonl", rows)))
