@@ -3,10 +3,37 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import (
+    Any,
+    NotRequired,  # pydantic takes no other before Python 3.12
+)
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, hub_page, read_hub_files, read_local, remedy
+from ngram_trie.data.sources import Published, Row, check_shape, hub_page, read_hub_files, read_local, remedy
+
+
+class _Quote(TypedDict):
+    text: str
+
+
+class _Answer(TypedDict):
+    answer: str | None
+    informative: NotRequired[int | None]
+    attributable: NotRequired[int | None]
+
+
+class _Asked(TypedDict):
+    query: str
+    query_id: str | int
+    quotes: list[_Quote]
+    answers: list[_Answer]
+
+
+#: What is read of a row, which may hold more.
+SHAPE = TypeAdapter(_Asked)
 
 
 class Hagrid(Published):
@@ -45,7 +72,7 @@ class Hagrid(Published):
         self.divide([self._question(number, row) for number, row in enumerate(rows, 1)])
 
     def _question(self, number: int, row: Row) -> Question:
-        check_fields(number, row, ("query", "query_id", "quotes", "answers"))
+        check_shape(number, row, SHAPE)
         # Chat templates strip a message's outer white space.
         context = "\n".join(quote["text"] for quote in row["quotes"]).lstrip()
         after, reference = "\n" + row["query"].strip(), best_answer(row["answers"])
@@ -55,4 +82,4 @@ class Hagrid(Published):
 def best_answer(answers: list[Row]) -> str:
     """The first answer that was judged informative and attributable to the quotes; the first where none was."""
     good = [answer for answer in answers if answer.get("informative") == 1 and answer.get("attributable") == 1]
-    return (good or answers)[0]["answer"] if answers else ""
+    return str((good or answers)[0]["answer"] or "") if answers else ""

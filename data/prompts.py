@@ -22,6 +22,8 @@ from ngram_trie.targets.load import load_tokenizer
 from ngram_trie.tree import IntArray
 
 TEMPLATES = Path(__file__).parent / "templates"
+#: Stands where a message would, to find its place.
+MARK = "\ue000message\ue001"
 
 
 @dataclass(frozen=True)
@@ -157,9 +159,10 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})
     text = render(tokenizer, messages, tokenize=False, add_generation_prompt=True)
-    if question.message not in text:  # many templates strip a message's end
+    user, end = _place(text, messages, len(messages) - 1, tokenizer)
+    if text[user:end] == question.message.rstrip():  # many templates strip a message's end
         question = replace(question, after=question.after.rstrip())
-    if question.message not in text:
+    if text[user:end] != question.message:
         raise ValueError(f"{question.question_id}: the chat template changes the message; strip its outer white space")
     # The template writes the special tokens itself, so the tokenizer must not add them again.
     encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -167,10 +170,9 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
         raise ValueError(f"{tokenizer.name_or_path}: the prompt begins with two BOS tokens")
     offsets = np.array(encoded["offset_mapping"])
-    user = text.rindex(question.message)
     context = user + len(question.before)
     rest = context + len(question.context)
-    first = text.index(question.history[0][0] if question.history else question.message)
+    first = _place(text, messages, 1 if question.system else 0, tokenizer)[0]
     bos = tokenizer.bos_token or ""
     parts = {
         # without the space before the message, which its first token holds
@@ -191,6 +193,21 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     noise, texts = alone(question.noise), tuple(alone(text) for text in question.released_texts)
     about = (question.dataset, question.question_id, question.turn)
     return Prompt(ids, spans, *about, noise=noise, texts=texts, noise_kind=question.noise_kind)
+
+
+def _place(
+    text: str, messages: list[dict[str, str | None]], number: int, tokenizer: PreTrainedTokenizerBase
+) -> tuple[int, int]:
+    """Where a message stands in the `text` of all, which may hold its words elsewhere, too: a mark in its place tells.
+
+    Raises:
+        ValueError: the template writes the other messages otherwise then.
+    """
+    marked = [*messages[:number], {**messages[number], "content": MARK}, *messages[number + 1 :]]
+    before, _, after = render(tokenizer, marked, tokenize=False, add_generation_prompt=True).partition(MARK)
+    if not text.startswith(before) or not text.endswith(after):
+        raise ValueError(f"{tokenizer.name_or_path}: its chat template writes other words around other messages")
+    return len(before), len(text) - len(after)
 
 
 def build_prompts(

@@ -14,6 +14,7 @@ from typing import Any
 
 import pooch
 from huggingface_hub import constants, hf_hub_download, snapshot_download
+from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.lines import read_rows
@@ -210,6 +211,20 @@ def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
     for field in fields:
         if field not in row:
             raise ValueError(f"question {number} has no field {field!r}; it has {', '.join(row)}: another file?")
+
+
+def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
+    """Raises:
+    ValueError: row `number` lacks a field, or one within it, or it is of another kind; the message says which.
+    """
+    try:
+        shape.validate_python(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ValueError(
+            f"question {number}: {where}: {first['msg']}; it has {', '.join(row)}: another file?"
+        ) from None
 
 
 class Published:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
+
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_local
+from ngram_trie.data.sources import Published, Row, check_shape, read_local
 
 #: What is asked after the passages. `released`: verbatim what the paper's released code asks (github
 #: mrlife219/Ngram-Trie, 613b258, trivia/trivia.py), the blank line at its end included.
@@ -18,6 +21,21 @@ INSTRUCTIONS = {
     ),
     "ours": "Answer this question in a few sentences, relying on the passages above: {question}",
 }
+
+
+class _Passage(TypedDict):
+    text: str
+
+
+class _Asked(TypedDict):
+    id: str | int
+    question: str
+    answers: list[str]
+    passages: list[_Passage]
+
+
+#: What is read of a row, which may hold more.
+SHAPE = TypeAdapter(_Asked)
 
 
 class TriviaQA(Published):
@@ -57,7 +75,7 @@ class TriviaQA(Published):
         self.divide([self._question(number, row) for number, row in enumerate(read_local(Path(path)), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
-        check_fields(number, row, ("id", "question", "answers", "passages"))
+        check_shape(number, row, SHAPE)
         passages = row["passages"]
         if len(passages) < self._num_passages:
             raise ValueError(

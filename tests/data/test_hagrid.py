@@ -61,3 +61,18 @@ def test_from_the_hub_one_file_of_a_revision_is_fetched(folder: Path, monkeypatc
     monkeypatch.setattr("ngram_trie.data.sources.hf_hub_download", fetch)
     assert len(configured("hagrid", warmup=0, revision="v1").questions) == 4
     fetch.assert_called_once_with("miracl/hagrid", "hagrid-v1.0-en/dev.jsonl", repo_type="dataset", revision="v1")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"quotes": None}, r"question 1: quotes: Input should be a valid list"),
+        ({"quotes": [{"docid": "1"}]}, r"question 1: quotes\.0\.text: Field required"),
+        ({"answers": [{"informative": 1}]}, r"question 1: answers\.0\.answer: Field required"),
+        ({"query": 7}, r"question 1: query: Input should be a valid string"),
+    ],
+)
+def test_a_row_of_another_kind_is_named(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    path = write_lines(tmp_path / "dev.jsonl", [ROWS[0] | change] * 4)
+    with pytest.raises(ConfigError, match=said):
+        configured("hagrid", path=str(path))

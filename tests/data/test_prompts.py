@@ -142,6 +142,21 @@ def test_a_template_may_strip_the_end_of_a_message(tiny) -> None:
     assert texts[0].endswith("Who sat?\n\n ASSISTANT:") and texts[1].endswith("Who sat? ASSISTANT:")
 
 
+def test_words_of_the_template_are_not_taken_for_the_message(tiny) -> None:
+    """A message, or an earlier one, may be a word that the template writes, too; and history may be trimmed."""
+    tokenizer = copy(tiny)
+    tokenizer.chat_template = (
+        "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}\n{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>user{% endif %}"
+    )
+    question = Question("d", "q", "", "user", "", history=((" user ", "Yes?"),), turn=1)
+    prompt = build_prompt(question, tokenizer)
+    before = tokenizer("<user>user\n<assistant>Yes?\n<user>", add_special_tokens=False)["input_ids"]
+    start, end = prompt.spans["user"]
+    assert start == len(before) and tokenizer.decode(prompt.ids[start:end]).strip() == "user"
+    assert tokenizer.decode(prompt.ids[end:]) == "\n<assistant>user"
+
+
 @given(
     words=st.lists(st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ","]), min_size=1, max_size=60),
     room=st.integers(1, 60),

@@ -55,5 +55,5 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
         configured("triviaqa", path=str(path), instruction="short")
     bare = tmp_path / "bare.jsonl"
     bare.write_text(json.dumps({"id": 1, "question": "?", "answers": []}) + "\n")
-    with pytest.raises(ConfigError, match="question 1 has no field 'passages'; it has id, question, answers"):
+    with pytest.raises(ConfigError, match="question 1: passages: Field required; it has id, question, answers"):
         configured("triviaqa", path=str(bare))
