@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import torch
+from transformers import GenerationConfig, PreTrainedModel
 
-from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree
+from ngram_trie.targets.internals import cache_in, lengths_in
+from ngram_trie.targets.model import TargetModel, layer_windows
+from ngram_trie.targets.state import State
+from ngram_trie.tree import DraftTree, IntArray
 
 #: Largest relative error of logits that rounding explains, over the layers of a large model.
 MOST_APART = {torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.1}
+#: Tokens of the prompt by which a target is compared with the model's own steps, behind the smallest window if there is
+#: one; and the steps.
+PROBE, STEPS = 16, 5
 
 
 def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
@@ -58,3 +66,65 @@ def check(target: TargetModel, backend: str) -> None:
     """
     if said := apart(target):
         raise ValueError(f"engine.backend={backend}: {said}; use engine.backend=stock")
+
+
+#: Of each model the state in which it was compared with its own plain steps, and which kinds of targets agreed with
+#: them, behind a prompt of which length.
+_AGREED: WeakKeyDictionary[PreTrainedModel, tuple[State, dict[type[TargetModel], int]]] = WeakKeyDictionary()
+
+
+def disagreement(target: TargetModel, state: State | None = None) -> str | None:
+    """Compare a target with the model's own plain steps, once for a model in a `state`: a prompt beyond the smallest
+    window, a tree whose accepted path has gaps, and a step behind it. A model may mask by slots, read fields of its
+    config that others have no use for, keep no cache, or make rows of a step depend on each other: its drafts would
+    change answers, and nothing else shows it.
+
+    Returns:
+        What differs, in one line; None if nothing does.
+    """
+    windows = [window for window in layer_windows(target.model.config).values() if window]
+    room = target.context_limit - STEPS - 1
+    length = min(max(PROBE, min(windows, default=0) + STEPS), room)
+    known = _AGREED.get(target.model)
+    agreed = known[1] if known and known[0] == state else {}
+    is_known = agreed.get(type(target), 0) >= (length if windows else 1)
+    if length < 1 or target.max_draft < 4 or is_known:
+        return None
+    if found := _compared(target, length):
+        return found
+    if state is not None:
+        _AGREED[target.model] = state, {**agreed, type(target): length}
+    return None
+
+
+@torch.inference_mode()
+def _compared(target: TargetModel, length: int) -> str | None:
+    model = target.model
+    size = model.get_input_embeddings().num_embeddings
+    prompt: IntArray = np.random.default_rng(1).integers(min(5, size - 1), size, length)
+    ids = torch.from_numpy(prompt)[None].to(model.device)
+    options = GenerationConfig(
+        max_new_tokens=STEPS, do_sample=False, eos_token_id=size, pad_token_id=0, output_logits=True,
+        return_dict_in_generate=True,
+    )  # fmt: skip
+    plain = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=options)
+    if length + STEPS - 1 not in lengths_in(cache_in(plain)):
+        return "it keeps no cache of keys and values"
+    path = plain.sequences[0, length:].tolist()
+    others = [(token + 1) % size for token in path]
+    # the path is nodes 0, 2 and 4; beside each of them stands another token
+    tree = DraftTree(np.array([path[0], others[1], path[1], others[2], path[2]]), np.array([-1, 0, 0, 2, 2]))
+    target.prefill(prompt)
+    rows = [target.last.logits[-1:].clone()]
+    target.verify(tree)
+    rows.append(target.last.logits[[0, 2, 4]].clone())
+    target.commit(length, [0, 2, 4])
+    target.verify(DraftTree.root_only(path[3]))
+    rows.append(target.last.logits[-1:].clone())
+    target.forget()
+    ours, theirs = torch.cat(rows).double().cpu(), torch.cat(plain.logits).double().cpu()
+    errors = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
+    if bool((errors <= MOST_APART.get(model.dtype, 1e-3)).all()):  # none is NaN
+        return None
+    where = ("behind the prompt", *["in a draft tree"] * 3, "in the step behind an accepted draft")
+    return f"its logits {where[int(errors.argmax())]} are {float(errors.max()):.2g} from its own plain steps', relative"

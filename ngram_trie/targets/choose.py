@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.drafter import Verify
 from ngram_trie.targets import cpu, fused_llama
-from ngram_trie.targets.check import check
+from ngram_trie.targets.check import check, disagreement
 from ngram_trie.targets.cpu import CpuTarget
 from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.load import longest_text
@@ -43,29 +43,46 @@ def make_target(
     here. Rows are verified by the stock backend in any case.
 
     Raises:
-        ValueError: the backend does not know the model.
+        ValueError: the backend does not know the model, or answers otherwise than the model's own plain steps.
     """
     if verify == "rows":
-        return RowsTarget(model, max_draft, limit)
+        return _agreeing(RowsTarget(model, max_draft, limit))
     if backend == "stock":
-        return TargetModel(model, max_draft, limit)
+        return _agreeing(TargetModel(model, max_draft, limit))
     if backend == "cpu":
-        return CpuTarget(model, max_draft, limit)
+        return _agreeing(CpuTarget(model, max_draft, limit))
     target = CudaGraphTarget(model, max_draft, limit)
     target.capture()
     check(target, backend)
+    return _agreeing(target)
+
+
+def _agreeing(target: TargetModel, state: State | None = None) -> TargetModel:
+    """Raises:
+    ValueError: the target answers otherwise than its model's own plain steps.
+    """
+    if said := disagreement(target, state):
+        raise ValueError(
+            f"model type {target.model.config.model_type}: {said}: drafts would change its answers; use the model's "
+            "own generate"
+        )
     return target
 
 
 def target_for(model: PreTrainedModel, limit: int, state: State | None = None) -> TargetModel:
     """The fastest target for the library: packed where the model, in its `state`, and the machine allow it, else stock;
     says so where something that hangs on the model is why.
+
+    Raises:
+        ValueError: drafts would change the model's answers.
     """
     limit = longest_text(model.config, limit)
     is_packed = cpu.refusal(model.config, model.dtype, model.device, limit) is None
     if is_packed and cpu.fits(model.num_parameters() * model.dtype.itemsize):
-        network = cpu.cpu_network(model, state)
+        network: cpu.CpuModel | str | None = cpu.cpu_network(model, state)
         if not isinstance(network, str):
-            return CpuTarget(model, context_limit=limit, network=network)
+            target = CpuTarget(model, context_limit=limit, network=network)
+            if (network := disagreement(target, state)) is None:
+                return target
         warnings.warn(f"{network}: the model's own modules verify drafts, which takes longer", stacklevel=2)
-    return TargetModel(model, context_limit=limit)
+    return _agreeing(TargetModel(model, context_limit=limit), state)

@@ -26,7 +26,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ngram_trie.targets import fused_llama, layers, small_gemm
 from ngram_trie.targets.check import apart
 from ngram_trie.targets.fused_llama import Block, FusedLlama, Linear
-from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.load import longest_text, window_of
 from ngram_trie.targets.model import Forward, TargetModel, check_finite
 from ngram_trie.targets.state import State, alteration, state_of
 from ngram_trie.targets.top_k import greedy_rows, peaks_of
@@ -148,7 +148,7 @@ def cpu_network(model: PreTrainedModel, state: State | None = None) -> CpuModel 
             found: CpuModel | str | None = alteration(model)
             if found is None:
                 found = CpuModel(model, longest_text(model.config) + SPARE)
-                checked = longest_text(model.config, min(128, getattr(model.config, "sliding_window", None) or 128))
+                checked = longest_text(model.config, min(128, window_of(model.config) or 128))
                 found = apart(CpuTarget(model, 8, checked, found)) or found
             _NETWORKS[model] = state, found
         return _NETWORKS[model][1]

@@ -20,6 +20,8 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PretrainedConfig, PreTrainedModel
 
+from ngram_trie.targets.load import window_of
+
 FAMILIES = ("llama", "mistral", "qwen2", "phi3")
 #: Rotary embeddings whose angles depend on the length of the text; all others are a table.
 _CHANGING_ROPE = ("dynamic", "longrope")
@@ -38,7 +40,7 @@ def refusal(config: PretrainedConfig, context_limit: int) -> str | None:
     kind = rope.get("rope_type", "default")
     windows = getattr(config, "layer_types", None) or ["sliding_attention"]
     is_used = "sliding_attention" in windows and getattr(config, "use_sliding_window", True)
-    window = getattr(config, "sliding_window", None) if is_used else None
+    window = window_of(config) if is_used else None
     if kind in _CHANGING_ROPE:
         what = f"rotary embeddings of type {kind}"
     elif (rope.get("partial_rotary_factor") or 1) != 1:

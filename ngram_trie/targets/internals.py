@@ -4,6 +4,7 @@ relied on (tests/targets/test_internals.py). A release that changes one is mende
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Mapping
@@ -67,6 +68,15 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
 def cache_in(arguments: Mapping[str, Any]) -> Cache | None:
     """The cache among the arguments of a forward, or among what `generate` has settled."""
     return next((arguments[name] for name in CACHE_ARGUMENTS if arguments.get(name) is not None), None)
+
+
+def lengths_in(cache: Cache | None) -> set[int]:
+    """How many tokens the layers of a cache hold, of those that have rows of their own: others are asked in vain."""
+    found = set()
+    for layer in cache.layers if cache else ():
+        with contextlib.suppress(ValueError, AttributeError):
+            found.add(int(layer.get_seq_length()))
+    return found
 
 
 def attention_of(config: PreTrainedConfig) -> str:

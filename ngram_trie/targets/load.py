@@ -30,6 +30,11 @@ from ngram_trie.targets.hub import hub_said
 from ngram_trie.targets.sentencepiece import restore_merges
 
 
+def window_of(config: Any) -> int | None:
+    """The sliding window of such a model; None for one whose kind of model has none, whatever its config says."""
+    return getattr(config, "sliding_window", None) if hasattr(type(config), "sliding_window") else None
+
+
 def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
     that is less. Without a limit it is no more than a sliding window that all layers have: the backends for speed know

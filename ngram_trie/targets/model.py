@@ -20,7 +20,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.drafter import TopK
 from ngram_trie.targets.internals import Cache, DynamicLayer, attention_of, keeps_state, with_cache
-from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.load import longest_text, window_of
 from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -77,7 +77,7 @@ class KVCache(Cache):
     @property
     def length(self) -> int:
         """p: number of cached tokens."""
-        return int(self.layers[0].length)
+        return max(int(layer.length) for layer in self.layers)
 
     def truncate(self, length: int) -> None:
         for layer in self.layers:
@@ -87,8 +87,9 @@ class KVCache(Cache):
         """Keep the first `past` rows and, moved right behind them, those of the tree nodes in `path` (increasing)."""
         # A path that is the front of the tree (always so for a chain) already lies where it belongs.
         if path[-1] != len(path) - 1:
-            rows = torch.tensor(path, device=self.layers[0].keys.device) + past
-            for layer in self.layers:
+            held = [layer for layer in self.layers if layer.is_initialized]  # others read a layer's below them
+            rows = torch.tensor(path, device=held[0].keys.device) + past
+            for layer in held:
                 for buffer in (layer.keys, layer.values):
                     # index_select copies, so that source and destination rows may overlap
                     buffer[:, :, past : past + len(path)] = buffer.index_select(2, rows)
@@ -118,7 +119,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
     """The sliding window, or None, of each kind of layer that a model of this `config` has."""
-    window = getattr(config, "sliding_window", None)
+    window = window_of(config)
     kinds = getattr(config, "layer_types", None)
     return {kind: window if kind == "sliding_attention" else None for kind in kinds} if kinds else {"all": window}
 

@@ -23,6 +23,7 @@ def test_a_forward_goes_on_behind_our_own_cache_as_behind_transformers_own():
         said, expected = (model(input_ids=ids, **internals.with_cache(model, cache)).logits for cache in (ours, own))
         assert torch.equal(said, expected)
     assert ours.length == own.get_seq_length() == 5
+    assert internals.lengths_in(ours) == internals.lengths_in(own) == {5}
 
 
 def test_a_forward_that_names_neither_takes_the_name_that_all_releases_know():

@@ -1,0 +1,116 @@
+"""A model's drafts are compared with its own plain steps before it answers; what does not agree is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from support.tiny import SHAPE, tiny_model
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+
+from ngram_trie import Speculator, speculative_generate
+from ngram_trie.targets import check, choose
+from ngram_trie.targets.model import TargetModel
+
+PROMPT = [5, 6, 7, 8, 9, 10, 11, 5, 6, 7, 8, 9, 12, 13, 5, 6, 7]
+
+
+def random_model(kind: str, **fields: Any) -> PreTrainedModel:
+    model = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**fields)).eval()
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, 0, 0.25)
+    model.generation_config.eos_token_id = None
+    return model
+
+
+def masked_by_slot() -> PreTrainedModel:
+    return random_model(
+        "gpt_neo", vocab_size=61, hidden_size=32, num_layers=4, num_heads=4, intermediate_size=48, bos_token_id=1,
+        eos_token_id=None, attention_types=[[["global", "local"], 2]], window_size=8, max_position_embeddings=160,
+    )  # fmt: skip
+
+
+def a_field_that_it_does_not_read() -> PreTrainedModel:
+    return random_model("llama", **SHAPE, eos_token_id=None, sliding_window=8)
+
+
+def without_a_cache() -> PreTrainedModel:
+    return random_model("openai-gpt", vocab_size=61, n_embd=32, n_layer=2, n_head=4, n_positions=160)
+
+
+def rows_that_depend_on_each_other() -> PreTrainedModel:
+    model = random_model("llama", **SHAPE, eos_token_id=None)
+    quantized: PreTrainedModel = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    return quantized
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "made", [masked_by_slot, a_field_that_it_does_not_read, without_a_cache, rows_that_depend_on_each_other]
+)
+def test_a_model_that_drafts_would_change_is_refused_in_one_line(made: Any) -> None:
+    for drafter in ("vanilla", "blend"):
+        with pytest.raises(
+            ValueError, match=r"^model type [\w-]+: .*: drafts would change its answers; use the"
+        ) as error:
+            speculative_generate(made(), PROMPT, drafter, max_new_tokens=8)
+        assert "\n" not in str(error.value)
+    with pytest.raises(ValueError, match="drafts would change its answers"):
+        choose.make_target(made(), "stock", 16, 60)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral", "phi3"])
+@pytest.mark.parametrize("backend", ["stock", "cpu"])
+def test_families_agree_beyond_a_window(family: str, backend: str) -> None:
+    has_window = family in ("mistral", "phi3")
+    model = tiny_model(family, **({"sliding_window": 100 if backend == "cpu" else 24} if has_window else {}))
+    with mock.patch.object(check, "_compared", wraps=check._compared) as compared:
+        choose.make_target(model, backend, 16, 90)
+    (call,) = compared.call_args_list
+    assert call.args[1] == (
+        (24 + check.STEPS if backend == "stock" else 90 - check.STEPS - 1) if has_window else check.PROBE
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("gemma3n_text", {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 61,
+                          "laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0] * 4}),
+        ("gemma3_text", {}),
+        ("qwen3", {"sliding_window": None, "layer_types": None}),
+    ],
+)  # fmt: skip
+def test_windows_and_shared_layers_of_newer_models(kind: str, fields: dict[str, Any]) -> None:
+    """Layers that read the keys of others have none of their own; accepted paths have gaps."""
+    shape = {**SHAPE, "num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8, "eos_token_id": None}
+    layers = {"layer_types": ["sliding_attention", "full_attention"] * 2}
+    model = random_model(kind, **shape | layers | fields)
+    ids = torch.tensor([PROMPT * 2])
+    options = {"max_new_tokens": 16, "do_sample": False}
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
+    assert speculative_generate(model, PROMPT * 2, "blend", budget="fixed", **options)[0] == expected
+
+
+def test_a_model_is_compared_once_in_a_state() -> None:
+    model = tiny_model("llama")
+    with mock.patch.object(check, "_compared", wraps=check._compared) as compared:
+        for _ in range(2):
+            speculative_generate(model, PROMPT, "pld", max_new_tokens=4)
+            Speculator(model)(PROMPT, max_new_tokens=40)
+        assert compared.call_count == 1
+        model.model.layers[0].mlp.down_proj.weight.data.mul_(1.5)
+        speculative_generate(model, PROMPT, "pld", max_new_tokens=4)
+        assert compared.call_count == 2
+
+
+def test_what_is_changed_behind_an_accepted_draft_is_found() -> None:
+    """A target whose cache keeps the wrong rows."""
+    target = TargetModel(tiny_model("llama"), 16)
+    assert check.disagreement(target) is None
+    with mock.patch.object(type(target.cache), "keep", lambda cache, past, path: cache.truncate(past + len(path))):
+        assert str(check.disagreement(target)).startswith("its logits in the step behind an accepted draft are ")
