@@ -33,10 +33,10 @@ def run() -> None:
 
     The same command resumes an interrupted run.
     """
-    from ngram_trie.bench.records import LosslessError
+    from ngram_trie.bench.records import LosslessError, MethodError
     from ngram_trie.cli.hydra_app import hydra_app
 
-    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run")
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError, MethodError), prog="ngram-trie run")
 
 
 def measure(config: DictConfig) -> Path:
@@ -45,12 +45,13 @@ def measure(config: DictConfig) -> Path:
     Raises:
         ConfigError: a wrong name or value, a part that is not there, too little memory, or no prompt was answered.
         LosslessError: a method gave other tokens than vanilla.
+        MethodError: a method answered no prompt.
     """
     import torch
 
     from ngram_trie.bench import measure as loop
     from ngram_trie.bench import shards
-    from ngram_trie.bench.live import Live, check_lossless
+    from ngram_trie.bench.live import Live, check_answered, check_lossless
     from ngram_trie.bench.prepare import prepare
     from ngram_trie.bench.records import seal
     from ngram_trie.bench.replay import Replay
@@ -84,8 +85,7 @@ def measure(config: DictConfig) -> Path:
             loop.measure(engine, writer)
         except torch.OutOfMemoryError:
             raise ConfigError(
-                "the device's memory does not hold the models: leave out methods with models of their own "
-                "(~methods.space), lower model.context_limit, or take a larger device"
+                "the device's memory does not hold the model: lower model.context_limit, or take a larger device"
             ) from None
         except OSError as error:
             has_room = error.errno not in NO_ROOM
@@ -118,6 +118,7 @@ def measure(config: DictConfig) -> Path:
     failures = [record.failure for record in run.records if record.failure]
     if failures and len(failures) == len(run.records):
         raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
+    check_answered(run.records)
     return folder
 
 
