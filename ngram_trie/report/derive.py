@@ -183,7 +183,7 @@ def _live_table(
     ])  # fmt: skip
     frame.loc[frame.method.isin(left_out), "group"] = table1.NOT_RUN
     reasons = [f"Not run: {name}: {why}" for name, why in left_out.items()]
-    below = [*notes, *reasons, *_said(run, "cut", "room", "resumed", "per shard"), *_interim_note(run)]
+    below = [*notes, *reasons, *_said(run, "missing", "cut", "room", "resumed", "per shard"), *_interim_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 

@@ -12,6 +12,8 @@ import httpx2
 from huggingface_hub import HfApi, constants, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
+from ngram_trie.store.files import first_line
+
 _OWN = (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled)
 #: Files of weights; a repository may hold the same ones in several formats, of which the first here is read.
 SUFFIXES = (".safetensors", ".pt", ".bin")
@@ -107,6 +109,15 @@ def fetch(repository: str, revision: str | None = None) -> Path:
         names = wanted(HfApi().list_repo_files(repository, revision=revision))
         drop_stale(Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "blobs", "*.incomplete")
         return Path(snapshot_download(repository, revision=revision, allow_patterns=names or ["*.json"]))
+
+
+def reach(address: str) -> str:
+    """Why a host does not answer, in one line; "" where it does, whatever it says."""
+    try:
+        status = httpx2.head(address, timeout=10, follow_redirects=True).status_code
+    except Exception as error:  # of the network and of the address
+        return f"{address} cannot be reached: {first_line(error)}"
+    return f"{address} answers {status}: try again later" if status >= 500 else ""
 
 
 def drop_stale(folder: Path, pattern: str) -> None:
