@@ -167,6 +167,8 @@ def show(title: str, sections: dict[str, Sequence[Sequence[str]]]) -> None:
     console.print(title)
     for name, rows in sections.items():
         table = Table.grid(padding=(0, 2))
+        for _ in range(max(map(len, rows), default=0) + 1):
+            table.add_column(overflow="fold")
         for row in rows:
             table.add_row("  ", *row)
         if rows:

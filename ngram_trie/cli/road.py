@@ -368,7 +368,7 @@ class Road:
 
     def _carry_out(self, steps: Sequence[Step]) -> int:
         """Do what is not done, in order. What fails leaves out what needs it, and the rest goes on."""
-        first, place = 0, [step for step in steps if step.part]
+        first, runs = 0, [step for step in steps if step.part]
         for number, step in enumerate(steps, 1):
             lost = step.dataset in self.left_out or (step.leaves_out and set(step.leaves_out) <= self.left_out.keys())
             if (step.is_done and not step.part) or lost:
@@ -382,18 +382,17 @@ class Road:
                 return INTERRUPTED
             first = first or status
             if step.part and step.part.is_begun:
-                if step is not place[-1]:
-                    self._join(place, whole=False)
-            elif status and step is place[0]:
+                if step is not runs[-1]:
+                    self._join(runs, whole=False)
+            elif status and step is runs[0]:
                 return status
             elif status:
-                reason = "it could not be made, see what the command says above"
-                self.left_out |= dict.fromkeys(filter(None, step.leaves_out or [step.dataset]), f"{step.about}: {reason}")
+                reason = f"{step.about}: it could not be made, see what the command says"
+                self.left_out |= dict.fromkeys(step.leaves_out or [step.dataset], reason)
             elif step.command[0] == "scripts.retrieve":
                 made = "\n".join([*self.for_retrieval, *self.questions])
                 (TRIVIAQA / "settings.txt").write_text(made, encoding="utf-8")
-        if any(step.part and step.part.is_begun for step in steps):
-            self._join(place, whole=True)
+        self._join(runs, whole=True)
         return first
 
     def _fetch(self) -> None:

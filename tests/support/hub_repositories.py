@@ -267,7 +267,7 @@ class Layout:
         return fill
 
     def retrieval(self) -> None:
-        made = save_tiny_bge(self.root / "bge")
+        made = save_tiny_bge(self.root / "bge", 512)
         for name, part, config in (
             ("BAAI/bge-m3", "m3", "encoder/bge_m3.yaml"),
             ("BAAI/bge-reranker-v2-m3", "reranker", "reranker/bge_reranker_v2_m3.yaml"),
@@ -328,7 +328,7 @@ class Layout:
         self.settings = [
             *(f"datasets.spec_bench_{name}.checksum=sha256:{sha}" for name in ("summarization", "rag")),
             f"corpus.md5={hashlib.md5(passages.read_bytes()).hexdigest()}",
-            "index=IVF4,PQ8x4",
+            "index='IVF4,PQ8x4'",
             "nprobe=2",
             "shard_size=25",
             "chunk=16",
