@@ -387,7 +387,7 @@ class Road:
             elif status and step is runs[0]:
                 return status
             elif status:
-                reason = f"{step.about}: it could not be made, see what the command says"
+                reason = f"{step.about} could not be made, see what the command says"
                 self.left_out |= dict.fromkeys(step.leaves_out or [step.dataset], reason)
             elif step.command[0] == "scripts.retrieve":
                 made = "\n".join([*self.for_retrieval, *self.questions])
@@ -411,15 +411,20 @@ class Road:
                         except FileNotFoundError as error:
                             self.left_out[name] = str(error)
 
-    def _join(self, steps: Sequence[Step], whole: bool) -> None:
+    def _join(self, runs: Sequence[Step], whole: bool) -> None:
         """The table of what was measured so far."""
-        notes = {f"not run: {name}": why for name, why in self.left_out.items() if name in self.config.methods}
-        notes |= {f"missing: {name}": why for name, why in self.left_out.items() if name in self.config.datasets}
-        if not whole:
-            notes |= {f"not run: {name}": "its datastore comes after this table" for name in self.stored} | notes
-            notes |= {f"missing: {name}": "it comes after this table" for name in self.late} | notes
-        config = configuration.resolve(self.config)
-        parts.join(self.folder, [step.part for step in steps if step.part], config, notes, whole)
+        begun = [step for step in runs if step.part and step.part.is_begun]
+        if not begun:
+            return
+        notes = dict[str, str]()
+        if not whole and not any(step.leaves_out for step in begun):
+            notes |= {f"not run: {name}": "its datastore comes after this table" for name in self.stored}
+        if not whole and not any(step.dataset for step in begun):
+            notes |= {f"missing: {name}": "it comes after this table" for name in self.late}
+        for name, why in self.left_out.items():
+            notes[f"{'not run' if name in self.config.methods else 'missing'}: {name}"] = why
+        found = [step.part for step in runs if step.part]
+        parts.join(self.folder, found, configuration.resolve(self.config), notes, whole)
         derive.write(self.folder)
         print(derive.main_tables(self.folder))
         print(f"written: {relative(str(self.folder))} (table.md has all tables)", flush=True)

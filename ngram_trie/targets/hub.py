@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import time
 from collections.abc import Iterable, Iterator
@@ -87,9 +88,13 @@ def weights_are_whole(folder: Path) -> bool:
 
 
 def cached(repository: str, revision: str | None = None) -> Path | None:
-    """The folder of a model's files in the hub's cache, where its weights are whole; asks no network."""
+    """The folder of a model's files in the hub's cache, where all that are read are there; asks no network."""
+    here = functools.partial(snapshot_download, repository, revision=revision, local_files_only=True)
     try:
-        folder = Path(snapshot_download(repository, revision=revision, local_files_only=True))
+        folder = Path(here(allow_patterns=[]))  # whatever is there of it
+        kinds = SUFFIXES[:1] if any(folder.glob(f"*{SUFFIXES[0]}")) else SUFFIXES[1:]
+        patterns = [f"*{kind}" for kind in (*kinds, *BESIDE)]
+        here(allow_patterns=patterns, ignore_patterns=["*/*", "training_args.bin"])  # refuses where one is missing
     except (OSError, ValueError):
         return None
     return folder if weights_are_whole(folder) else None

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import pytest
+
 #: Files of these kinds lie in large file storage: the hub answers with a redirect to another address.
 LARGE = (".bin", ".safetensors", ".pt", ".parquet", ".model")
 #: Tokens: of someone who has accepted every licence, and of someone who has not.
@@ -115,6 +117,21 @@ class HubServer:
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+    def connect(self, monkeypatch: pytest.MonkeyPatch, home: Path, token: str = "") -> None:
+        """Let this process's clients ask this hub, with caches below `home`."""
+        changes = {
+            "ENDPOINT": self.url,
+            "HUGGINGFACE_CO_URL_TEMPLATE": f"{self.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}",
+            "HF_HUB_CACHE": str(home / "hub"),
+            "HF_HUB_OFFLINE": False,
+        }
+        for name, value in changes.items():
+            monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
+        monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", lambda seconds: None)
+        monkeypatch.setenv("NGRAM_TRIE_MIRROR", self.url)
+        monkeypatch.setenv("NGRAM_TRIE_DATA", str(home / "plain"))
+        monkeypatch.setenv("HF_TOKEN", token)
 
     def cut(self, path: str) -> str | None:
         return next((end for end, times in self.cuts.items() if times and path.endswith(end)), None)
