@@ -109,7 +109,9 @@ def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = Non
             return kept
         if constants.HF_HUB_OFFLINE:
             state = "damaged in the cache" if kept.exists() else "not in the cache"
-            raise FileNotFoundError(f"{url} is {state}, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}")
+            raise FileNotFoundError(
+                f"{url} is {state}, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}"
+            )
         if not _is(part, checksum):
             with from_hub(url, otherwise), part.open("ab") as file:  # what is there of it is not fetched again
                 http_get(mirrored(url), file, resume_size=file.tell(), displayed_filename=kept.name)

@@ -300,7 +300,8 @@ def main(
     ] = None,
     sessions: Annotated[int, typer.Option(envvar="SESSIONS", min=1, help="how often all of Table 1 is measured")] = 1,
     anyway: Annotated[
-        bool, typer.Option("--anyway", envvar="ANYWAY", help="of the paper profile: without a GPU or what has no answer")
+        bool,
+        typer.Option("--anyway", envvar="ANYWAY", help="of the paper profile: without a GPU or what has no answer"),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the commands and do nothing")] = False,
 ) -> None:
@@ -321,10 +322,14 @@ def main(
         raise ConfigError("engines: give a copy of github SpecDecode-Bench/simulator, --traces FOLDER")
     if profile == "paper":
         if target not in PAPER:
-            raise ConfigError(f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE")
+            raise ConfigError(
+                f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE"
+            )
         for name, value in (("DATA", data), ("ROWS", rows), ("TRACES", traces), ("STORE", store)):
             if value:
-                raise ConfigError(f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME")
+                raise ConfigError(
+                    f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME"
+                )
         sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
     asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main")
     for about, commands in steps(target, asked, arguments or []):

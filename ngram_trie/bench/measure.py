@@ -191,9 +191,12 @@ class Interleaved(Engine):
         """Tell a drafter that remembers answers of one that was recorded before an interruption."""
 
 
-def measure(engine: Engine, writer: RecordWriter) -> None:
+def measure(engine: Engine, writer: RecordWriter, interim: Callable[[], None] | None = None) -> None:
     """Measure what `writer` has no record of. The manifest beside the records gets the engine's notes, and of several
     sessions when each began.
+
+    Args:
+        interim: shows what is there so far; called between prompts, every `INTERIM_S` seconds.
     """
     keys = engine.keys
     left = Counter(key.method for key in keys if key not in writer)
@@ -203,12 +206,18 @@ def measure(engine: Engine, writer: RecordWriter) -> None:
     is_timed = isinstance(engine, Interleaved)
     if is_timed:
         warn_of_load(engine.manifest.num_threads)
+    item: ItemKey | None = None
+    shown = time.monotonic()
     with Progress(len(keys), left, len(engine.names), is_timed) as progress:
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
                 if engine.sessions > 1 and record.session not in begun:
                     begun.add(record.session)
                     _note(manifest, f"session {record.session}", datetime.now(UTC).isoformat(timespec="seconds"))
+                if interim and item not in (None, record.key.item) and time.monotonic() - shown > INTERIM_S:
+                    interim()
+                    shown = time.monotonic()
+                item = record.key.item
                 writer.write(record)
                 progress.add(record)
             for name in engine.notes.keys() - noted.keys():
@@ -220,10 +229,16 @@ def _note(path: Path, name: str, text: str) -> None:
     """Add to the manifest what is to be known of the run, behind what stands there under this name."""
     if path.exists():
         found = RunManifest.read(path)
-        texts = dict.fromkeys([*found.environment.get(name, "").split(", "), text]) if name.startswith("session") else [text]
+        texts = (
+            dict.fromkeys([*found.environment.get(name, "").split(", "), text])
+            if name.startswith("session")
+            else [text]
+        )
         replace(found, environment={**found.environment, name: ", ".join(filter(None, texts))}).write(path)
 
 
+#: Seconds between tables of what is there so far.
+INTERIM_S = 1200.0
 #: What runs write into their folders; a folder without a manifest that holds such a file is somebody else's.
 WRITTEN = frozenset({".json", ".jsonl", ".csv", ".md", ".png", ".html"})
 

@@ -56,5 +56,5 @@ def check_room(method: object, device: torch.device) -> None:
         free = torch.cuda.mem_get_info(device)[0] / 1e9
         if needed + CACHE_GB > free:
             raise torch.OutOfMemoryError(
-                f"its weights take {needed:.1f} GB and caches {CACHE_GB:.0f} GB, and {free:.1f} GB of GPU memory are free"
+                f"its weights take {needed:.1f} GB, caches {CACHE_GB:.0f} GB, and {free:.1f} GB of GPU memory are free"
             )

@@ -13,10 +13,13 @@ import typer
 
 from ngram_trie.bench.config import check_values, default_folder
 from ngram_trie.methods import ConfigError, build
-from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, relative
+from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, first_line, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
     from omegaconf import DictConfig
+
+    from ngram_trie.bench.measure import Engine
+    from ngram_trie.bench.records import RecordWriter
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
 DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
@@ -82,7 +85,7 @@ def measure(config: DictConfig) -> Path:
             build(config.cost, "cost").keep(folder)
         has_room = True
         try:
-            loop.measure(engine, writer)
+            loop.measure(engine, writer, partial(_interim, folder, engine, writer))
         except torch.OutOfMemoryError:
             raise ConfigError(
                 "the device's memory does not hold the model: lower model.context_limit, or take a larger device"
@@ -120,6 +123,19 @@ def measure(config: DictConfig) -> Path:
         raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
     check_answered(run.records)
     return folder
+
+
+def _interim(folder: Path, engine: Engine, writer: RecordWriter) -> None:
+    """The table of a run that goes on."""
+    from ngram_trie.bench.progress import say
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report.run_folder import RunFolder
+
+    try:
+        derived.write(RunFolder(folder, list(writer.records.values())), engine.names, list(engine.datasets))
+        say(f"interim table: {relative(str(folder.absolute()))}/table.md")
+    except Exception as error:  # it is derived again in the end: nothing of it may end a run
+        say(f"warning: no interim table: {first_line(error)}")
 
 
 def derive(

@@ -129,11 +129,14 @@ def machine() -> Iterator[Finding]:
 
 def blind_remedy() -> str:
     """What helps where a driver is there and torch sees no GPU; the same command again would not."""
-    if not torch.version.cuda:
-        return "torch is a CPU build: rm -r .venv, then make TORCH_INDEX=https://download.pytorch.org/whl/cu126 setup"
+    build = (
+        f"built for CUDA {torch.version.cuda}: update the driver, or take"
+        if torch.version.cuda
+        else "a CPU build: take"
+    )
     return (
-        f"torch is built for CUDA {torch.version.cuda}: update the driver, or take a build for an older CUDA: "
-        "rm -r .venv, then make TORCH_INDEX=https://download.pytorch.org/whl/cu126 setup; in a container give --gpus all"
+        f"torch is {build} a build that the driver knows (rm -r .venv, then make setup "
+        "TORCH_INDEX=https://download.pytorch.org/whl/cu126); in a container give --gpus all"
     )
 
 

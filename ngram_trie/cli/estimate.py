@@ -109,13 +109,13 @@ def _memory(engine: Live, config: DictConfig, weights: float) -> str:
     length = min(engine.context_limit, longest + config.measure.max_new_tokens)
     cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
     needed = weights * (2 if config.engine.backend == "cpu" else 1) + cache
-    own = {name: size for name, method in engine.methods.items() if (size := _method_gb(method))}
+    own = {name: gb for name, method in engine.methods.items() if (gb := _method_gb(method))}
     needed += sum(own.values())
     device = torch.device(config.model.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     short = "; NOT ENOUGH" if needed > free / 1e9 else ""
     parts = [f"weights {weights:.1f} GB per copy", f"cache {cache:.2f} GB"]
-    parts += [f"{name} {size:.1f} GB" for name, size in own.items()]
+    parts += [f"{name} {gb:.1f} GB" for name, gb in own.items()]
     return f"about {needed:.1f} GB ({', '.join(parts)}), {free / 1e9:.0f} GB free{short}"
 
 
@@ -134,7 +134,9 @@ def _converted(config: DictConfig, weights: float) -> float:
 def _fetched(engine: Live, config: DictConfig, weights: float) -> str:
     """What the hub would be asked for; "" where everything is a file or a folder, or in the hub's cache."""
     path, revision = models.source(config.model)
-    asked = {} if gguf_file(path) else {path: (revision, config.model.download_gb or weights)}
+    asked: dict[str, tuple[str | None, float]] = {}
+    if not gguf_file(path):
+        asked[path] = revision, config.model.download_gb or weights
     for method in engine.methods.values():
         for own, its in method.weights().items() if isinstance(method, Drafter) else ():
             asked[own] = (its, WEIGHTS_GB.get(own, 0.0))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import psutil
 import torch
@@ -85,7 +85,8 @@ def hub_need(
     try:
         api = HfApi()
         api.auth_check(name, repo_type=kind)
-        files = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True).siblings or []
+        about: Any = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
+        files = about.siblings or []
     except GatedRepoError:
         page = f"{constants.ENDPOINT}/{'datasets/' * (kind == 'dataset')}{name}"
         says = (
@@ -156,8 +157,8 @@ def short_of_disk(needs: Sequence[Need], rooms: Sequence[Room], caches: dict[str
     for folder, total in by_disk.values():
         if total > (free := shutil.disk_usage(folder).free / 1e9):
             yield (
-                f"{total:.0f} GB are needed on the disk of {folder} and {free:.0f} GB are free: make room, or put caches "
-                "on another disk (HF_HOME, NGRAM_TRIE_DATA, HF_DATASETS_CACHE)"
+                f"{total:.0f} GB are needed on the disk of {folder} and {free:.0f} GB are free: make room, or put "
+                "caches on another disk (HF_HOME, NGRAM_TRIE_DATA, HF_DATASETS_CACHE)"
             )
 
 

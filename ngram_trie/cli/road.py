@@ -2,8 +2,8 @@
 made, and how one table grows from several runs.
 
 What needs least comes first: Spec-Bench and HAGRID with the methods that need no datastore; then those with one, beside
-a vanilla of their own; TriviaQA last, whose passages come from an index over Wikipedia. A method or data set that cannot
-be had, does not fit or fails says so in the table, and ends nothing else.
+a vanilla of their own; TriviaQA last, whose passages come from an index over Wikipedia. A method or data set that
+cannot be had, does not fit or fails says so in the table, and ends nothing else.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ TRIVIAQA = LOCAL / "triviaqa"
 SHAREGPT_ID = "Aeala/ShareGPT_Vicuna_unfiltered"
 #: Settings of the retrieval that a run has, too, or that the road gives itself.
 NOT_PASSED = ("output", "force", "hydra", "folder")
-#: Gigabytes of what is built: vectors and index over Wikipedia, its text as the library `datasets` keeps it, a datastore
-#: and results. The vectors and the text are of no use once the passages are found.
+#: Gigabytes of what is built: vectors and index over Wikipedia, its text as the library `datasets` keeps it, a
+#: datastore and results. The vectors and the text are of no use once the passages are found.
 INDEX_GB, TEXT_GB, STORE_GB, RESULTS_GB = 45.0, 18.0, 2.0, 0.5
 #: Hours on an RTX 4090, by arithmetic: 21 million passages; a search and 82 questions reranked; a datastore, on any
 #: machine; an answer of a model of 13.5 GB with up to 1,024 tokens.
@@ -307,7 +307,9 @@ class Road:
                 print(f"In the way: {why}")
             return 0
         if stops and not self.anyway:
-            raise ConfigError(f"{'; '.join(stops)}. ANYWAY=1 goes on all the same, ARGS=--dry-run prints this plan alone")
+            raise ConfigError(
+                f"{'; '.join(stops)}. ANYWAY=1 goes on all the same, ARGS=--dry-run prints this plan alone"
+            )
         return self._carry_out(steps)
 
     def _check_retrieval(self) -> None:

@@ -156,7 +156,8 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     text = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
-    drawn = _named(run, frame[frame.dataset.isin(first) & (frame.group != table1.NOT_RUN)])
+    drawn = _named(run, frame[frame.dataset.isin(first)])
+    drawn = drawn[drawn.group != table1.NOT_RUN] if (drawn.group != table1.NOT_RUN).any() else drawn
     save_figure(speedup_figure(drawn), run.path / "figure.png")
     save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
     if run.curve:

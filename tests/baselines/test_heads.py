@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.checkpoints import SIZE, hydra_folder, medusa_folder
 from support.plain import PROMPTS, decode, greedy
-from support.tiny import VOCABULARY, tiny_model, tiny_target
+from support.tiny import tiny_model, tiny_target
 from torch.nn.functional import silu
 
 from ngram_trie import Speculator
@@ -27,7 +27,6 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 KEPT = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
 
 
 def test_the_published_tree_has_the_published_shape() -> None:

@@ -16,6 +16,7 @@ from support.hub_repositories import Layout
 from support.hub_server import GOOD, OTHER
 
 from ngram_trie.cli import plan, road
+from ngram_trie.cli.commands import measure
 from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.plan import Need
 from ngram_trie.cli.road import Road
@@ -310,3 +311,32 @@ def test_every_model_is_read_as_it_is_published(model: str, hub: Layout) -> None
     assert not any("configuration_phi3" in path for path in hub.hub.downloads())
     time.sleep(0.2)  # a service that converts weights would be asked by a thread
     assert not any("/commits/" in line or "/discussions" in line for line in hub.hub.requests)
+
+
+SPEC_BENCH_ALONE = ["experiment=table1_vicuna_7b", "model=vicuna_7b", "~datasets.triviaqa", "~datasets.hagrid"]
+
+
+def own_run(hub: Layout, tmp_path: Path, *settings: str) -> None:
+    """A run by hand."""
+    own = [text for text in hub.settings if text.startswith("datasets.")]
+    measure(composed([*SPEC_BENCH_ALONE, *own, "model.device=cpu", f"output={tmp_path / 'run'}", *settings]))
+
+
+def test_a_run_s_own_plan_counts_every_method_and_fetches_no_weights(
+    hub: Layout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_run(hub, tmp_path, "dry_run=true")
+    text = capsys.readouterr().out
+    assert "sps 0.2 GB, medusa 1.5 GB, space 13.5 GB, hydra 3.0 GB" in text
+    assert "download: lmsys/vicuna-7b-v1.3, about 13.5 GB; double7/vicuna-68m, about 0.2 GB; " in text
+    assert not any(path.endswith((".bin", ".pt", ".safetensors")) for path in hub.hub.downloads())
+
+
+def test_a_run_stops_where_it_cannot_know_whether_a_method_can_be_had(
+    hub: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    medusa = hub.hub.repositories["model", "FasterDecoding/medusa-vicuna-7b-v1.3"]
+    monkeypatch.setattr(medusa, "answer", "unavailable")
+    with pytest.raises(ConfigError, match=r"^method medusa: .*503.*or go without it: ~methods\.medusa$"):
+        own_run(hub, tmp_path)
+    assert not (tmp_path / "run").exists()

@@ -1,5 +1,5 @@
-"""The road to the paper's tables, walked: `make reproduce-table1 PROFILE=paper` from nothing to the table, against a hub
-on loopback that has every repository under its real name and in its real layout, with tiny random weights.
+"""The road to the paper's tables, walked: `make reproduce-table1 PROFILE=paper` from nothing to the table, against a
+hub on loopback that has every repository under its real name and in its real layout, with tiny random weights.
 
 What this stands for, and what it cannot: docs/limits.md.
 """
@@ -149,10 +149,14 @@ def test_table_1_of_vicuna_from_nothing(walker: Walker) -> None:
 
 
 def test_table_4_with_a_method_that_fails(walker: Walker) -> None:
-    """After the test above: TriviaQA's passages are there, and are not looked for again."""
-    before = len(walker.layout.hub.requests)
+    before, is_there = len(walker.layout.hub.requests), (walker.local / "triviaqa" / "recall.csv").exists()
     hydra = "ankner/hydra-vicuna-7b-v1.3"  # of another model's shape
-    settings = [*limits(2), "+method@methods.hydra=hydra", f"methods.hydra.heads={hydra}", "methods.hydra.tree=published"]
+    settings = [
+        *limits(2),
+        "+method@methods.hydra=hydra",
+        f"methods.hydra.heads={hydra}",
+        "methods.hydra.tree=published",
+    ]
     status, text = walker.walk("table4", "qwen2_7b_instruct", [*settings, "~methods.suffix"])
     assert status == 1, text[-3000:]
     table = walker.local / "paper" / "qwen2-7b-instruct" / "table4"
@@ -165,5 +169,5 @@ def test_table_4_with_a_method_that_fails(walker: Walker) -> None:
     assert "Not run: hydra: " in page and "do not fit the target model" in page
     rows: Any = json.loads((table / "table.json").read_text())
     assert "hydra" in json.dumps(rows["measured"]) and (table / "table4" / "table.md").exists()
-    asked = walker.layout.hub.requests[before:]
-    assert not any("bge" in line or "psgs_w100" in line for line in asked)
+    if is_there:  # the test above has found TriviaQA's passages: they are not looked for again
+        assert not any("bge" in line or "psgs_w100" in line for line in walker.layout.hub.requests[before:])

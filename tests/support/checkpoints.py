@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+
 from support.plain import save_tensors
 
 #: Of the tiny models that the heads are for.

@@ -17,13 +17,13 @@ import pandas as pd
 import sentencepiece
 import torch
 from omegaconf import OmegaConf
-from support.checkpoints import SIZE, WIDTH, hydra_folder, medusa_folder
-from support.hub_server import HubServer, Repository
-from support.tiny_bge import save_tiny_bge
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, MistralConfig, Phi3Config, PreTrainedTokenizerFast, Qwen2Config
 
 from ngram_trie.store.files import CONFIGS, PROJECT
+from support.checkpoints import SIZE, WIDTH, hydra_folder, medusa_folder
+from support.hub_server import HubServer, Repository
+from support.tiny_bge import save_tiny_bge
 
 #: Of the tokenizers that are trained here.
 PIECES = 600
@@ -103,7 +103,9 @@ def shape(vocabulary: int = PIECES, **fields: Any) -> dict[str, Any]:
 def save_config(folder: Path, config: Any, **fields: Any) -> None:
     about = config.to_dict() | {"architectures": [type(config).__name__.replace("Config", "ForCausalLM")]} | fields
     (folder / "config.json").write_text(json.dumps(about))
-    (folder / "generation_config.json").write_text(json.dumps({"bos_token_id": 1, "eos_token_id": 2, "max_length": 4096}))
+    (folder / "generation_config.json").write_text(
+        json.dumps({"bos_token_id": 1, "eos_token_id": 2, "max_length": 4096})
+    )
 
 
 def sentencepiece_file(folder: Path) -> Path:
@@ -171,17 +173,21 @@ class Layout:
         self.repository("double7/vicuna-68m", "f35c45e548302e8edd0a31db7490b42ea2ddd109", self.small(model))
         self.repository("JackFram/llama-68m", "964a5d77df908b69f8d6476fb70e940425b04cb5", self.small(model))
         self.repository("AntMan/vicuna-v1.3-7b-space", "main", self.space(model))
-        self.repository(
-            "FasterDecoding/medusa-vicuna-7b-v1.3", "82ac200bf7502419cb49a9e0adcbebe3d1d293f1", self.medusa
-        )
+        self.repository("FasterDecoding/medusa-vicuna-7b-v1.3", "82ac200bf7502419cb49a9e0adcbebe3d1d293f1", self.medusa)
         self.repository("ankner/hydra-vicuna-7b-v1.3", "main", self.hydra)
         self.llama2(model)
         fast: dict[str, tuple[str, Any, dict[str, Any]]] = {
-            "llama3_8b_instruct": ("meta-llama/Meta-Llama-3-8B-Instruct", LlamaConfig, {"num_key_value_heads": 2}),
-            "qwen2_7b_instruct": ("Qwen/Qwen2-7B-Instruct", Qwen2Config, {"num_key_value_heads": 2}),
+            "llama3_8b_instruct": (
+                "meta-llama/Meta-Llama-3-8B-Instruct", LlamaConfig, {"num_key_value_heads": 2, "vocabulary": 128_256},
+            ),
+            "qwen2_7b_instruct": (
+                "Qwen/Qwen2-7B-Instruct", Qwen2Config, {"num_key_value_heads": 2, "vocabulary": 152_064},
+            ),
             "mistral_7b_instruct": ("mistralai/Mistral-7B-Instruct-v0.2", MistralConfig, {"sliding_window": None}),
-            "phi3_mini": ("microsoft/Phi-3-mini-4k-instruct", Phi3Config, {"sliding_window": 2047}),
-        }
+            "phi3_mini": (
+                "microsoft/Phi-3-mini-4k-instruct", Phi3Config, {"sliding_window": 2047, "vocabulary": 32_064},
+            ),
+        }  # fmt: skip
         for name, (hub_id, kind, fields) in fast.items():
             self.repository(hub_id, revision_of(f"model/{name}.yaml"), self.fast(kind, fields))
         for hub_id in ("meta-llama/Llama-2-7b-chat-hf", fast["llama3_8b_instruct"][0], fast["mistral_7b_instruct"][0]):
@@ -189,9 +195,7 @@ class Layout:
         self.retrieval()
         self.datasets()
 
-    def repository(
-        self, name: str, revision: str | None, fill: Callable[[Path], None], kind: str = "model"
-    ) -> Path:
+    def repository(self, name: str, revision: str | None, fill: Callable[[Path], None], kind: str = "model") -> Path:
         """A repository whose files `fill` writes."""
         folder = self.root / kind / name
         folder.mkdir(parents=True)

@@ -42,7 +42,9 @@ class Repository:
         """Commit and folder of a branch, tag or commit; "main" is the first one where none has that name."""
         if revision == "main" and "main" not in self.revisions:
             revision = next(iter(self.revisions))
-        commits = {name if len(name) == 40 else hashlib.sha1(name.encode()).hexdigest(): name for name in self.revisions}
+        commits = {
+            name if len(name) == 40 else hashlib.sha1(name.encode()).hexdigest(): name for name in self.revisions
+        }
         for commit, name in commits.items():
             if revision in (name, commit):
                 return commit, self.revisions[name]
