@@ -1,7 +1,7 @@
 """Encode a corpus and index it: vectors in shards, then a FAISS index. An interrupted build is resumed (docs/data.md).
 
   python -m scripts.build_index                          Wikipedia's passages with BGE-M3 (a GPU, 80 GB of disk)
-  python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm index=IVF256,PQ48
+  python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm "index='IVF256,PQ48'"
 
 Writes vectors/ (shards of float16) and index.faiss to the folder.
 """
