@@ -127,6 +127,8 @@ def bind_methods(
         except Exception as error:
             if name == BASELINE:
                 raise
+            if isinstance(error, torch.OutOfMemoryError):
+                error.__traceback__ = None  # its frames hold what was loaded of the weights
             first = first or error
             failures[name] = failures[f"{name}_{BASELINE}"] = failure_of(error)
             say(f"warning: {name} does not take part: {failures[name].message}")

@@ -143,7 +143,7 @@ def blind_remedy() -> str:
 def models() -> Iterator[Finding]:
     """The hub, and each model of configs/model: whether its weights are here and whether a GPU holds them."""
     offline = constants.HF_HUB_OFFLINE
-    silent = "" if offline else reach(constants.ENDPOINT)
+    silent = "" if offline else reach(constants.ENDPOINT)[1]
     says = "HF_HUB_OFFLINE is set: only what is cached can be used" if offline else silent or constants.ENDPOINT
     state: State = "gap" if offline or silent else "ok"
     yield Finding("hub", state, f"{says}; token {'there' if get_token() else 'none'}")

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import psutil
 import torch
-from huggingface_hub import HfApi, constants, try_to_load_from_cache
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError
 from rich.console import Console
 from rich.table import Table
@@ -83,10 +83,13 @@ def hub_need(
         says = "not in the cache, and HF_HUB_OFFLINE forbids to fetch it: unset that"
         return replace(need, state="REFUSED", says=says)
     try:
-        api = HfApi()
-        api.auth_check(name, repo_type=kind)
-        about: Any = api.repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
-        files = about.siblings or []
+        about: Any = HfApi().repo_info(name, repo_type=kind, revision=revision, files_metadata=True)
+        files = {each.rfilename: each.size or 0 for each in about.siblings or []}
+        names = wanted(files) if kind == "model" else [each for each in files if each.startswith(file)]
+        if not names:
+            return replace(need, state="REFUSED", says=f"it has no {file or 'weights'}")
+        # A gate stands before the files; what a repository is, everybody may know.
+        get_hf_file_metadata(hf_hub_url(name, names[0], repo_type=kind, revision=revision))
     except GatedRepoError:
         page = f"{constants.ENDPOINT}/{'datasets/' * (kind == 'dataset')}{name}"
         says = (
@@ -96,11 +99,7 @@ def hub_need(
         return replace(need, state="REFUSED", says=says)
     except Exception as error:  # of the hub's client and of the network
         return replace(need, state="NO ANSWER" if is_unreachable(error) else "REFUSED", says=hub_said(error))
-    listed = [each.rfilename for each in files]
-    names = wanted(listed) if kind == "model" else [each for each in listed if each.startswith(file)]
-    if not names:
-        return replace(need, state="REFUSED", says=f"it has no {file or 'weights'}")
-    size = sum(each.size or 0 for each in files if each.rfilename in names) / 1e9
+    size = sum(files[each] for each in names) / 1e9
     return replace(need, gigabytes=size or need.gigabytes)
 
 
@@ -108,8 +107,10 @@ def url_need(need: Need, checksum: str) -> Need:
     """`need` as the host of a plain download sees it."""
     if kept_file(need.source, checksum).exists():
         return replace(need, state="here")
-    silent = reach(mirrored(need.source))
-    return replace(need, state="NO ANSWER", says=silent) if silent else need
+    status, silent = reach(mirrored(need.source))
+    if silent:
+        return replace(need, state="NO ANSWER", says=silent)
+    return replace(need, state="REFUSED", says=f"its host answers {status}") if status >= 400 else need
 
 
 def looked_up(looks: Sequence[Callable[[], Need]]) -> list[Need]:

@@ -375,7 +375,8 @@ class Road:
             lost = step.dataset in self.left_out or (step.leaves_out and set(step.leaves_out) <= self.left_out.keys())
             if (step.is_done and not step.part) or lost:
                 continue
-            print(f"\n== {number} of {len(steps)}: {step.about}", flush=True)
+            takes = f" (about {plan.hours(step.hours)})" if step.hours else ""
+            print(f"\n== {number} of {len(steps)}: {step.about}{takes}", flush=True)
             if not step.command:
                 self._fetch()
                 continue

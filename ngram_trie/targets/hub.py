@@ -116,13 +116,16 @@ def fetch(repository: str, revision: str | None = None) -> Path:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=names or ["*.json"]))
 
 
-def reach(address: str) -> str:
-    """Why a host does not answer, in one line; "" where it does, whatever it says."""
+def reach(address: str) -> tuple[int, str]:
+    """The status with which a host answers, and why it is no answer; 0 where there is none. No content is read."""
     try:
         status = httpx2.head(address, timeout=10, follow_redirects=True).status_code
+        if status in (405, 501):  # a host that knows no HEAD
+            with httpx2.stream("GET", address, timeout=10, follow_redirects=True) as response:
+                status = response.status_code
     except Exception as error:  # of the network and of the address
-        return f"{address} cannot be reached: {first_line(error)}"
-    return f"{address} answers {status}: try again later" if status >= 500 else ""
+        return 0, f"{address} cannot be reached: {first_line(error)}"
+    return status, f"{address} answers {status}: try again later" if status >= 500 else ""
 
 
 def drop_stale(folder: Path, pattern: str) -> None:

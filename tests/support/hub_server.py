@@ -162,10 +162,8 @@ class HubServer:
             return refuse(404 if token else 401, "RepoNotFound", "Repository not found")
         if repository.answer == "unavailable":
             return refuse(503, "", "Service Unavailable")
-        if repository.answer == "gated" and token != GOOD and action in ("resolve", "auth-check"):
+        if repository.answer == "gated" and token != GOOD and action == "resolve":
             return refuse(403 if token else 401, "GatedRepo", f"Access to {kind} {name} is restricted.")
-        if action == "auth-check":
-            return Reply(200)
         found = repository.find(revision or "main")
         if found is None:
             return refuse(404, "RevisionNotFound", f"Invalid rev id: {revision}")

@@ -92,11 +92,11 @@ def test_what_is_not_there_is_no_silence_and_no_network_is(hub: HubServer, monke
     with pytest.raises(FileNotFoundError) as raised:
         fetch("owner/other")
     assert not isinstance(raised.value, Unreachable)
-    assert reach(hub.url) == ""
+    assert reach(hub.url)[1] == ""
     hub.down = True
-    assert "answers 503" in reach(hub.url)
+    assert reach(hub.url) == (503, f"{hub.url} answers 503: try again later")
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert "cannot be reached" in reach("http://127.0.0.1:9")
+    assert reach("http://127.0.0.1:9")[0] == 0 and "cannot be reached" in reach("http://127.0.0.1:9")[1]
     with pytest.raises(Unreachable):
         fetch("owner/name")
 
