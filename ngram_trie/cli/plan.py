@@ -25,7 +25,7 @@ from ngram_trie.cli.estimate import duration
 from ngram_trie.data.sources import kept_file, mirrored
 from ngram_trie.targets.hub import cached, hub_said, is_unreachable, reach, wanted
 
-State = Literal["here", "to fetch", "REFUSED", "NO ANSWER"]
+State = Literal["here", "to fetch", "left out", "REFUSED", "NO ANSWER"]
 #: Hours for a gigabyte at 100 Mbit/s.
 HOURS_PER_GB = 8e9 / 100e6 / 3600
 #: How long the same work takes on other GPUs, as a multiple of an RTX 4090's time, by the bandwidth of their memory.
@@ -41,7 +41,7 @@ class Need:
         name: what it is for.
         source: repository, address, file or folder.
         gigabytes: its size, known from the host where that says it.
-        state: whether it is here, can be had, is refused, or whether its host does not answer.
+        state: whether it is here, can be had, is not needed after all, is refused, or its host does not answer.
         says: why not, and what to do.
         methods, datasets: those that need it; empty where all do.
     """

@@ -12,7 +12,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -215,7 +215,8 @@ class Road:
         if self.stored and not (self.store / "header.json").exists():
             found.append(Room("the datastore", self.store, STORE_GB, STORE_GB))
         if self.late and not (TRIVIAQA / "recall.csv").exists():
-            found.append(Room("vectors and index of Wikipedia", LOCAL / "retrieval", INDEX_GB))
+            there = sum(file.stat().st_size for file in (LOCAL / "retrieval").rglob("*") if file.is_file()) / 1e9
+            found.append(Room("vectors and index of Wikipedia", LOCAL / "retrieval", max(0.0, INDEX_GB - there)))
             found.append(Room("Wikipedia's text, unpacked", Path(datasets_config.HF_DATASETS_CACHE), TEXT_GB))
         return found
 
@@ -224,32 +225,34 @@ class Road:
     def steps(self) -> list[Step]:
         """Everything, in order, done or not."""
         factor = plan.gpu_factor(plan.gpu()[0])
-        early = [name for name in self.config.datasets if name not in self.late and name not in self.left_out]
+        there = [name for name in self.config.datasets if name not in self.left_out]
+        early, late = ([name for name in there if (name in self.late) == is_late] for is_late in (False, True))
         plain = [name for name in self.config.methods if name not in self.stored]
+        stored = [name for name in self.stored if name not in self.left_out]
         found = [Step("weights of the model and its methods", 0.0)]
         if early:
             found.append(self._run("first", "first table", early, plain, factor))
-        if self.stored:
+        if stored:
             copy = ["--copy", self.config.model.path] if Path(self.config.model.path).is_dir() else []
             command = ["build_datastore", "--dataset", SHAREGPT_ID, "--file", SHAREGPT, "--tokenizer", self.model]
             found.append(Step(
                 "a datastore of ShareGPT", STORE, ("scripts." + command[0], *command[1:], *copy, "--output",
-                str(self.store)), self.store / "header.json", leaves_out=tuple(self.stored),
+                str(self.store)), self.store / "header.json", leaves_out=tuple(stored),
             ))  # fmt: skip
             if early:
-                found.append(self._run("store", "methods with a datastore", early, self.stored, factor, self.sessions))
-        if self.late:
+                found.append(self._run("store", "methods with a datastore", early, stored, factor, self.sessions))
+        if late:
             given, done = tuple(self.for_retrieval), TRIVIAQA / "recall.csv"
             found.append(Step(
                 "Wikipedia's passages as vectors, and an index", ENCODING * factor, ("scripts.build_index", *given),
-                done, dataset=self.late[0],
+                done, dataset=late[0],
             ))  # fmt: skip
             command = ["scripts.retrieve", *given, *self.questions, f"output={TRIVIAQA}"]
-            found.append(Step("TriviaQA's passages", RETRIEVAL, tuple(command), done, dataset=self.late[0]))
-            found.append(self._run("triviaqa", "TriviaQA", self.late, plain, factor))
-            if self.stored:
+            found.append(Step("TriviaQA's passages", RETRIEVAL, tuple(command), done, dataset=late[0]))
+            found.append(self._run("triviaqa", "TriviaQA", late, plain, factor))
+            if stored:
                 about = "TriviaQA, methods with a datastore"
-                found.append(self._run("triviaqa-store", about, self.late, self.stored, factor, self.sessions))
+                found.append(self._run("triviaqa-store", about, late, stored, factor, self.sessions))
         return found
 
     def _run(
@@ -293,6 +296,10 @@ class Road:
         target = needs[0].gigabytes or float(self.config.model.download_gb)
         if on_gpu:
             self.left_out |= room.left_out(sizes, target, memory)
+        needs = [
+            replace(need, state="left out") if need.state == "to fetch" and self._is_left_out(need) else need
+            for need in needs
+        ]
         taken = target + room.CACHE_GB + sum(size for each, size in sizes.items() if each not in self.left_out)
         caches = {"hub": Path(constants.HF_HUB_CACHE), "plain": cache_folder()}
         stops += plan.short_of_disk(needs, rooms, caches)
@@ -301,6 +308,8 @@ class Road:
             stops.append("no GPU that torch sees, and a model of this size takes days on a CPU")
         elif target + room.CACHE_GB > memory:
             stops.append(f"{self.config.model.name} needs {target + room.CACHE_GB:.0f} GB of GPU memory")
+        if target > plan.ram()[0]:
+            stops.append(f"the model's {target:.0f} GB are read through memory, and there are {plan.ram()[0]:.0f} GB")
         self._show(needs, rooms, steps, f"{name or plan.gpu_line()}; this selection takes {taken:.1f} GB of its memory")
         if dry_run:
             for why in stops:
@@ -311,6 +320,10 @@ class Road:
                 f"{'; '.join(stops)}. ANYWAY=1 goes on all the same, ARGS=--dry-run prints this plan alone"
             )
         return self._carry_out(steps)
+
+    def _is_left_out(self, need: Need) -> bool:
+        """Whether everything that needs it is left out."""
+        return bool(need.methods or need.datasets) and {*need.methods, *need.datasets} <= self.left_out.keys()
 
     def _check_retrieval(self) -> None:
         """Raises:
@@ -353,7 +366,7 @@ class Road:
             ("hours", f"{hours:.1f}", "by arithmetic for an RTX 4090, scaled by memory bandwidth; not measured"),
         ]
         plan.show(
-            f"Table {self.table} of {self.config.model.name}: the plan. Nothing of it is fetched yet.",
+            f"Table {self.table} of {self.config.model.name}: the plan, for which nothing is fetched.",
             {
                 "Needs": [*plan.need_rows(needs)],
                 "Machine": [("GPU", gpu), ("RAM", f"{total:.0f} GB, {free:.0f} GB free")],

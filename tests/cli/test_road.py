@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
-from support.hub_repositories import Layout
+from support.hub_repositories import SHAREGPT, Layout
 from support.hub_server import GOOD, OTHER
 
 from ngram_trie.cli import plan, road
@@ -157,6 +157,18 @@ def test_a_method_that_is_not_there_is_left_out_and_one_that_has_no_answer_is_in
     assert "hagrid" not in composed(list(made.steps()[1].command[1:])).datasets
 
 
+def test_a_datastore_or_an_index_that_cannot_be_made_leaves_out_its_own_alone(
+    hub: Layout, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repositories = hub.hub.repositories
+    for kind, name in (("dataset", SHAREGPT), ("model", "BAAI/bge-m3")):
+        monkeypatch.setattr(repositories[kind, name], "answer", "unavailable")
+    made = Road(1, "vicuna_7b", anyway=True)
+    assert shown(made, capsys).count("In the way: ") == 3  # and there is no GPU
+    assert made.left_out.keys() == {"rest", "sam_static", "triviaqa"}
+    assert [step.part.folder.name for step in made.steps() if step.part] == ["first"] and len(made.steps()) == 2
+
+
 @pytest.mark.parametrize(("memory", "left_out"), [(25.3, {"space"}), (20.0, {"space", "hydra"}), (48.0, set())])
 def test_what_does_not_fit_the_gpu_is_left_out_with_the_reason(
     memory: float, left_out: set[str], hub: Layout, sizes: None, monkeypatch: pytest.MonkeyPatch,
@@ -168,7 +180,7 @@ def test_what_does_not_fit_the_gpu_is_left_out_with_the_reason(
     assert made.left_out.keys() == left_out and "In the way" not in text
     if memory == 25.3:
         assert "its weights take 13.5 GB; with them the run needs 36 GB of GPU memory, and there are 25" in text
-        assert "this selection takes 22.2 GB" in text and "to fetch 41." in text and "of use afterwards" in text
+        assert "this selection takes 22.2 GB" in text and "to fetch 28.4 GB" in text and "of use afterwards" in text
     first = composed(list(made.steps()[1].command[1:]))
     assert not left_out & set(first.methods)
 
