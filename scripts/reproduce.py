@@ -13,7 +13,6 @@ from typing import Annotated, Literal
 import typer
 
 from ngram_trie.cli.app import name_in, one_of, run
-from ngram_trie.cli.road import Road
 from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import PROJECT
 
@@ -330,6 +329,8 @@ def main(
                 raise ConfigError(
                     f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME"
                 )
+        from ngram_trie.cli.road import Road  # takes seconds to import
+
         sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
     asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main")
     for about, commands in steps(target, asked, arguments or []):

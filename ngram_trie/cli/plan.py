@@ -20,6 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ngram_trie.bench.provenance import driver
+from ngram_trie.bench.room import weights_gb
 from ngram_trie.cli.doctor import blind_remedy, gpus
 from ngram_trie.cli.estimate import duration
 from ngram_trie.data.sources import kept_file, mirrored
@@ -76,7 +77,7 @@ def hub_need(
     """
     name = need.source
     if Path(name).exists() or (kind == "model" and cached(name, revision)):
-        return replace(need, state="here")
+        return replace(need, state="here", gigabytes=weights_gb(name, revision) or need.gigabytes)
     if file and isinstance(try_to_load_from_cache(name, file, repo_type=kind, revision=revision), str):
         return replace(need, state="here")
     if constants.HF_HUB_OFFLINE:
