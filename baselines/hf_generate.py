@@ -45,6 +45,7 @@ class HFGenerate(Decoder):
 
     def bind(self, target: TargetModel) -> None:
         self.target = target
+        target.model.generation_config.max_length = None  # `generate` warns of it for every answer
 
     @torch.inference_mode()
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -83,8 +84,14 @@ class Hydra(HeadDrafter):
 
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:
         prefix = "prefix_embeding_layer."
-        # An embedding that the release constructs and never reads may be stored.
-        tensors = {key: value for key, value in tensors.items() if key != f"{prefix}embed_tokens.weight"}
+        # The release stores the module's whole state: the target's embedding, one that it never reads, and rotary
+        # frequencies, which follow from the config.
+        extra = ("input_embed_fn.weight", f"{prefix}embed_tokens.weight")
+        tensors = {
+            key: value
+            for key, value in tensors.items()
+            if key not in extra and not key.endswith(".rotary_emb.inv_freq")
+        }
 
         def numbers(name: str, place: int) -> set[int]:
             return {int(key.split(".")[place]) for key in tensors if key.startswith(f"{name}.")}
@@ -93,7 +100,8 @@ class Hydra(HeadDrafter):
         config, backbone = self.target.model.config, type(self.target.model.base_model)
         # Blocks that share their weights may be stored once; then only the config knows how many there are.
         num_layers = read_config(folder).get("hydra_num_layers") or len(numbers("hydra_mlp.0", 2))
-        heads = HydraHeads(config, backbone, self.num_heads, num_layers, f"{prefix}norm.weight" in tensors)
+        with init_empty_weights(include_buffers=False):
+            heads = HydraHeads(config, backbone, self.num_heads, num_layers, f"{prefix}norm.weight" in tensors)
         if num_layers > 1:
             for key in [key for key in heads.state_dict() if key not in tensors]:
                 parts = key.split(".")
@@ -101,7 +109,7 @@ class Hydra(HeadDrafter):
                     tensors[key] = tensors[stored]
         unused = {f"{name}.{head}." for name in ("hydra_mlp", "hydra_lm_head") for head in range(self.num_heads, 99)}
         tensors = {key: value for key, value in tensors.items() if not key.startswith(tuple(unused))}
-        fill(heads, tensors, folder)
+        fill(heads, tensors, folder, self.target.model.dtype, self.target.device)
         self._embed = self.target.model.get_input_embeddings()
         return heads
 

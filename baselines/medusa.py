@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate import init_empty_weights
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
@@ -144,6 +145,9 @@ class HeadDrafter(Drafter):
         self.heads, self.revision, self.num_heads = heads, revision, num_heads
         self.tree, self.num_draft = tree, num_draft
 
+    def weights(self) -> Mapping[str, str | None]:
+        return {self.heads: self.revision}
+
     def parts(self) -> Mapping[Path, str]:
         return weight_parts(
             self.heads, self.revision, "`python -m scripts.studies.tiny.train heads` trains the tiny model's"
@@ -159,9 +163,8 @@ class HeadDrafter(Drafter):
         if target.model is self._model:
             return
         folder = locate(self.heads, self.revision)
+        # Of the buffers only the place changes: rotary frequencies do not survive half precision.
         self.module = self.load(read_tensors(folder), folder).to(target.device).eval()
-        for weight in self.module.parameters():  # not the buffers: rotary frequencies do not survive half precision
-            weight.data = weight.data.to(target.model.dtype)
         accuracies = None
         if self.tree == "likely":
             accuracies = read_config(folder).get("head_accuracies")
@@ -191,7 +194,7 @@ class HeadDrafter(Drafter):
 
     @abstractmethod
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:
-        """The heads with these weights."""
+        """The heads with these weights, in the target's precision, on its device."""
 
     def check_stored(self, num_stored: int, folder: Path) -> None:
         """Raises:
@@ -216,8 +219,10 @@ class Medusa(HeadDrafter):
         numbers = {key: int(key.partition(".")[0]) for key in tensors if key[0].isdigit()}
         self.check_stored(len(set(numbers.values())), folder)
         config = self.target.model.config
-        heads = MedusaHeads(self.num_heads, config.hidden_size, config.vocab_size)
-        fill(heads, {key: value for key, value in tensors.items() if numbers.get(key, 0) < self.num_heads}, folder)
+        with init_empty_weights():
+            heads = MedusaHeads(self.num_heads, config.hidden_size, config.vocab_size)
+        used = {key: value for key, value in tensors.items() if numbers.get(key, 0) < self.num_heads}
+        fill(heads, used, folder, self.target.model.dtype, self.target.device)
         return heads
 
     def fill_in(self, tokens: np.ndarray, layout: TreeLayout) -> None:

@@ -55,6 +55,9 @@ class Space(Drafter):
         """The most masks k with (k + 1)^2 - 1 <= num_nodes, no more than the 5 that such a model is trained with."""
         return {"num_masks": min(max(math.isqrt(num_nodes + 1) - 1, 1), NUM_MASKS)}
 
+    def weights(self) -> Mapping[str, str | None]:
+        return {str(self.own_model): self.own_revision}
+
     def parts(self) -> Mapping[Path, str]:
         return weight_parts(
             str(self.own_model), self.own_revision, "`python -m scripts.studies.tiny.train space` trains the tiny one"

@@ -69,6 +69,9 @@ class SpS(Drafter):
         """The heuristic goes on choosing within it."""
         return {"max_gamma": num_nodes}
 
+    def weights(self) -> Mapping[str, str | None]:
+        return {self.draft_model: self.revision}
+
     def parts(self) -> Mapping[Path, str]:
         how = "`python -m scripts.studies.tiny.train draft-model` trains the tiny model's"
         return weight_parts(self.draft_model, self.revision, how)

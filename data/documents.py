@@ -1,7 +1,8 @@
 """Documents for a datastore: texts of a file, of a data set or of the tiny model's world, as token ids.
 
 The layouts of data sets that are read:
-  ShareGPT        Aeala/ShareGPT_Vicuna_unfiltered        conversations: [{from, value}, ...]
+  ShareGPT        Aeala/ShareGPT_Vicuna_unfiltered        conversations: [{from, value}, ...]; it holds two editions,
+                  of which REST and Spec-Bench take the file of SHAREGPT
   UltraChat       stingning/ultrachat                     data: [text, ...]
   UltraChat 200k  HuggingFaceH4/ultrachat_200k            messages: [{role, content}, ...]
 """
@@ -22,6 +23,8 @@ from ngram_trie.data import world
 from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.store.files import first_line
 
+#: The file that REST's datastore for chat is made of (He et al. 2023, section 4.1), and Spec-Bench's.
+SHAREGPT = "ShareGPT_V4.3_unfiltered_cleaned_split.json"
 #: Fields that hold the text, in the order in which they are looked for.
 FIELDS = ("text", "conversations", "messages", "data")
 #: What files of texts in a folder are called.
@@ -30,13 +33,16 @@ BATCH = 256
 Tokenizer = Callable[[list[str]], list[list[int]]]
 
 
-def load_tokenizer(name: str) -> Tokenizer:
+def load_tokenizer(name: str, copy: str | None = None) -> Tokenizer:
     """Texts to token ids, no special tokens added.
+
+    Args:
+        copy: as in `named_tokenizer`.
 
     Raises:
         FileNotFoundError: no such tokenizer.
     """
-    tokenizer = named_tokenizer(name)
+    tokenizer = named_tokenizer(name, copy)
     # Nothing is fed to the model, so a text may be longer than it reads.
     return lambda texts: tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
 
@@ -128,8 +134,14 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
             yield "".join(part).rstrip("\n")
 
 
-def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:
+def dataset_texts(
+    name: str, split: str, field: str | None, file: str | None = None, revision: str | None = None
+) -> Iterator[str]:
     """The texts of a data set of the hub, or of a file or folder, streamed through the `datasets` library.
+
+    Args:
+        file: of the hub's repository the one to read; None for all of the split.
+        revision: of the hub's repository.
 
     Raises:
         ValueError: it cannot be read, or a row is not what it should be; the message names it.
@@ -143,7 +155,9 @@ def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:
     try:
         if path.is_file() and kind is None:
             raise ValueError("a file must end in .json, .jsonl, .parquet or .csv")
-        arguments: dict[str, Any] = {"path": kind, "data_files": name} if path.is_file() else {"path": name}
+        arguments: dict[str, Any] = {"path": name, "data_files": file, "revision": revision}
+        if path.is_file():
+            arguments = {"path": kind, "data_files": name}
         rows = datasets.load_dataset(**arguments, split=split, streaming=True)
         for number, row in enumerate(rows):
             try:
@@ -156,18 +170,22 @@ def dataset_texts(name: str, split: str, field: str | None) -> Iterator[str]:
 
 
 def documents(
-    source: Path | None, dataset: str | None, split: str, tokenizer: str | None, field: str | None
+    source: Path | None,
+    dataset: str | None,
+    split: str,
+    tokenizer: Tokenizer | None,
+    field: str | None,
+    file: str | None = None,
+    revision: str | None = None,
 ) -> Iterator[list[int]]:
     """The token ids of each document of a file or folder, or of a data set.
 
     Raises:
-        FileNotFoundError: no such tokenizer.
         ValueError: as `file_documents`, `folder_documents` and `dataset_texts`.
     """
-    encoder = load_tokenizer(tokenizer) if tokenizer else None
     if source:
-        return (folder_documents if source.is_dir() else file_documents)(source, encoder, field)
-    return encode(dataset_texts(str(dataset), split, field), encoder)
+        return (folder_documents if source.is_dir() else file_documents)(source, tokenizer, field)
+    return encode(dataset_texts(str(dataset), split, field, file, revision), tokenizer)
 
 
 def limited(documents: Iterable[Sequence[int]], num_tokens: int | None) -> Iterator[Sequence[int]]:

@@ -78,14 +78,20 @@ def model_tokenizer(model: Any) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
-def named_tokenizer(name: str) -> PreTrainedTokenizerBase:
+def named_tokenizer(name: str, copy: str | None = None) -> PreTrainedTokenizerBase:
     """The tokenizer of a name in configs/model, a folder or a hub id.
+
+    Args:
+        copy: a folder with a copy of the named model's files, to be read in place of the hub's.
 
     Raises:
         FileNotFoundError: nothing to load.
     """
     settings = CONFIGS / "model" / f"{name}.yaml"
-    return model_tokenizer(OmegaConf.load(settings)) if settings.exists() else load_tokenizer(name)
+    if not settings.exists():
+        return load_tokenizer(copy or name)
+    changes = {"path": copy, "revision": None} if copy else {}
+    return model_tokenizer(OmegaConf.merge(OmegaConf.load(settings), changes))
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> None:

@@ -13,14 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pooch
+from filelock import FileLock
 from huggingface_hub import constants, hf_hub_download, snapshot_download
+from huggingface_hub.file_download import http_get
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
-from ngram_trie.targets.hub import from_hub, hub_said
+from ngram_trie.targets.hub import from_hub
 
 Row = Mapping[str, Any]
 #: Of files that hold rows; those of JSON may be compressed, ".jsonl.gz".
@@ -88,30 +90,51 @@ def hub_page(hub: str, revision: str | None) -> str:
     return f"{PAGES}/{hub}/tree/{revision or 'main'}"
 
 
-def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None, progress: bool = False) -> Path:
-    """A file that is downloaded once and kept.
+def fetch_url(url: str, checksum: str, otherwise: str, folder: Path | None = None) -> Path:
+    """A file that is downloaded once and kept. An interrupted download goes on where it stopped.
 
     Args:
         checksum: "sha256:..." or "md5:...", of the file.
         otherwise: what helps whoever cannot fetch it.
         folder: where it is kept; None for `cache_folder()`.
-        progress: draw a bar.
 
     Raises:
+        Unreachable: the host does not answer.
         FileNotFoundError: it cannot be had, or it is another file than `checksum` says.
     """
-    algorithm, _, digest = checksum.rpartition(":")
     kept = kept_file(url, checksum, folder)
-    if constants.HF_HUB_OFFLINE:
-        if kept.exists() and pooch.file_hash(str(kept), alg=algorithm or "sha256") == digest:
+    part = kept.with_name(f"{kept.name}.part")
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(kept.with_name(f".{kept.name}.lock")):
+        if _is(kept, checksum):
             return kept
-        state = "damaged in the cache" if kept.exists() else "not in the cache"
-        raise FileNotFoundError(f"{url} is {state}, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}")
-    pooch.get_logger().setLevel("WARNING")
-    try:
-        return Path(pooch.retrieve(url, checksum, fname=kept.name, path=kept.parent, progressbar=progress))
-    except (OSError, ValueError) as error:  # those of requests and of the disk; a ValueError where the checksum differs
-        raise FileNotFoundError(f"{url} cannot be loaded: {hub_said(error)}; {otherwise}") from error
+        if constants.HF_HUB_OFFLINE:
+            state = "damaged in the cache" if kept.exists() else "not in the cache"
+            raise FileNotFoundError(
+                f"{url} is {state}, and HF_HUB_OFFLINE forbids to fetch it: unset that; {otherwise}"
+            )
+        if not _is(part, checksum):
+            with from_hub(url, otherwise), part.open("ab") as file:  # what is there of it is not fetched again
+                http_get(mirrored(url), file, resume_size=file.tell(), displayed_filename=kept.name)
+        if not _is(part, checksum):
+            part.unlink()
+            raise FileNotFoundError(
+                f"{url} cannot be loaded: what was fetched has not the checksum {checksum}: another version of it, or "
+                f"damaged on the way; try again, {otherwise}"
+            )
+        return part.replace(kept)
+
+
+def _is(file: Path, checksum: str) -> bool:
+    """Whether a file is there, whole."""
+    algorithm, _, digest = checksum.rpartition(":")
+    return file.exists() and pooch.file_hash(str(file), alg=algorithm or "sha256") == digest
+
+
+def mirrored(url: str) -> str:
+    """The address that a plain download is taken from: below $NGRAM_TRIE_MIRROR, if that is set, HOST/PATH."""
+    mirror = os.environ.get("NGRAM_TRIE_MIRROR")
+    return f"{mirror.rstrip('/')}/{url.partition('://')[2]}" if mirror else url
 
 
 def local_copy(path: str, url: str, checksum: str | None, name: str) -> Path:

@@ -174,6 +174,12 @@ class Drafter(ABC):
         """
         return {"num_draft": num_nodes}
 
+    def weights(self) -> Mapping[str, str | None]:
+        """The folders or hub ids of weights that it brings along, each with its revision. Who measures fetches them
+        first; then `parts` says whether they are here.
+        """
+        return {}
+
     def parts(self) -> Mapping[Path, str]:
         """What it needs beside the target (weights, a datastore, a table): each folder, or the file that completes it,
         and what to do to get it.
@@ -239,6 +245,9 @@ class WrappedDrafter(Drafter):
     @property
     def remembers(self) -> bool:
         return self.drafter.remembers
+
+    def weights(self) -> Mapping[str, str | None]:
+        return self.drafter.weights()
 
     def parts(self) -> Mapping[Path, str]:
         return self.drafter.parts()

@@ -130,7 +130,7 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
     if method.own_model:
         raise ValueError(f"method {name} drafts for a model of its own, {relative(method.own_model)}, and for no other")
     for part, how in method.parts().items():
-        if not part.exists():
+        if not part.exists() and str(part) not in method.weights():  # those of a hub id are fetched by `bind`
             raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
     return method
 

@@ -22,7 +22,10 @@ def main(
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
     dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
+    file: Annotated[str | None, Option(help="Of the hub's repository the one to read; default: all.")] = None,
+    revision: Annotated[str | None, Option(help="Of the hub's repository.")] = None,
     tokenizer: Annotated[str | None, Option(help="The target's: a name in configs/model, a folder, a hub id.")] = None,
+    copy: Annotated[str | None, Option(help="A folder with a copy of that model's files.")] = None,
     field: Annotated[str | None, Option(help=f"With the text; default: {', '.join(documents.FIELDS)}.")] = None,
     tokens: Annotated[int | None, Option(min=1, help="Stop after this many; default: all, tiny 300,000.")] = None,
     seed: Annotated[int, Option(help="Of the tiny model's text.")] = 0,
@@ -35,7 +38,7 @@ def main(
 
       python -m scripts.build_datastore
       python -m scripts.build_datastore SOURCE --tokenizer NAME
-      python -m scripts.build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --tokenizer NAME
+      python -m scripts.build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --file FILE --tokenizer NAME
       python -m scripts.build_datastore --dataset HuggingFaceH4/ultrachat_200k --split train_sft --tokenizer NAME
     """
     if source and not source.exists():
@@ -43,7 +46,8 @@ def main(
     if source and dataset:
         raise ValueError("give SOURCE or --dataset, not both")
     if source or dataset:
-        found = documents.documents(source, dataset, split, tokenizer, field)
+        encoder = documents.load_tokenizer(tokenizer, copy) if tokenizer else None
+        found = documents.documents(source, dataset, split, encoder, field, file, revision)
     else:
         tokens = tokens or TINY_TOKENS
         found = documents.encode(documents.tiny_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))

@@ -65,7 +65,7 @@ def main(
         made["questions"] = sorted({(row["dataset"], row["question_id"]) for row in rows if row["question_id"]})
         found = (row["output_token_ids"] for row in rows)
     else:
-        found = documents.documents(source, dataset, split, model, field)
+        found = documents.documents(source, dataset, split, documents.load_tokenizer(model) if model else None, field)
     tables = CountTables.of_texts(
         documents.limited(found, tokens), k=k, escape=escape, max_context=max_context, min_count=min_count,
         min_change=min_change, **made,

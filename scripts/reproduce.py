@@ -14,7 +14,7 @@ import typer
 
 from ngram_trie.cli.app import name_in, one_of, run
 from ngram_trie.methods import ConfigError
-from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.store.files import PROJECT
 
 LOCAL = "results/local"
 SMALL = f"{LOCAL}/smollm2-135m"
@@ -64,19 +64,6 @@ RECIPES = {
             "record {asked} method.num_draft=8 measure.max_new_tokens=128 model=smollm2_135m output={recorded}",
         ],
     ),
-    "wikipedia": Recipe(
-        "TriviaQA's passages: an index over Wikipedia (hours on a GPU, 80 GB of disk)",
-        ["build_index", f"retrieve questions.limit=82 output={LOCAL}/triviaqa"],
-        makes=f"{LOCAL}/triviaqa/recall.csv",
-    ),
-    "datastore-paper": Recipe(
-        "REST's datastore of ShareGPT (20 minutes, 0.7 GB to download)",
-        [
-            "build_datastore --dataset Aeala/ShareGPT_Vicuna_unfiltered --tokenizer {model}"
-            f" --output {LOCAL}/datastore_{{model}}"
-        ],
-        makes=f"{LOCAL}/datastore_{{model}}/header.json",
-    ),
     # the paper's tables and figures
     "table1": Recipe(
         "Table 1 of SmolLM2-135M (10 minutes; ROWS=all: half an hour)",
@@ -87,11 +74,6 @@ RECIPES = {
         "Table 1 of the tiny model, methods with trained weights among them (20 minutes)",
         ["run experiment=table1 output={output} measure.sessions={sessions}"],
         ["datastore-tiny", "ngram-tables-tiny"],
-    ),
-    "table1-paper": Recipe(
-        "Table 1 with the paper's model and data (hours on a GPU of 24 GB)",
-        ["run experiment={table1_paper} model={model}"],
-        ["wikipedia", "datastore-paper"],
     ),
     "table2": Recipe(
         "Tables 2, 5 and 6: speed and trie time over n x L_p (3 minutes)",
@@ -105,11 +87,6 @@ RECIPES = {
     ),
     "table4": Recipe(
         "Table 4: noisy contexts (2 minutes)", ["run experiment=table4 {source}/table4 {gpu_size}"], ["?"]
-    ),
-    "table4-paper": Recipe(
-        "Table 4 with the paper's model and data (hours on a GPU of 24 GB)",
-        ["run experiment=table4_paper model={model}"],
-        ["wikipedia"],
     ),
     "figures": Recipe("the run behind Figures 3, 4 and 5", ["run experiment=figures {source}/figures"], ["?"]),
     "figure3": Recipe(
@@ -171,8 +148,9 @@ RECIPES = {
 }  # fmt: skip
 #: Of `ngram-trie`; `run` is also a script.
 COMMANDS = ("record", "derive")
-#: What can be asked for; profiles other than small have recipes of their own.
-TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny", "-paper"))]
+#: What can be asked for; profiles other than small have recipes of their own, and that of the paper `cli.road`.
+TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny"))]
+PAPER = {"table1": 1, "table4": 4}
 
 
 @dataclass(frozen=True)
@@ -184,7 +162,6 @@ class Asked:
     traces: Path | None
     store: Path | None
     given_tokenizer: str | None
-    model: str
     given_output: Path | None
     sessions: int
     rows: str
@@ -249,11 +226,6 @@ class Asked:
         return f"--tokenizer {name}" if name else ""
 
     @property
-    def table1_paper(self) -> str:
-        own = f"table1_{self.model}"
-        return own if (CONFIGS / "experiment" / f"{own}.yaml").exists() else "table1_paper"
-
-    @property
     def replayed(self) -> str:
         return f"engine=replay engine.traces={self.traces}"
 
@@ -311,8 +283,8 @@ def main(
         ),
     ] = "small",
     data: Annotated[
-        str, typer.Option(envvar="DATA", callback=one_of(DATA), help=f"of the small profile: {', '.join(DATA)}")
-    ] = "docs",
+        str | None, typer.Option(envvar="DATA", callback=one_of(DATA), help=f"of the small profile: {', '.join(DATA)}")
+    ] = None,
     traces: Annotated[Path | None, typer.Option(envvar="TRACES", help="replay these recorded answers")] = None,
     store: Annotated[
         Path | None, typer.Option(envvar="STORE", help="of drafters: recorded answers that preloaded methods know")
@@ -323,9 +295,13 @@ def main(
     ] = "vicuna_7b",
     output: Annotated[Path | None, typer.Option(envvar="OUTPUT", help="folder of Table 1")] = None,
     rows: Annotated[
-        Literal["main", "all"], typer.Option(envvar="ROWS", help="of the small profile's Table 1: its methods")
-    ] = "main",
+        Literal["main", "all"] | None, typer.Option(envvar="ROWS", help="of the small profile's Table 1: its methods")
+    ] = None,
     sessions: Annotated[int, typer.Option(envvar="SESSIONS", min=1, help="how often all of Table 1 is measured")] = 1,
+    anyway: Annotated[
+        bool,
+        typer.Option("--anyway", envvar="ANYWAY", help="of the paper profile: without a GPU or what has no answer"),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="print the commands and do nothing")] = False,
 ) -> None:
     """Make a table or figure of the papers, and first what it needs. Finished parts are skipped.
@@ -343,9 +319,20 @@ def main(
         raise ConfigError("drafters: give recorded answers and those to other questions, --traces FILE --store FILE")
     if target == "engines" and not traces:
         raise ConfigError("engines: give a copy of github SpecDecode-Bench/simulator, --traces FOLDER")
-    if profile == "paper" and f"{target}-paper" not in RECIPES:
-        raise ConfigError(f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE")
-    asked = Asked(profile, data, traces, store, tokenizer, model, output, sessions, rows)
+    if profile == "paper":
+        if target not in PAPER:
+            raise ConfigError(
+                f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE"
+            )
+        for name, value in (("DATA", data), ("ROWS", rows), ("TRACES", traces), ("STORE", store)):
+            if value:
+                raise ConfigError(
+                    f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME"
+                )
+        from ngram_trie.cli.road import Road  # takes seconds to import
+
+        sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
+    asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main")
     for about, commands in steps(target, asked, arguments or []):
         print(f"== {about}", flush=True)
         for name, *options in commands:

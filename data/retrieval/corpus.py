@@ -55,7 +55,7 @@ class Corpus:
         if not path and not url:
             raise FileNotFoundError("give corpus.path=FILE, a .jsonl or .tsv (also .gz) with id, title and text")
         otherwise, folder = "or give a copy: corpus=file corpus.path=FILE", Path(cache) if cache else None
-        self.path = Path(path) if path else fetch_url(str(url), f"md5:{md5}", otherwise, folder, progress=True)
+        self.path = Path(path) if path else fetch_url(str(url), f"md5:{md5}", otherwise, folder)
         self._rows = read_rows(self.path)
 
     def __len__(self) -> int:

@@ -6,7 +6,9 @@ goes on at the first that is missing. The index is trained on a random sample an
 
 from __future__ import annotations
 
+import functools
 import json
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,13 @@ from typing import Any
 import faiss
 import numpy as np
 from omegaconf import DictConfig
+from tqdm import tqdm
 
 from ngram_trie import methods
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import Encoder
 from ngram_trie.store.files import PROJECT, replacing, write_atomically
+from ngram_trie.targets.hub import drop_stale
 
 #: Vectors read at a time by exact search.
 BLOCK = 4_096
@@ -79,8 +83,12 @@ def encoded(corpus: Corpus, encoder: Encoder, folder: Path, shard_size: int, chu
             raise ValueError(f"the encoder returned {len(vectors)} vectors for {len(rows['row'])} passages")
         return {"vector": vectors.astype(np.float16)}
 
-    shards = []
+    drop_stale(folder, "tmp*")
+    shards, total, taken = [], -(-len(corpus) // shard_size), list[float]()
     for number, start in enumerate(range(0, len(corpus), shard_size)):
+        file, begun = folder / f"{number:05d}.arrow", time.perf_counter()
+        is_new = not file.exists()
+        left = sum(taken) / len(taken) * (total - number) / 3600 if taken else 0.0
         rows = datasets.Dataset.from_dict({"row": range(start, min(start + shard_size, len(corpus)))})
         shard = rows.map(
             encode,
@@ -88,11 +96,13 @@ def encoded(corpus: Corpus, encoder: Encoder, folder: Path, shard_size: int, chu
             batch_size=chunk,
             remove_columns=["row"],
             features=features,
-            cache_file_name=str(folder / f"{number:05d}.arrow"),
+            cache_file_name=str(file),
             new_fingerprint=f"{folder.name}-{number}",
-            desc=f"encode, shard {number + 1}",
+            desc=f"encode, shard {number + 1} of {total}" + (f", {left:.1f} h left" if left else ""),
         )
         shards.append(shard)
+        if is_new:
+            taken.append(time.perf_counter() - begun)
     return datasets.concatenate_datasets(shards)
 
 
@@ -113,15 +123,35 @@ def build(vectors: Any, factory: str, train_size: int, seed: int, path: Path) ->
     with_numbers = vectors.with_format("numpy", dtype=np.float32)
     sample = np.sort(np.random.default_rng(seed).permutation(len(vectors))[:train_size])
     try:
-        index = faiss.index_factory(len(vectors[0]["vector"]), factory, faiss.METRIC_L2)
+        made = faiss.index_factory(len(vectors[0]["vector"]), factory, faiss.METRIC_L2)
+        index = on_gpu(made)
         index.train(np.ascontiguousarray(with_numbers[sample]["vector"]))
     except RuntimeError as error:
         said = " ".join(str(error).split())[-160:]
         raise ValueError(f"index={factory}: not over {len(sample)} vectors ({said})") from None
-    vectors.add_faiss_index("vector", custom_index=index, batch_size=BLOCK)
+    for start in tqdm(range(0, len(vectors), BLOCK), desc="index", unit="block"):
+        index.add(np.ascontiguousarray(with_numbers[start : start + BLOCK]["vector"]))
     with replacing(path) as unfinished:
-        vectors.save_faiss_index("vector", str(unfinished))
-    vectors.drop_index("vector")
+        faiss.write_index(index if index is made else faiss.index_gpu_to_cpu(index), str(unfinished))
+
+
+def on_gpu(index: Any) -> Any:
+    """The index on a GPU, where FAISS sees one that takes its kind; else as it is."""
+    if not faiss.get_num_gpus():
+        return index
+    options = faiss.GpuClonerOptions()
+    options.useFloat16 = True  # of its look-up tables: those of 64 codes do not fit a block's memory otherwise
+    try:
+        return faiss.index_cpu_to_gpu(_gpu_resources(), 0, index, options)
+    except RuntimeError as error:
+        print(f"warning: FAISS stays on the CPU: {' '.join(str(error).split())[-120:]}", flush=True)
+        return index
+
+
+@functools.cache
+def _gpu_resources() -> Any:
+    """FAISS' memory on the GPU, which its indices use as long as they live."""
+    return faiss.StandardGpuResources()
 
 
 class Approximate:
@@ -138,11 +168,12 @@ class Approximate:
     def __init__(self, path: Path, nprobe: int) -> None:
         if not path.exists():
             raise FileNotFoundError(f"{path}: no index here; `python -m scripts.build_index` builds it")
-        self.index = faiss.read_index(str(path))
-        lists = faiss.extract_index_ivf(self.index)
+        index = faiss.read_index(str(path))
+        lists = faiss.extract_index_ivf(index)
         if not 1 <= nprobe <= lists.nlist:
             raise ValueError(f"nprobe={nprobe}: 1 to {lists.nlist}, the number of lists")
         lists.nprobe = nprobe
+        self.index = on_gpu(index)
 
     def search(self, queries: np.ndarray, k: int) -> np.ndarray:
         """(q, k) row numbers of the nearest; -1 where the lists hold fewer."""
@@ -158,7 +189,7 @@ class Exact:
     def search(self, queries: np.ndarray, k: int) -> np.ndarray:
         """(q, k) row numbers of the nearest."""
         best, rows = np.full((len(queries), k), np.inf, np.float32), np.full((len(queries), k), -1)
-        for start in range(0, len(self.vectors), BLOCK):
+        for start in tqdm(range(0, len(self.vectors), BLOCK), desc="exact search", unit="block"):
             block = np.ascontiguousarray(self.vectors[start : start + BLOCK]["vector"])
             near, found = faiss.knn(queries, block, min(k, len(block)))
             best, rows = np.hstack([best, near]), np.hstack([rows, found + start])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-import sys
+import gc
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,16 @@ from transformers import PreTrainedModel
 from ngram_trie.bench.measure import Interleaved
 from ngram_trie.bench.progress import say
 from ngram_trie.bench.quality import Reference, score
-from ngram_trie.bench.records import Failure, ItemKey, Lossless, LosslessError, PromptRecord, RecordKey
+from ngram_trie.bench.records import (
+    Failure,
+    ItemKey,
+    Lossless,
+    LosslessError,
+    MethodError,
+    PromptRecord,
+    RecordKey,
+)
+from ngram_trie.bench.room import check_room
 from ngram_trie.bench.traces import Trace
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.compiling import warm_up
@@ -29,20 +40,26 @@ from ngram_trie.store.files import fingerprint, first_line, relative
 from ngram_trie.targets.model import TargetModel
 
 BASELINE = "vanilla"
+#: Failures that a method's code is not to blame for.
+FORESEEN = ("prompt_too_long", "out_of_memory", "earlier_turn_failed")
 #: Tokens that a method answers before it is measured, so that its code is compiled.
 WARMUP_TOKENS = 32
 #: Where so few take longer than `SLOW_S` seconds, they have to do.
 FEW, SLOW_S = 4, 10.0
 
 
-def split_missing(methods: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The methods whose parts are all there, and for each of the others, by name, what is missing and how to get it."""
+def split_missing(methods: Mapping[str, Any], is_fetched: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
+    """The methods whose parts are all there, and for each of the others, by name, what is missing and how to get it.
+
+    Args:
+        is_fetched: whether the hub was asked for weights, so that those which are not here are missing.
+    """
     missing = {
         name: f"{relative(str(where))}: not there; {how}"
         for name, method in methods.items()
         if isinstance(method, Drafter)
         for where, how in method.parts().items()
-        if not where.exists()
+        if not where.exists() and not (str(where) in method.weights() and not is_fetched)
     }
     return {name: method for name, method in methods.items() if name not in missing}, missing
 
@@ -70,26 +87,73 @@ def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
 
 def bind_methods(
     methods: Mapping[str, Any], target: TargetModel, load: Callable[..., TargetModel]
-) -> dict[str, Decoder]:
+) -> tuple[dict[str, Decoder], dict[str, Failure]]:
     """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
     its own gets that, and a vanilla over it as its baseline: METHOD_vanilla. One whose drafts are verified in a way of
     their own gets a target that does so, over the same weights; its baseline is the run's vanilla.
+
+    A method that cannot be bound, such as one whose weights do not fit the device or the target, does not take part.
+    Models of their own come last, so that they take no room from other methods.
+
+    Returns:
+        The decoders, and why the other methods have none.
+
+    Raises:
+        Exception: that of the only method, or of vanilla.
     """
     decoders: dict[str, Decoder] = {}
+    failures: dict[str, Failure] = {}
+    first: Exception | None = None
     verifying = functools.cache(lambda verify: load(None, None, verify))
-    for name, method in methods.items():
+
+    def bind(name: str, method: Any) -> None:
         if isinstance(method, Drafter) and method.own_model:
+            check_room(method, target.device)
             own, baseline = load(method.own_model, method.own_revision), f"{name}_{BASELINE}"
-            decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
-            decoders[name] = SpeculativeDecoder(own, method, baseline)
+            decoder = SpeculativeDecoder(own, method, baseline)
+            decoders[baseline], decoders[name] = SpeculativeDecoder(own, NoDraft(), baseline), decoder
         elif isinstance(method, Drafter):
+            check_room(method, target.device)
             decoders[name] = SpeculativeDecoder(verifying(method.verify) if method.verify else target, method)
         elif isinstance(method, Decoder):
             method.bind(target)
             decoders[name] = method
         else:
             raise TypeError(f"method {name}: {type(method).__name__} is neither a Drafter nor a Decoder")
-    return decoders
+
+    for name in sorted(methods, key=lambda name: bool(getattr(methods[name], "own_model", None))):
+        try:
+            bind(name, methods[name])
+        except Exception as error:
+            if name == BASELINE:
+                raise
+            if isinstance(error, torch.OutOfMemoryError):
+                error.__traceback__ = None  # its frames hold what was loaded of the weights
+            first = first or error
+            failures[name] = failures[f"{name}_{BASELINE}"] = failure_of(error)
+            say(f"warning: {name} does not take part: {failures[name].message}")
+            free_memory()
+    if first and not decoders.keys() - {BASELINE}:
+        raise first
+    return decoders, failures
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a record says of an exception; of one that nobody foresaw also where it was raised."""
+    if isinstance(error, PromptTooLong):
+        return Failure("prompt_too_long", str(error))
+    if isinstance(error, torch.OutOfMemoryError):
+        return Failure("out_of_memory", first_line(error))
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    place = "" if isinstance(error, OSError | ValueError) else f" ({Path(frame.filename).name}:{frame.lineno})"
+    return Failure(type(error).__name__, f"{first_line(error)}{place}")
+
+
+def free_memory() -> None:
+    """Give back what a method that failed has taken of the device."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 def check_lossless(records: Iterable[PromptRecord]) -> None:
@@ -103,6 +167,22 @@ def check_lossless(records: Iterable[PromptRecord]) -> None:
     ]
     if differing:
         raise LosslessError(f"{len(differing)} answers differ from vanilla's: " + "; ".join(differing[:5]))
+
+
+def check_answered(records: Iterable[PromptRecord]) -> None:
+    """Raises:
+    MethodError: a method has answered no prompt, and its own error is why.
+    """
+    failures: dict[str, list[Failure | None]] = {}
+    for record in records:
+        failures.setdefault(record.method, []).append(record.failure)
+    failed = [
+        f"{name}: {each[0].kind}: {each[0].message}"
+        for name, each in failures.items()
+        if each[0] and all(failure and failure.kind not in FORESEEN for failure in each)
+    ]
+    if failed:
+        raise MethodError(f"no prompt was answered by {'; by '.join(failed)}")
 
 
 def compare(result: GenerationResult, reference: list[int], prompt: Prompt, target: TargetModel) -> Lossless:
@@ -154,7 +234,6 @@ class Live(Interleaved):
         if BASELINE not in self._baselines:
             raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
         self._later: dict[ItemKey, Prompt] = {}
-        self._emptied: set[str] = set()
 
     @property
     def names(self) -> list[str]:
@@ -172,7 +251,7 @@ class Live(Interleaved):
         """Load the weights. Each method is made ready when its first turn comes."""
         say(f"loading {self.model}; each method is made ready before its first answer, which is not measured")
         target = self.load(None, None)
-        self.decoders = bind_methods(self.methods, target, self.load)
+        self.decoders, self.failures = bind_methods(self.methods, target, self.load)
         self.stop = self.stop.also(eos_ids(target.model))
         self._ready: set[object] = set()
         self._warmup_tokens = WARMUP_TOKENS
@@ -240,33 +319,49 @@ class Live(Interleaved):
         return self._later[item]
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
-        decoder, prompt = self.decoder(key), self.prompt(key.item, known)
-        about: dict[str, Any] = {"state": decoder.state, "kind": decoder.kind, "baseline": decoder.baseline}
+        prompt, method = self.prompt(key.item, known), self.methods.get(key.method)
+        about: dict[str, Any] = {
+            "state": getattr(method, "state", "cold"),
+            "kind": getattr(method, "kind", "drafter"),
+            "baseline": self._baselines[key.method],
+        }
+        if failure := self.failures.get(key.method):
+            return self.record(key, prompt, failure, **about)
         if not len(prompt.ids):
             failure = Failure("earlier_turn_failed", "vanilla has no answer to an earlier turn")
             return self.record(key, prompt, failure, **about)
         try:
+            decoder = self.decoder(key)
             result = decoder.generate(prompt, self.stop)
-        except PromptTooLong as error:
-            return self.record(key, prompt, Failure("prompt_too_long", str(error)), **about)
-        except torch.OutOfMemoryError as error:
-            return self.record(key, prompt, Failure("out_of_memory", first_line(error)), **about)
+        except Exception as error:  # a method's own; it ends nothing that others do
+            failure = failure_of(error)
+            if failure.kind not in FORESEEN and key.method == BASELINE:
+                raise
+            if failure.kind not in FORESEEN or key.method not in self._ready:
+                say(f"warning: {key.method} on {key.question_id}: {failure.kind}: {failure.message}")
+            if key.method not in self._ready:  # it was not made ready: nor would it be for the next prompt
+                self.failures[key.method] = failure
+            free_memory()
+            return self.record(key, prompt, failure, **about)
         reference = known.get(key._replace(method=decoder.baseline, repeat=0))
         if reference and not reference.failure and not self._is_reference(key.method, key.repeat):
             about["lossless"] = compare(result, reference.output_ids, prompt, decoder.target)
         return self.record(key, prompt, result, **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:
-        decoder = self.decoder(key)
+        try:
+            decoder = None if key.method in self.failures else self.decoder(key)
+        except Exception as error:  # a method's own, as in `answer`
+            self.failures[key.method] = failure_of(error)
+            return
         if isinstance(decoder, SpeculativeDecoder):
             drafter = decoder.drafter
-            if drafter.remembers and drafter.reads != "tokens" and key.method not in self._emptied:
-                self._emptied.add(key.method)
-                print(
-                    f"warning: {key.method} goes on without what it learned of the model's {drafter.reads} before the "
-                    "interruption: its accept lengths will be too low for a while; measure it anew in one go",
-                    file=sys.stderr,
+            if drafter.remembers and drafter.reads != "tokens" and f"resumed: {key.method}" not in self.notes:
+                self.notes[f"resumed: {key.method}"] = (
+                    f"it went on without what it had learned of the model's {drafter.reads} before an interruption, so "
+                    "its accept lengths are too low for a while; measure it anew in one go"
                 )
+                say(f"warning: {key.method}: {self.notes[f'resumed: {key.method}']}")
             drafter.remind(self.prompt(key.item, known), known[key].output_ids)
 
     def scores(self, records: Iterable[PromptRecord]) -> pd.DataFrame | None:

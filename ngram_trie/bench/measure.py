@@ -70,6 +70,7 @@ class Engine(ABC):
         repeats: how often each item is answered by each method, one answer soon after the other.
         sessions: how often all of that is done, one session after the other.
         places: of a shard, the items' places among those of the whole run, whose order its methods keep.
+        notes: what readers of the tables must know, by name; the manifest gets them as they come.
     """
 
     manifest: RunManifest
@@ -80,6 +81,7 @@ class Engine(ABC):
     repeats: int
     sessions: int = field(default=1, kw_only=True)
     places: Sequence[int] | None = field(default=None, kw_only=True)
+    notes: dict[str, str] = field(default_factory=dict, kw_only=True)
 
     @property
     def names(self) -> list[str]:
@@ -189,37 +191,54 @@ class Interleaved(Engine):
         """Tell a drafter that remembers answers of one that was recorded before an interruption."""
 
 
-def measure(engine: Engine, writer: RecordWriter) -> None:
-    """Measure what `writer` has no record of. Of several sessions the manifest beside the records is told when each
-    began.
+def measure(engine: Engine, writer: RecordWriter, interim: Callable[[], None] | None = None) -> None:
+    """Measure what `writer` has no record of. The manifest beside the records gets the engine's notes, and of several
+    sessions when each began.
+
+    Args:
+        interim: shows what is there so far; called between prompts, every `INTERIM_S` seconds.
     """
     keys = engine.keys
     left = Counter(key.method for key in keys if key not in writer)
     if not left:
         return
-    begun: set[int] = set()
+    manifest, begun, noted = writer.path.with_name("manifest.json"), set[int](), dict[str, str]()
     is_timed = isinstance(engine, Interleaved)
     if is_timed:
         warn_of_load(engine.manifest.num_threads)
+    item: ItemKey | None = None
+    shown = time.monotonic()
     with Progress(len(keys), left, len(engine.names), is_timed) as progress:
         for record in engine.answers(keys, writer.records):
             if record.key not in writer:
                 if engine.sessions > 1 and record.session not in begun:
                     begun.add(record.session)
-                    _note_session(writer.path.with_name("manifest.json"), record.session)
+                    _note(manifest, f"session {record.session}", datetime.now(UTC).isoformat(timespec="seconds"))
+                if interim and item not in (None, record.key.item) and time.monotonic() - shown > INTERIM_S:
+                    interim()
+                    shown = time.monotonic()
+                item = record.key.item
                 writer.write(record)
                 progress.add(record)
+            for name in engine.notes.keys() - noted.keys():
+                noted[name] = engine.notes[name]
+                _note(manifest, name, noted[name])
 
 
-def _note_session(path: Path, session: int) -> None:
-    """Tell the manifest that a session has given its first answer, or its first one after an interruption."""
+def _note(path: Path, name: str, text: str) -> None:
+    """Add to the manifest what is to be known of the run, behind what stands there under this name."""
     if path.exists():
         found = RunManifest.read(path)
-        name, now = f"session {session}", datetime.now(UTC).isoformat(timespec="seconds")
-        times = ", ".join(filter(None, [found.environment.get(name), now]))
-        replace(found, environment={**found.environment, name: times}).write(path)
+        texts = (
+            dict.fromkeys([*found.environment.get(name, "").split(", "), text])
+            if name.startswith("session")
+            else [text]
+        )
+        replace(found, environment={**found.environment, name: ", ".join(filter(None, texts))}).write(path)
 
 
+#: Seconds between tables of what is there so far.
+INTERIM_S = 1200.0
 #: What runs write into their folders; a folder without a manifest that holds such a file is somebody else's.
 WRITTEN = frozenset({".json", ".jsonl", ".csv", ".md", ".png", ".html"})
 
@@ -255,7 +274,8 @@ def _open(folder: Path, engine: Engine, force: bool, lock: BaseFileLock) -> Reco
         others = sorted(file.name for file in folder.iterdir() if file.suffix in WRITTEN and file.stat().st_size)
         if others:
             raise FileExistsError(f"{folder} holds {others[0]}, and no manifest.json that says of which run: {instead}")
-    if not path.exists():
+    is_empty = not (records.exists() and records.stat().st_size) and not is_sealed(folder)
+    if not path.exists() or is_empty:  # a run that has answered nothing is in nobody's way
         manifest.write(path)
         return RecordWriter(records, manifest.run, lock=lock)
     found = RunManifest.read(path)

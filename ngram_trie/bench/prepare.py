@@ -14,6 +14,7 @@ import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
+from ngram_trie.baselines.checkpoints import locate
 from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import live, models, replay, teacher_forced
@@ -31,6 +32,7 @@ from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.store import arrays as built
 from ngram_trie.store.files import content_hash
 from ngram_trie.targets import choose
+from ngram_trie.targets.hub import Unreachable
 from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, random_model
 from ngram_trie.targets.model import TargetModel
 
@@ -45,11 +47,33 @@ def prepare(config: DictConfig) -> Engine:
         ValueError: recorded answers, or question ids, that cannot be used.
     """
     configuration.apply_budget(config)
-    methods, missing = live.split_missing(configuration.build_all(config, "method"))
+    built = configuration.build_all(config, "method")
+    missing = {} if config.dry_run else fetch_weights(built)
+    there = {name: method for name, method in built.items() if name not in missing}
+    methods, parts = live.split_missing(there, not config.dry_run)
+    missing |= parts
     if missing and not (config.methods and methods):
         raise ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
     kinds = {"live": _live, "replay": _replay, "teacher_forced": _forced}
     return kinds[config.engine.name](config, methods, {f"not run: {name}": what for name, what in missing.items()})
+
+
+def fetch_weights(methods: Mapping[str, Any]) -> dict[str, str]:
+    """Download the weights that methods bring along; of those that cannot be had, by method, why.
+
+    Raises:
+        ConfigError: the hub cannot be reached, so that nobody knows whether they can be had.
+    """
+    missing = {}
+    for name, method in methods.items():
+        try:
+            for path, revision in method.weights().items() if isinstance(method, Drafter) else ():
+                locate(path, revision)
+        except Unreachable as error:
+            raise ConfigError(f"method {name}: {error}; try again later, or go without it: ~methods.{name}") from error
+        except FileNotFoundError as error:
+            missing[name] = str(error)
+    return missing
 
 
 def settle(config: DictConfig) -> None:
@@ -128,7 +152,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
             _check_contexts(methods, first)
     questions = [question for dataset in datasets.values() for question in dataset.questions]
     hashed = content_hash({name: [_identity(prompt) for prompt in part] for name, part in prompts.items()})
-    notes |= _cut_prompts(prompts, config.measure.truncation)
+    notes |= _cut_prompts(prompts, config.measure.truncation) | _short_of_room(prompts, limit, config.measure)
     return live.Live(
         manifest=_manifest(config, methods, models.identity(config.model), hashed, notes),
         model=models.name(config.model),
@@ -166,6 +190,22 @@ def _cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation
     """For the manifest: of which data sets how many prompts were cut to fit. Later turns are not known yet."""
     cut = {name: sum(1 for p in part if isinstance(p, Prompt) and p.num_cut) for name, part in prompts.items()}
     return {f"cut: {name}": f"{count} contexts have lost their {truncation}" for name, count in cut.items() if count}
+
+
+def _short_of_room(
+    prompts: Mapping[str, Sequence[Prompt | LaterTurn]], limit: int, measure: DictConfig
+) -> dict[str, str]:
+    """For the manifest: how many prompts leave too little of the context for the longest answer."""
+    longest = limit - measure.max_new_tokens
+    short = {name: sum(isinstance(p, Prompt) and len(p.ids) > longest for p in part) for name, part in prompts.items()}
+    return {
+        f"room: {name}": (
+            f"{count} of {len(prompts[name])} prompts have more than {longest:,} tokens, so the context of {limit:,} "
+            f"ends their answers before {measure.max_new_tokens:,} tokens"
+        )
+        for name, count in short.items()
+        if count
+    }
 
 
 def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:

@@ -83,9 +83,15 @@ class LosslessError(RuntimeError):
     """A method of the project's loop gave other tokens than vanilla, and no numerical tie explains it."""
 
 
+class MethodError(RuntimeError):
+    """A method has answered no prompt; the run's other methods have."""
+
+
 @dataclass(frozen=True)
 class Failure:
-    """Why there is no answer: `kind` is the exception's name or "prompt_too_long"; excluded from every average."""
+    """Why there is no answer: `kind` is the exception's name, "prompt_too_long", "out_of_memory" or
+    "earlier_turn_failed"; excluded from every average.
+    """
 
     kind: str
     message: str

@@ -13,10 +13,13 @@ import typer
 
 from ngram_trie.bench.config import check_values, default_folder
 from ngram_trie.methods import ConfigError, build
-from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, relative
+from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, first_line, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
     from omegaconf import DictConfig
+
+    from ngram_trie.bench.measure import Engine
+    from ngram_trie.bench.records import RecordWriter
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
 DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
@@ -33,10 +36,10 @@ def run() -> None:
 
     The same command resumes an interrupted run.
     """
-    from ngram_trie.bench.records import LosslessError
+    from ngram_trie.bench.records import LosslessError, MethodError
     from ngram_trie.cli.hydra_app import hydra_app
 
-    hydra_app(measure, inspect.getdoc(run), also=(LosslessError,), prog="ngram-trie run", measures=True)
+    hydra_app(measure, inspect.getdoc(run), also=(LosslessError, MethodError), prog="ngram-trie run", measures=True)
 
 
 def measure(config: DictConfig) -> Path:
@@ -45,12 +48,13 @@ def measure(config: DictConfig) -> Path:
     Raises:
         ConfigError: a wrong name or value, a part that is not there, too little memory, or no prompt was answered.
         LosslessError: a method gave other tokens than vanilla.
+        MethodError: a method answered no prompt.
     """
     import torch
 
     from ngram_trie.bench import measure as loop
     from ngram_trie.bench import shards
-    from ngram_trie.bench.live import Live, check_lossless
+    from ngram_trie.bench.live import Live, check_answered, check_lossless
     from ngram_trie.bench.prepare import prepare
     from ngram_trie.bench.records import seal
     from ngram_trie.bench.replay import Replay
@@ -79,11 +83,10 @@ def measure(config: DictConfig) -> Path:
             build(config.cost, "cost").keep(folder)
         has_room = True
         try:
-            loop.measure(engine, writer)
+            loop.measure(engine, writer, partial(_interim, folder, engine, writer))
         except torch.OutOfMemoryError:
             raise ConfigError(
-                "the device's memory does not hold the models: leave out methods with models of their own "
-                "(~methods.space), lower model.context_limit, or take a larger device"
+                "the device's memory does not hold the model: lower model.context_limit, or take a larger device"
             ) from None
         except OSError as error:
             has_room = error.errno not in NO_ROOM
@@ -114,7 +117,21 @@ def measure(config: DictConfig) -> Path:
     failures = [record.failure for record in run.records if record.failure]
     if failures and len(failures) == len(run.records):
         raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
+    check_answered(run.records)
     return folder
+
+
+def _interim(folder: Path, engine: Engine, writer: RecordWriter) -> None:
+    """The table of a run that goes on."""
+    from ngram_trie.bench.progress import say
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report.run_folder import RunFolder
+
+    try:
+        derived.write(RunFolder(folder, list(writer.records.values())), engine.names, list(engine.datasets))
+        say(f"interim table: {relative(str(folder.absolute()))}/table.md")
+    except Exception as error:  # it is derived again in the end: nothing of it may end a run
+        say(f"warning: no interim table: {first_line(error)}")
 
 
 def derive(

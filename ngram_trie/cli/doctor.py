@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 import torch
 import typer
-from huggingface_hub import constants, get_token, snapshot_download
+from huggingface_hub import constants, get_token
 from omegaconf import OmegaConf
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -23,13 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ngram_trie.bench.provenance import cpu_name, driver
+from ngram_trie.bench.room import CACHE_GB
 from ngram_trie.methods import choices
 from ngram_trie.store.files import PACKAGED, PROJECT
+from ngram_trie.targets.hub import cached, reach
 
 #: The model of the small profile.
 SMALL = "smollm2_135m"
-#: Of a GPU's memory, what caches, masks and logits take, in gigabytes.
-CACHE_GB = 4
 #: GB that a run of the small profile writes at most.
 LEAST = 0.5
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -117,8 +117,7 @@ def machine() -> Iterator[Finding]:
         says = f"{about.name}, {about.total_memory / 1e9:.0f} GB, driver {driver() or 'unknown'}"
         yield Finding(f"GPU {number}", "ok", says)
     if not found and (version := driver()):
-        remedy = "install a CUDA build of torch for this driver: rm -r .venv, then make setup"
-        yield Finding("GPU", "gap", f"driver {version}, but torch sees none", remedy)
+        yield Finding("GPU", "gap", f"driver {version}, but torch sees none", blind_remedy())
     elif not found:
         yield Finding("GPU", "gap", "none", "only the paper's models need one, with 24 GB")
     free = shutil.disk_usage(PROJECT).free / 1e9
@@ -128,11 +127,26 @@ def machine() -> Iterator[Finding]:
     yield Finding("browser", "ok" if browser else "gap", browser or "none", remedy)
 
 
+def blind_remedy() -> str:
+    """What helps where a driver is there and torch sees no GPU; the same command again would not."""
+    build = (
+        f"built for CUDA {torch.version.cuda}: update the driver, or take"
+        if torch.version.cuda
+        else "a CPU build: take"
+    )
+    return (
+        f"torch is {build} a build that the driver knows (rm -r .venv, then make setup "
+        "TORCH_INDEX=https://download.pytorch.org/whl/cu126); in a container give --gpus all"
+    )
+
+
 def models() -> Iterator[Finding]:
     """The hub, and each model of configs/model: whether its weights are here and whether a GPU holds them."""
     offline = constants.HF_HUB_OFFLINE
-    says = "HF_HUB_OFFLINE is set: only what is cached can be used" if offline else constants.ENDPOINT
-    yield Finding("hub", "gap" if offline else "ok", f"{says}; token {'there' if get_token() else 'none'}")
+    silent = "" if offline else reach(constants.ENDPOINT)[1]
+    says = "HF_HUB_OFFLINE is set: only what is cached can be used" if offline else silent or constants.ENDPOINT
+    state: State = "gap" if offline or silent else "ok"
+    yield Finding("hub", state, f"{says}; token {'there' if get_token() else 'none'}")
     memory = max((about.total_memory / 1e9 for about in gpus()), default=0.0)
     for name, file in choices()["model"].items():
         config = OmegaConf.load(file)
@@ -147,15 +161,6 @@ def models() -> Iterator[Finding]:
             says = "cached" if kept else f"{'gated; ' if config.gated else ''}{size:.1f} GB to download"
             fits = memory >= size + CACHE_GB
             yield Finding(name, "ok" if kept and fits else "gap", f"{says}; GPU of {size + CACHE_GB:.0f} GB")
-
-
-def cached(repository: str, revision: str | None) -> bool:
-    """Whether a model is in the hub's cache."""
-    try:
-        snapshot_download(repository, revision=revision, local_files_only=True)
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def gpus() -> list[Any]:

@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from ngram_trie.bench import cost, models
 from ngram_trie.bench.live import BASELINE, Live
 from ngram_trie.bench.measure import Engine
-from ngram_trie.cli.doctor import cached
+from ngram_trie.bench.room import method_gb
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
@@ -21,6 +21,7 @@ from ngram_trie.report.run_folder import CALIBRATIONS
 from ngram_trie.store.files import relative
 from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import conversion, gguf_file
+from ngram_trie.targets.hub import cached
 from ngram_trie.targets.load import load_config
 
 #: What answers are like where nothing is known of them: the share of the longest that is allowed, and the tokens that a
@@ -28,6 +29,14 @@ from ngram_trie.targets.load import load_config
 ANSWERED, EMITTED, OUTSIDE = 0.75, 1.8, 2.4
 #: Nodes of a draft, by which its step is priced.
 NODES = 8
+#: Gigabytes of the weights that methods of the paper's tables bring along; their pages list them.
+WEIGHTS_GB = {
+    "double7/vicuna-68m": 0.2,
+    "JackFram/llama-68m": 0.2,
+    "FasterDecoding/medusa-vicuna-7b-v1.3": 1.5,
+    "ankner/hydra-vicuna-7b-v1.3": 3.0,
+    "AntMan/vicuna-v1.3-7b-space": 13.5,
+}
 #: Bytes of a record, as runs of some hundred tokens an answer write them; tables and figures beside them.
 RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
@@ -51,7 +60,7 @@ def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
         weights = weight_gb(config)
         yield f"memory: {_memory(engine, config, weights)}"
         written += int(1e9 * _converted(config, weights))
-        if fetched := _fetched(config, weights):
+        if fetched := _fetched(engine, config, weights):
             yield fetched
     free = shutil.disk_usage(next(part for part in (folder, *folder.parents) if part.exists())).free
     yield f"disk: {written / 1e9:.2f} GB to write, {free / 1e9:.0f} GB are free"
@@ -100,11 +109,20 @@ def _memory(engine: Live, config: DictConfig, weights: float) -> str:
     length = min(engine.context_limit, longest + config.measure.max_new_tokens)
     cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
     needed = weights * (2 if config.engine.backend == "cpu" else 1) + cache
+    own = {name: gb for name, method in engine.methods.items() if (gb := _method_gb(method))}
+    needed += sum(own.values())
     device = torch.device(config.model.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     short = "; NOT ENOUGH" if needed > free / 1e9 else ""
-    parts = f"weights {weights:.1f} GB per copy, cache {cache:.2f} GB"
-    return f"about {needed:.1f} GB ({parts}), {free / 1e9:.0f} GB free{short}"
+    parts = [f"weights {weights:.1f} GB per copy", f"cache {cache:.2f} GB"]
+    parts += [f"{name} {gb:.1f} GB" for name, gb in own.items()]
+    return f"about {needed:.1f} GB ({', '.join(parts)}), {free / 1e9:.0f} GB free{short}"
+
+
+def _method_gb(method: object) -> float:
+    """Of the weights that it brings along: of those that are here, or what they are known to take."""
+    known = method.weights() if isinstance(method, Drafter) else {}
+    return method_gb(method) or sum(WEIGHTS_GB.get(path, 0.0) for path in known)
 
 
 def _converted(config: DictConfig, weights: float) -> float:
@@ -113,12 +131,21 @@ def _converted(config: DictConfig, weights: float) -> float:
     return weights if file and not conversion(file).exists() else 0.0
 
 
-def _fetched(config: DictConfig, weights: float) -> str:
-    """What the hub would be asked for; "" where the model is a file or a folder, or in the hub's cache."""
+def _fetched(engine: Live, config: DictConfig, weights: float) -> str:
+    """What the hub would be asked for; "" where everything is a file or a folder, or in the hub's cache."""
     path, revision = models.source(config.model)
-    if gguf_file(path) or Path(path).exists() or cached(path, revision):
-        return ""
-    return f"download: {path}, about {config.model.download_gb or weights:.1f} GB"
+    asked: dict[str, tuple[str | None, float]] = {}
+    if not gguf_file(path):
+        asked[path] = revision, config.model.download_gb or weights
+    for method in engine.methods.values():
+        for own, its in method.weights().items() if isinstance(method, Drafter) else ():
+            asked[own] = (its, WEIGHTS_GB.get(own, 0.0))
+    listed = [
+        f"{path}, about {size:.1f} GB" if size else path
+        for path, (revision, size) in asked.items()
+        if not Path(path).exists() and not cached(path, revision)
+    ]
+    return f"download: {'; '.join(listed)}" if listed else ""
 
 
 def duration(hours: float) -> str:

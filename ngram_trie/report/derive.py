@@ -157,6 +157,7 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
+    drawn = drawn[drawn.group != table1.NOT_RUN] if (drawn.group != table1.NOT_RUN).any() else drawn
     save_figure(speedup_figure(drawn), run.path / "figure.png")
     save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
     if run.curve:
@@ -176,11 +177,14 @@ def _live_table(
     protocols: Sequence[str] = metrics.PROTOCOLS,
 ) -> tuple[pd.DataFrame, list[Block]]:
     """Speedups: rows of `table1.table1`, and the blocks to print, with `notes` below the usual ones."""
-    repeats = int(run.frame["repeat"].max()) + 1
+    repeats, left_out = int(run.frame["repeat"].max()) + 1, run.left_out()
+    methods = list(dict.fromkeys([*methods, *left_out]))
     frame = pd.concat([
         table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets) for protocol in protocols
     ])  # fmt: skip
-    below = [*notes, *_said(run, "not run", "cut", "per shard"), *_interim_note(run)]
+    frame.loc[frame.method.isin(left_out), "group"] = table1.NOT_RUN
+    reasons = [f"Not run: {name}: {why}" for name, why in left_out.items()]
+    below = [*notes, *reasons, *_said(run, "missing", "cut", "room", "resumed", "per shard"), *_interim_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 

@@ -177,6 +177,19 @@ class RunFolder:
         order = [each for name in named if name in baselines for each in (baselines[name], name)]
         return [name for name in dict.fromkeys(order) if name in baselines]
 
+    def left_out(self) -> dict[str, str]:
+        """The methods without any answer, each with the reason: what the manifest says, or how its first one failed."""
+        found = {
+            name.removeprefix("not run: "): why
+            for name, why in self.manifest.environment.items()
+            if name.startswith("not run: ")
+        }
+        answered = set(metrics.answered(self.frame).method)
+        for record in self.records:
+            if record.failure and record.method not in answered:
+                found.setdefault(record.method, record.failure.message)
+        return {name: why for name, why in found.items() if name not in answered}
+
     def datasets(self) -> list[str]:
         """The data sets of the records; of a replay the categories asked for, with or without answers."""
         asked = self.config["engine"].get("categories")

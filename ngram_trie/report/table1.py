@@ -27,6 +27,10 @@ COLUMNS = [
 ]  # fmt: skip
 
 
+#: Stands in place of a group in the row of a method that has answered nothing.
+NOT_RUN = "not run"
+
+
 def contexts(frame: pd.DataFrame, datasets: Sequence[str] | None = None) -> dict[str, list[str]]:
     """The datasets of rows `dataset, context` by their context, the clean ones first where there are any.
 
@@ -195,8 +199,8 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     plain = everything[everything.method == everything.baseline]
     if protocol == "corrected" and plain.prefill_share.notna().any():
         notes.append(f"Prefill is {plain.prefill_share.iloc[0]:.0%} of {plain.method.iloc[0]}'s time over all tasks.")
-    if protocol == "corrected" and everything.speedup_session_sd.notna().any():
-        others = everything[everything.method != everything.baseline]
+    others = everything[everything.method != everything.baseline]
+    if protocol == "corrected" and others.speedup_session_sd.notna().any():
         largest = others.loc[others.speedup_session_sd.idxmax()]
         notes.append(
             f"Sessions: {everything.num_sessions.max()}. Standard deviation of the speedup over all tasks between "
@@ -207,7 +211,8 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
     if len(failed):
         listed = "; ".join(f"{row.method} on {row.dataset}: {row.num_failures}" for row in failed.itertuples())
         notes.append(f"Prompts that failed, excluded from the averages: {listed}.")
-    verdicts = [f"{row.method} {row.lossless}" for row in everything.itertuples() if not row.lossless.is_baseline]
+    others = everything[everything.num_prompts > 0]
+    verdicts = [f"{row.method} {row.lossless}" for row in others.itertuples() if not row.lossless.is_baseline]
     if verdicts:
         listed = "; ".join(verdicts)
         notes.append(f"Prompts answered with exactly vanilla's tokens: {listed}.")

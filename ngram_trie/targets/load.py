@@ -26,7 +26,7 @@ from transformers import (
 
 from ngram_trie.store.files import first_line
 from ngram_trie.targets.gguf import cache_folder, gguf_file, local_folder
-from ngram_trie.targets.hub import hub_said
+from ngram_trie.targets.hub import Unreachable, fetch, hub_said, is_unreachable
 from ngram_trie.targets.sentencepiece import restore_merges
 
 
@@ -80,7 +80,7 @@ def load_tokenizer(path: str, revision: str | None = None, **options: Any) -> Pr
     try:
         tokenizer = kind.from_pretrained(path, revision=revision, **options)
     except Exception as error:  # many libraries' own kinds
-        raise FileNotFoundError(_cannot_load(path, error, revision, "the tokenizer of ")) from error
+        raise _cannot_load(path, error, revision, "the tokenizer of ") from error
     restore_merges(tokenizer, path, revision)
     return tokenizer
 
@@ -95,7 +95,7 @@ def load_config(path: str, revision: str | None = None) -> PreTrainedConfig:
     try:
         return AutoConfig.from_pretrained(path, revision=revision)
     except Exception as error:  # many libraries' own kinds
-        raise FileNotFoundError(_cannot_load(path, error, revision)) from error
+        raise _cannot_load(path, error, revision) from error
 
 
 def context_limit(path: str, revision: str | None = None, limit: int | None = None) -> int:
@@ -124,15 +124,16 @@ def load_model(
     folder = local_folder(path)
     try:
         model, info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            revision=revision,
+            # A folder: of a hub id with weights in PyTorch's own format transformers would ask a service, in a thread
+            # of its own, to convert them.
+            folder if Path(folder).is_dir() else fetch(folder, revision),
             dtype=dtype,
             attn_implementation=attention,
             weights_only=True,  # of files in PyTorch's own format, which older repositories have: tensors and no code
             output_loading_info=True,
         )
     except Exception as error:  # many libraries' own kinds
-        raise FileNotFoundError(_cannot_load(folder, error, revision)) from error
+        raise _cannot_load(folder, error, revision) from error
     model.name_or_path = str(gguf_file(path) or path)  # its conversion is known by the file
     # transformers fills what is missing with random numbers and only warns
     wrong = {name: sorted(map(str, info[name])) for name in ("missing_keys", "unexpected_keys", "mismatched_keys")}
@@ -177,8 +178,8 @@ def random_model(
     return model.eval()
 
 
-def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> str:
-    """One line on which model, or which `part` of it, was not loaded, why, and what helps."""
+def _cannot_load(path: str, error: Exception, revision: str | None = None, part: str = "") -> FileNotFoundError:
+    """An error of one line on which model, or which `part` of it, was not loaded, why, and what helps."""
     is_folder = Path(path).is_dir()
     # A damaged file in PyTorch's own format is a RuntimeError or an OSError like many others.
     if (
@@ -202,4 +203,5 @@ def _cannot_load(path: str, error: Exception, revision: str | None = None, part:
         reason = first_line(error) if has_config else "there is no config.json in the folder"
     else:
         reason = f"{hub_said(error)}; or give a folder with its files: model.path=FOLDER"
-    return f"{part}model {path!r} cannot be loaded: {reason}"
+    kind = Unreachable if is_unreachable(error) else FileNotFoundError
+    return kind(f"{part}model {path!r} cannot be loaded: {reason}")

@@ -14,8 +14,9 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.plain import PROMPTS, decode, greedy, save_tensors
-from support.tiny import VOCABULARY, tiny_model, tiny_target
+from support.checkpoints import SIZE, hydra_folder, medusa_folder
+from support.plain import PROMPTS, decode, greedy
+from support.tiny import tiny_model, tiny_target
 from torch.nn.functional import silu
 
 from ngram_trie import Speculator
@@ -25,57 +26,7 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
-SIZE = 32
 KEPT = settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def medusa_folder(folder: Path, num_heads: int = 5) -> Path:
-    """A file as FasterDecoding/medusa-vicuna-7b-v1.3 has it, five heads, shapes scaled down."""
-    torch.manual_seed(1)
-    tensors = {}
-    for head in range(num_heads):
-        tensors |= {
-            f"{head}.0.linear.weight": torch.randn(SIZE, SIZE) * 0.2,
-            f"{head}.0.linear.bias": torch.randn(SIZE) * 0.2,
-            f"{head}.1.weight": torch.randn(VOCABULARY, SIZE),
-        }
-    return save_tensors(tensors, folder / "medusa_lm_head.pt")
-
-
-def hydra_folder(folder: Path, num_heads: int = 4, once: bool = False, norm: bool = True) -> Path:
-    """A file as ankner/hydra-vicuna-7b-v1.3 has it: prefix layer, four blocks of which three share their weights."""
-    torch.manual_seed(2)
-    prefix = "prefix_embeding_layer"
-    layer = {
-        f"{name}.weight": value for name, value in (
-            ("self_attn.q_proj", torch.randn(SIZE, SIZE)), ("self_attn.k_proj", torch.randn(SIZE // 2, SIZE)),
-            ("self_attn.v_proj", torch.randn(SIZE // 2, SIZE)), ("self_attn.o_proj", torch.randn(SIZE, SIZE)),
-            ("mlp.gate_proj", torch.randn(48, SIZE)), ("mlp.up_proj", torch.randn(48, SIZE)),
-            ("mlp.down_proj", torch.randn(SIZE, 48)), ("input_layernorm", torch.ones(SIZE)),
-            ("post_attention_layernorm", torch.ones(SIZE)),
-        )
-    }  # fmt: skip
-    tensors = {f"{prefix}.layers.0.{name}": 0.3 * value for name, value in layer.items()}
-    tensors[f"{prefix}.embed_tokens.weight"] = torch.zeros(VOCABULARY, SIZE)
-    if norm:
-        tensors[f"{prefix}.norm.weight"] = torch.ones(SIZE)
-    for head in range(num_heads):
-        inputs = (head + 2) * SIZE
-        shared = 0.2 * torch.randn(SIZE, SIZE), 0.1 * torch.randn(SIZE)
-        tensors |= {
-            f"hydra_mlp.{head}.1.linear.weight": 0.2 * torch.randn(SIZE, inputs),
-            f"hydra_mlp.{head}.1.linear.bias": 0.2 * torch.randn(SIZE),
-            f"hydra_mlp.{head}.1.res_connection.weight": 0.2 * torch.randn(SIZE, inputs),
-            f"hydra_mlp.{head}.1.res_connection.bias": 0.2 * torch.randn(SIZE),
-            f"hydra_lm_head.{head}.1.weight": torch.randn(VOCABULARY, SIZE),
-            f"hydra_lm_head.{head}.1.bias": torch.randn(VOCABULARY),
-        }
-        for block in (3,) if once else (3, 5, 7):
-            tensors |= {f"hydra_mlp.{head}.{block}.linear.weight": shared[0]}
-            tensors |= {f"hydra_mlp.{head}.{block}.linear.bias": shared[1]}
-    if once:
-        (folder / "config.json").write_text('{"hydra_num_layers": 4}')
-    return save_tensors(tensors, folder / "hydra_lm_head.pt")
 
 
 def test_the_published_tree_has_the_published_shape() -> None:

@@ -201,7 +201,8 @@ def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path
         "mixed_rows": MixedNgrams(verify="rows", **settings),
         "context_rows": ContextNgrams(verify="rows"),
     }
-    decoders = bind_methods(methods, tiny_target("llama"), load)
+    decoders, failures = bind_methods(methods, tiny_target("llama"), load)
+    assert not failures
     assert made == ["rows"]  # one for both, since each holds a cache for every row
     assert isinstance(decoders["mixed_rows"].target, RowsTarget) and decoders["mixed"].target is tiny_target("llama")
     assert all(decoder.baseline == "vanilla" for decoder in decoders.values())

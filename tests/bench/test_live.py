@@ -15,7 +15,7 @@ from support.teacher_forced import MANIFEST
 from support.tiny import tiny_target
 
 from ngram_trie.baselines.hf_generate import HFGenerate
-from ngram_trie.bench import live, metrics
+from ngram_trie.bench import live, metrics, room
 from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
@@ -24,6 +24,7 @@ from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.methods import build
 from ngram_trie.prompt import LaterTurn, Prompt
+from ngram_trie.report import derive
 from ngram_trie.store.files import CONFIGS, content_hash
 from ngram_trie.targets.model import TargetModel
 
@@ -92,10 +93,13 @@ def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
         manifest = make_manifest({"n": n}, "model", "prompts", "cpu")
         return dataclasses.replace(make_run(), manifest=dataclasses.replace(manifest, **{"dirty": False, **fields}))
 
-    open_run(tmp_path, engine(1))
+    open_run(tmp_path, engine(2))
+    with open_run(tmp_path, engine(1)) as writer:  # what has answered nothing is in nobody's way
+        measure(engine(1), writer)
     open_run(tmp_path, engine(1))
     with pytest.raises(FileExistsError, match="force=true"):
         open_run(tmp_path, engine(2))
+    (tmp_path / "records.jsonl").write_text("".join((tmp_path / "records.jsonl").read_text().splitlines(True)[:-1]))
     for other in ({"commit": "other code"}, {"device": "other machine"}):
         with pytest.raises(FileExistsError, match="other"):
             open_run(tmp_path, engine(1, **other))
@@ -214,9 +218,104 @@ def test_a_missing_part_is_named_and_the_other_methods_stay(tmp_path: Path) -> N
     assert before.keys() == {"fed"} and before != live.part_hashes(there)
 
 
+class Failing(NgramTrieDrafter):
+    """Fails where it is told to."""
+
+    def __init__(self, when: str, error: type[Exception] = KeyError) -> None:
+        super().__init__(num_draft=8)
+        self.when, self.error = when, error
+
+    def bind(self, target: TargetModel) -> None:
+        if self.when == "bind":
+            raise self.error("no room")
+
+    def start(self, prompt: Prompt) -> None:
+        if self.when == "ready" or (self.when == "answer" and prompt.question_id == "q1"):
+            raise self.error("a slip")
+        super().start(prompt)
+
+
+def test_the_table_has_a_row_for_what_did_not_run_and_says_what_a_resume_has_cost(tmp_path: Path) -> None:
+    full = {
+        "vanilla": NoDraft(),
+        "failing": Failing("bind", torch.OutOfMemoryError),
+        "pld": NgramTrieDrafter(num_draft=8),
+    }
+    run = make_run(full, repeats=1)
+    run.notes["resumed: pld"] = "it went on without its memory"
+    manifest = {"engine": {"name": "live"}, "methods": {"vanilla": {}, "failing": {}, "absent": {}, "pld": {}}}
+    dataclasses.replace(MANIFEST, config=manifest, environment={"not run: absent": "no weights"}).write(
+        tmp_path / "manifest.json"
+    )
+    with RecordWriter(tmp_path / "records.jsonl", MANIFEST.run) as writer:
+        measure(run, writer)
+    derive.write(tmp_path)
+    page = (tmp_path / "table.md").read_text()
+    assert "Not run: absent: no weights" in page and "Not run: failing: no room" in page
+    assert "Resumed: pld: it went on without its memory" in page
+    lines = {line.split("|")[1].strip(): line for line in page.splitlines() if line.startswith("| ")}
+    assert "not run" in lines["absent"] and "not run" in lines["failing"] and "not run" not in lines["pld"]
+
+
+@pytest.mark.parametrize(("when", "answered"), [("bind", 0), ("ready", 0), ("answer", 2)])
+def test_what_one_method_does_ends_nothing_else(when: str, answered: int, tmp_path: Path) -> None:
+    methods = {"vanilla": NoDraft(), "failing": Failing(when), "ngram_trie": NgramTrieDrafter(num_draft=8)}
+    records = measured(make_run(methods, repeats=1), tmp_path)
+    assert len(records) == 9
+    failures = {r.question_id: r.failure for r in records if r.method == "failing"}
+    assert sum(failure is None for failure in failures.values()) == answered
+    assert all(failure.kind in ("KeyError", "DrafterError") for failure in failures.values() if failure)
+    assert not any(r.failure for r in records if r.method != "failing")
+    if answered:
+        live.check_answered(records)
+    else:
+        with pytest.raises(live.MethodError, match=r"no prompt was answered by failing: \w+: .*(slip|room)"):
+            live.check_answered(records)
+
+
+def test_no_room_for_a_method_is_no_error_and_the_only_method_s_error_ends_the_run(tmp_path: Path) -> None:
+    full = {"vanilla": NoDraft(), "failing": Failing("bind", torch.OutOfMemoryError)}
+    with pytest.raises(torch.OutOfMemoryError):
+        measured(make_run(full), tmp_path)
+    records = measured(make_run(full | {"ngram_trie": NgramTrieDrafter(num_draft=8)}, repeats=1), tmp_path)
+    assert {r.failure.kind for r in records if r.method == "failing"} == {"out_of_memory"}
+    live.check_answered(records)
+
+
+def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[str | None] = []
+
+    def load(path: str | None, revision: str | None, verify: str | None = None) -> TargetModel:
+        loaded.append(path)
+        return tiny_target("llama")
+
+    class Own(NoDraft):
+        own_model = "own"
+
+    class Heads(NgramTrieDrafter):
+        def bind(self, target: TargetModel) -> None:
+            loaded.append("heads")
+
+    methods = {"vanilla": NoDraft(), "own": Own(), "heads": Heads()}
+    assert live.bind_methods(methods, tiny_target("llama"), load)[1] == {} and loaded == ["heads", "own"]
+    monkeypatch.setattr(live, "check_room", lambda method, _: check_gpu(method))
+    decoders, failures = live.bind_methods(methods, tiny_target("llama"), load)
+    assert loaded == ["heads", "own", "heads"]  # it was not even read
+    assert list(decoders) == ["vanilla", "heads"] and set(failures) == {"own", "own_vanilla"}
+    assert "13.5 GB" in failures["own"].message and failures["own"].kind == "out_of_memory"
+
+
+def check_gpu(method: object) -> None:
+    """On a GPU with 9 GB left, where a model of its own takes 13.5."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(room, "method_gb", lambda method: 13.5 if getattr(method, "own_model", None) else 0.0)
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (9e9, 24e9))
+        room.check_room(method, torch.device("cuda"))
+
+
 def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
     with pytest.raises(TypeError, match="neither"):
-        live.bind_methods({"vanilla": object()}, tiny_target("llama"), load_tiny)
+        live.bind_methods({"vanilla": NoDraft(), "object": object()}, tiny_target("llama"), load_tiny)
 
 
 @pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-import pooch
 import pytest
 import torch
 from omegaconf import DictConfig
 from support.configs import composed
 from support.datasets import write_lines
+from support.hub_server import HubServer
 from support.tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
 from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
@@ -135,25 +135,19 @@ def test_a_file_of_another_layout_is_one_line(tmp_path: Path, name: str, content
 def test_a_known_corpus_is_fetched_once_and_checked(
     passages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """HF_HUB_OFFLINE, which tests run under, is heeded."""
+    """HF_HUB_OFFLINE, which tests run under, is heeded; the mirror stands in for the host."""
     url, md5 = "https://example.invalid/cities.jsonl", hashlib.md5(Path(passages).read_bytes()).hexdigest()
-    asked = []
-
-    def download(self: object, url: str, output_file: str, pooch: object, check_only: bool = False) -> None:
-        asked.append(url)
-        shutil.copy(passages, output_file)
-
-    monkeypatch.setattr(pooch.HTTPDownloader, "__call__", download)
-    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path))
+    monkeypatch.setenv("NGRAM_TRIE_DATA", str(tmp_path / "plain"))
     with pytest.raises(FileNotFoundError, match="not in the cache, and HF_HUB_OFFLINE forbids to fetch it"):
         Corpus(url=url, md5=md5)
-    with monkeypatch.context() as online:
-        online.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    with HubServer(files={"example.invalid/cities.jsonl": Path(passages)}) as hub, monkeypatch.context() as online:
+        hub.connect(online, tmp_path)
         assert len(Corpus(url=url, md5=md5)) == 40
-        with pytest.raises(FileNotFoundError, match="known hash"):
+        with pytest.raises(FileNotFoundError, match=f"has not the checksum md5:{'0' * 32}"):
             Corpus(url=url, md5="0" * 32)
-    assert len(Corpus(url=url, md5=md5)) == 40 and asked == [url, url]
-    (tmp_path / f"{md5[:8]}-cities.jsonl").write_bytes(b"another file")
+        assert len(Corpus(url=url, md5=md5)) == 40 and hub.requests == ["GET /example.invalid/cities.jsonl"] * 2
+    assert len(Corpus(url=url, md5=md5)) == 40
+    (tmp_path / "plain" / f"{md5[:8]}-cities.jsonl").write_bytes(b"another file")
     with pytest.raises(FileNotFoundError, match=r"damaged in the cache, and .*: unset that; or give a copy"):
         Corpus(url=url, md5=md5)
 

@@ -117,6 +117,55 @@ def test_few_lists_probed_find_fewer_and_never_a_wrong_row(built: Path) -> None:
             Approximate(built / index.INDEX, nprobe)
 
 
+class FakeGpu:
+    """An index that FAISS holds on a GPU: the CPU's, which notes what is asked of it there."""
+
+    def __init__(self, index: Any) -> None:
+        self.index, self.done = index, set[str]()
+
+    def train(self, vectors: np.ndarray) -> None:
+        self.done.add("train")
+        self.index.train(vectors)
+
+    def add(self, vectors: np.ndarray) -> None:
+        self.done.add("add")
+        self.index.add(vectors)
+
+    def search(self, queries: np.ndarray, k: int) -> Any:
+        self.done.add("search")
+        return self.index.search(queries, k)
+
+
+@pytest.mark.parametrize("takes_it", [True, False])
+def test_where_faiss_sees_a_gpu_it_trains_adds_and_searches_there(
+    takes_it: bool, tmp_path: Path, built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[FakeGpu] = []
+
+    def to_gpu(resources: object, device: int, cpu: Any, options: Any) -> Any:
+        if not takes_it:
+            raise RuntimeError("no such index on a GPU")
+        assert options.useFloat16 and device == 0 and resources == "resources"
+        made.append(FakeGpu(cpu))
+        return made[-1]
+
+    for name, stand_in in {
+        "get_num_gpus": lambda: 1,
+        "StandardGpuResources": lambda: "resources",
+        "GpuClonerOptions": type("GpuClonerOptions", (), {}),
+        "index_cpu_to_gpu": to_gpu,
+        "index_gpu_to_cpu": lambda gpu: gpu.index,
+    }.items():
+        monkeypatch.setattr(f"faiss.{name}", stand_in, raising=False)
+    index._gpu_resources.cache_clear()
+    build(tmp_path)
+    found = Approximate(tmp_path / index.INDEX, 8).search(queries(), 10)
+    index._gpu_resources.cache_clear()
+    assert [each.done for each in made] == [{"train", "add"}, {"search"}] * takes_it
+    monkeypatch.undo()
+    np.testing.assert_array_equal(found, Approximate(built / index.INDEX, 8).search(queries(), 10))
+
+
 def test_what_cannot_be_built_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no index here; `python -m scripts.build_index` builds it"):
         Approximate(tmp_path / index.INDEX, 1)

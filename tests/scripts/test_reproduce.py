@@ -17,14 +17,13 @@ TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
 def asked(profile: str = "small", traces: Path | None = None) -> Asked:
-    return Asked(profile, "docs", traces, traces, None, "vicuna_7b", None, 1, "main")
+    return Asked(profile, "docs", traces, traces, None, None, 1, "main")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target", reproduce.TARGETS)
 def test_every_command_exists_and_composes(target: str) -> None:
-    profiles = ["small", "tiny"] + ["paper"] * (f"{target}-paper" in reproduce.RECIPES)
-    ways = [asked(profile) for profile in profiles] + [asked(traces=TRACES)]
+    ways = [asked("small"), asked("tiny"), asked(traces=TRACES)]
     commands = {tuple(each) for way in ways for _, found in steps(target, way) for each in found}
     for name, *options in commands:
         assert name in reproduce.COMMANDS or importlib.util.find_spec(f"scripts.{name}"), name
@@ -65,6 +64,8 @@ def test_a_dry_run_prints_commands_and_arguments_reach_the_last(capsys: pytest.C
         (["drafters"], "drafters: give recorded answers"),
         (["engines"], "engines: give a copy of github SpecDecode-Bench"),
         (["table2", "--traces", "nowhere.jsonl"], "no such file"),
+        (["table1", "--profile", "paper", "--data", "spec_bench"], "DATA=spec_bench: not of the paper profile"),
+        (["table1", "--profile", "paper", "--rows", "all"], "ROWS=all: not of the paper profile"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], line: str) -> None:

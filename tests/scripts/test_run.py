@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -17,7 +18,9 @@ from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
 from ngram_trie.methods import ConfigError
+from ngram_trie.report import derive as derived
 from ngram_trie.report import table1
+from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store.files import PROJECT
 from scripts.run import measure
 
@@ -70,7 +73,7 @@ def test_one_cell_writes_everything(finished: Path) -> None:
 def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = loop.measure
 
-    def interrupted(engine: loop.Engine, writer: RecordWriter) -> None:
+    def interrupted(engine: loop.Engine, writer: RecordWriter, interim: object) -> None:
         write = writer.write
 
         def two(record: PromptRecord) -> None:
@@ -87,6 +90,24 @@ def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monk
     answered = {(record.method, record.question_id) for record in read_records(tmp_path / "records.jsonl")}
     assert answered == {("vanilla", "rag-001"), ("pld", "rag-001")}
     assert [trace.prompt.question_id for trace in read_traces(tmp_path / "traces.jsonl")] == ["rag-001"]
+
+
+def test_a_long_run_shows_what_is_there_so_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(loop, "INTERIM_S", 0.0)
+    shown: list[str] = []
+    write = derived.write
+
+    def seen(run: RunFolder, *others: Any) -> str:
+        text = write(run, *others)
+        shown.append((tmp_path / "table.md").read_text())
+        return text
+
+    monkeypatch.setattr(derived, "write", seen)
+    measure(composed(*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"))
+    assert len(shown) == 2 and "Interim: 2 of 4 answers" in shown[0] and "Interim" not in shown[-1]
+    assert "interim table: " in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -19,8 +19,12 @@ ROWS = [
 ]
 
 
-def save_tiny_bge(folder: Path) -> Path:
-    """Make the folders "m3", its weights in PyTorch's own format as BGE-M3's are, and "reranker"."""
+def save_tiny_bge(folder: Path, length: int = 128) -> Path:
+    """Make the folders "m3", its weights in PyTorch's own format as BGE-M3's are, and "reranker".
+
+    Args:
+        length: most tokens of a text.
+    """
     special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -38,7 +42,7 @@ def save_tiny_bge(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=48,
-        max_position_embeddings=130,
+        max_position_embeddings=length + 2,
         type_vocab_size=1,
         initializer_range=0.3,
         num_labels=1,
@@ -47,7 +51,7 @@ def save_tiny_bge(folder: Path) -> Path:
     torch.manual_seed(0)
     for name, model in (("m3", XLMRobertaModel(config)), ("reranker", XLMRobertaForSequenceClassification(config))):
         model.save_pretrained(folder / name)
-        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=128, **tokens).save_pretrained(
+        PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=length, **tokens).save_pretrained(
             folder / name
         )
     weights = folder / "m3" / "model.safetensors"

@@ -1,0 +1,60 @@
+"""One table from several runs: what is measured apart keeps the vanilla that took turns with it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pandas as pd
+from support.teacher_forced import MANIFEST
+
+from ngram_trie.bench.measure import measure
+from ngram_trie.bench.parts import Part, join
+from ngram_trie.bench.records import RecordWriter, RunManifest, read_records, seal
+from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.report import derive
+from tests.bench.test_live import make_run, prompt
+
+CONFIG = {"engine": {"name": "live"}, "methods": {"vanilla": {}, "pld": {}, "late": {}}}
+
+
+def part(folder: Path, name: str, prompts: int, environment: dict[str, str] | None = None) -> Part:
+    """A finished run of one method beside vanilla."""
+    methods = {"vanilla": NoDraft(), name: NgramTrieDrafter(num_draft=8)}
+    run = make_run(methods, repeats=1, prompts=[prompt(f"q{number}", 20 + number) for number in range(prompts)])
+    run.manifest = dataclasses.replace(
+        MANIFEST, run=name, config=CONFIG, num_records=2 * prompts, environment=environment or {}
+    )
+    folder.mkdir()
+    run.manifest.write(folder / "manifest.json")
+    with RecordWriter(folder / "records.jsonl", name) as writer:
+        measure(run, writer)
+    seal(folder)
+    return Part(folder)
+
+
+def test_parts_become_one_table_that_is_finished_with_the_last(tmp_path: Path) -> None:
+    first = part(tmp_path / "first", "pld", 3, {"room: toy": "1 of 3 prompts", "session 0": "a date"})
+    later, table = Part(tmp_path / "later", 1), tmp_path / "table"
+    assert not later.is_begun
+    assert join(table, [first, later], CONFIG, {"not run: late": "it comes after this table"}, whole=False) == 6
+    derive.write(table)
+    page = (table / "table.md").read_text()
+    assert "Not run: late: it comes after this table" in page and "Room: toy: 1 of 3 prompts" in page
+    assert "Interim" in page and not (table / "SHA256SUMS").exists()
+
+    part(later.folder, "late", 3)
+    assert join(table, [first, later], CONFIG, {}, whole=True) == 12
+    derive.write(table)
+    page = (table / "table.md").read_text()
+    assert "Not run" not in page and "Interim" not in page and (table / "SHA256SUMS").exists()
+    records = list(read_records(table / "records.jsonl"))
+    assert len({record.key for record in records}) == 12
+    assert {record.run for record in records} == {RunManifest.read(table / "manifest.json").run}
+    assert {(record.method, record.session) for record in records} == {
+        ("vanilla", 0), ("pld", 0), ("vanilla", 1), ("late", 1),
+    }  # fmt: skip
+    rows = pd.read_csv(table / "table.csv").query("protocol == 'corrected' and dataset == 'toy'").set_index("method")
+    own = {method: [r.seconds.total for r in records if r.method == method and r.session == 1] for method in rows.index}
+    # the same tokens: the ratio is that of the seconds of this session's vanilla
+    assert abs(rows.speedup["late"] - sum(own["vanilla"]) / sum(own["late"])) < 1e-3
