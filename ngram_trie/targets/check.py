@@ -104,7 +104,7 @@ def _compared(target: TargetModel, length: int) -> str | None:
     prompt: IntArray = np.random.default_rng(1).integers(min(5, size - 1), size, length)
     ids = torch.from_numpy(prompt)[None].to(model.device)
     options = GenerationConfig(
-        max_new_tokens=STEPS, do_sample=False, eos_token_id=size, pad_token_id=0, output_logits=True,
+        max_length=length + STEPS, do_sample=False, eos_token_id=size, pad_token_id=0, output_logits=True,
         return_dict_in_generate=True,
     )  # fmt: skip
     plain = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=options)
