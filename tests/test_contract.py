@@ -20,7 +20,6 @@ from support.tiny import plain_greedy, tiny_target
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.lookahead import Lookahead
 from ngram_trie.bench.replay import check_replayable
-from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import choices, imported, make_method
@@ -40,7 +39,6 @@ OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic", "record
 OF_A_MODEL = {
     "blend_bigram",
     "blend_logits_bigram",
-    "blend_prior",
     *(name for name in choices()["method"] if name.startswith("ngrammys")),
 }
 #: Settings with which they learn from answers as short as here.
@@ -50,7 +48,7 @@ NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Random tables, a random prior and a random datastore."""
+    """Random tables and a random datastore."""
     folder = tmp_path_factory.mktemp("parts")
     random = np.random.default_rng(0)
     NgramTables(
@@ -61,10 +59,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         random.integers(0, VOCABULARY, (VOCABULARY, 10, 9)).astype(np.int32),
         np.full((VOCABULARY, 10), 0.1, np.float32),
     ).write(folder / "tables")
-    texts = [random.integers(0, VOCABULARY, 50) for _ in range(20)]
-    CountTables.of_texts(texts, k=8, escape=3.5).write(folder / "prior")
     build_datastore([random.integers(0, 4, 300).tolist() for _ in range(20)], folder / "datastore")
-    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore"), "prior": str(folder / "prior")}
+    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore")}
 
 
 def sized(name: str, num_nodes: int, parts: dict[str, str]) -> Any:
