@@ -41,8 +41,6 @@ OF_A_MODEL = {
     "blend_logits_bigram",
     *(name for name in choices()["method"] if name.startswith("ngrammys")),
 }
-#: Settings with which they learn from answers as short as here.
-LEARNING = {"ngram": 3, "min_draft": 0}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 
@@ -148,8 +146,7 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
     kept = set(OmegaConf.load(choices()["method"][name])) & {"keep_between_prompts", "remember_outputs"}
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
-        short = LEARNING if name.startswith("llamacpp_ngram_mod") else {}
-        drafter = made(name, parts, **dict.fromkeys(kept, keep), **short)
+        drafter = made(name, parts, **dict.fromkeys(kept, keep))
         target = circling(lambda text: 3 * text[-1] % 79, VOCABULARY)  # 78 tokens without a repeat
         decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
@@ -265,7 +262,6 @@ def test_shapes_by_hand() -> None:
         "ngrammys_mixed": [(2, 8), (4, 16), (5, 32), (8, 64)],  # k, nodes
         "token_recycling": [(8,), (16,), (32,), (64,)],
         "racer": [(8, 2), (16, 4), (32, 8), (64, 8)],  # nodes, k
-        "llamacpp_ngram_mod": [(8, 6), (16, 12), (32, 24), (64, 48)],  # most and fewest tokens
         "logitspec": [(8, 3), (16, 5), (32, 10), (64, 20)],  # nodes, of which the copy has
         "vanilla": [(), (), (), ()],
         "hf_generate": [(), (), (), ()],
