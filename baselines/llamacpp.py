@@ -1,140 +1,22 @@
-"""Drafters of llama.cpp that read tokens alone: `ngram-mod`, `ngram-map-k4v` and `ngram-cache` (common/ngram-*.cpp and
+"""Drafters of llama.cpp that read tokens alone: `ngram-map-k4v` and `ngram-cache` (common/ngram-*.cpp and
 common/speculative.cpp, 2026)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, Fields, IntArray
 from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, NgramTrie, Trie, child_of
 
-#: Entries of ngram-mod's table, the share of them beyond which it is emptied, and after how many drafts in a row of
-#: which less than LOW was accepted it is emptied, too.
-TABLE, FULL, LOW, MOST_LOW = 1 << 22, 0.25, 0.25, 5
-#: New n-grams go into it when more tokens than this are new.
-CHUNK = 32
 EMPTY = -1
 #: Continuations that ngram-map-k4v keeps for a key, and how often the commonest must occur for each of the others.
 VALUES, DOMINANT = 4, 2
-
-
-@kernel
-def _entry(tokens: IntArray, start: int, ngram: int) -> int:
-    """Where the table has what follows the n-gram at `start`: whatever other n-grams it has there."""
-    mixed = np.uint64(0)
-    for position in range(start, start + ngram):
-        mixed = mixed * np.uint64(6364136223846793005) + np.uint64(tokens[position])
-    return int(mixed & np.uint64(TABLE - 1))
-
-
-@compiled
-def _fill(table: NDArray[np.int32], text: IntArray, first: int, ngram: int) -> int:
-    """Enter the n-grams from `first` on that a token follows; returns how many entries were empty."""
-    filled = 0
-    for start in range(first, len(text) - ngram):
-        entry = _entry(text, start, ngram)
-        filled += table[entry] == EMPTY
-        table[entry] = text[start + ngram]
-    return filled
-
-
-@compiled
-def _look_up(table: NDArray[np.int32], end: IntArray, num_draft: int) -> IntArray:
-    """The chain behind the n-gram `end`, as far as the table goes on."""
-    ngram = len(end)
-    text = np.concatenate((end, np.empty(num_draft, np.int64)))
-    for size in range(num_draft):
-        token = table[_entry(text, size, ngram)]
-        if token == EMPTY:
-            return text[ngram : ngram + size]
-        text[ngram + size] = token
-    return text[ngram:]
-
-
-class NgramMod(HistoryDrafter):
-    """llama.cpp's ngram-mod (`--spec-type ngram-mod`): a hash table of 4 million entries from n-grams to the token that
-    followed them last, without the n-grams themselves. A draft is a chain of look-ups; one that ends before `min_draft`
-    tokens is not made.
-
-    All requests share the table (`keep_between_prompts`). It is emptied before a prompt if a quarter is in use, and
-    after five drafts in a row of which less than a quarter was accepted. New tokens go in by chunks of more than 32.
-
-    Args:
-        ngram: n, the engine's n_match.
-        min_draft, num_draft: the engine's n_min and n_max; `propose` takes its budget where that is smaller.
-        keep_between_prompts: share the table between prompts. The state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
-    """
-
-    drafts_chains = True
-
-    @classmethod
-    def sized(cls, num_nodes: int) -> dict[str, Any]:
-        """A draft that is not made is three quarters of the largest at most, as in the engine's sizes."""
-        return {"num_draft": num_nodes, "min_draft": num_nodes * 3 // 4}
-
-    def __init__(
-        self, *, ngram: int = 24, min_draft: int = 48, num_draft: int = 64, keep_between_prompts: bool = False
-    ) -> None:
-        check_int("ngram", ngram, 1)
-        check_int("num_draft", num_draft, 1)
-        check_int("min_draft", min_draft, 0, num_draft)
-        check_bool("keep_between_prompts", keep_between_prompts)
-        self.ngram, self.min_draft, self.num_draft = ngram, min_draft, num_draft
-        self.keep_between_prompts = keep_between_prompts
-        if keep_between_prompts:
-            self.state = "warm"
-        self._empty()
-
-    def _empty(self) -> None:
-        self._table = np.full(TABLE, EMPTY, np.int32)
-        self._num_used = self._num_low = self._next = 0
-
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-        if not self.keep_between_prompts:
-            self._empty()
-        self._num_low = self._next = self._num_drafted = 0
-        self._add(prompt.ids)
-        if self._num_used > FULL * TABLE:
-            self._empty()
-
-    def _add(self, text: IntArray) -> None:
-        if len(text) >= self.ngram:
-            self._num_used += _fill(self._table, text, self._next, self.ngram)
-            self._next = len(text) - self.ngram
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        super().observe(new_ids)
-        if self._num_drafted:
-            is_low = len(new_ids) - 1 < LOW * self._num_drafted
-            self._num_low = self._num_low + 1 if is_low else 0
-            self._num_drafted = 0
-            if self._num_low >= MOST_LOW:
-                self._empty()
-
-    def propose(self, budget: int) -> DraftTree:
-        known = self.text[:-1]  # the engine has not processed the pending token
-        if len(known) < self.ngram:
-            return DraftTree.root_only(self.root)
-        if self._next + CHUNK < len(known):
-            self._add(known)
-        size = min(self.num_draft, budget)
-        draft = _look_up(self._table, self.text[-self.ngram :], size)
-        if len(draft) < min(self.min_draft, size):
-            return DraftTree.root_only(self.root)
-        self._num_drafted = len(draft)
-        return DraftTree.chain(self.root, draft)
 
 
 @compiled

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import heappop, heappush
 from typing import Literal, get_args
 
 import numpy as np
@@ -12,9 +11,10 @@ from ngram_trie.drafter import HistoryDrafter, check_bool, check_choice, check_i
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, Fields, IntArray, grow
-from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, Rows, Trie, TrieStorage, add_child, child_of
+from ngram_trie.trie import FIRST_CHILD, NEXT_SIBLING, TOKEN, Rows, Trie, TrieStorage, add_child, child_of
 
-MatchType = Literal["BFS", "PROB"]
+#: The engine has a second rule, PROB.
+MatchType = Literal["BFS"]
 
 
 @compiled
@@ -32,16 +32,12 @@ def _insert(window: IntArray, fields: Fields, used: IntArray, clock: int) -> int
 
 
 @kernel(_nrt=True)
-def _children(nodes: Rows, node: int, by_count: bool, used: IntArray, most: int) -> list[int]:
-    """At most `most` children of a node: the most frequent first, of equal ones the smallest token; or the latest used
-    first."""
-    found = [(np.int64(0), np.int64(0), np.int64(0)) for _ in range(0)]
+def _children(nodes: Rows, node: int, used: IntArray, most: int) -> list[int]:
+    """At most `most` children of a node, the latest used first."""
+    found = [(np.int64(0), np.int64(0)) for _ in range(0)]
     child = nodes[node, FIRST_CHILD]
     while child != 0:
-        if by_count:
-            entry = (-np.int64(nodes[child, COUNT]), np.int64(nodes[child, TOKEN]), np.int64(child))
-        else:
-            entry = (-used[child], np.int64(0), np.int64(child))
+        entry = (-used[child], np.int64(child))
         if len(found) < most or entry < found[-1]:
             place = len(found)
             while place > 0 and entry < found[place - 1]:
@@ -50,7 +46,7 @@ def _children(nodes: Rows, node: int, by_count: bool, used: IntArray, most: int)
             if len(found) > most:
                 found.pop()
         child = nodes[child, NEXT_SIBLING]
-    return [int(entry[2]) for entry in found]
+    return [int(entry[1]) for entry in found]
 
 
 @kernel
@@ -84,41 +80,11 @@ def _by_recency(
         while head < len(queue) and size <= num_draft:
             parent, breadth, node = queue[head]
             head += 1
-            for child in _children(trie.nodes, node, False, used, max(1, int(breadth))):
+            for child in _children(trie.nodes, node, used, max(1, int(breadth))):
                 if size > num_draft:
                     break
                 place, size = grow(tokens, parents, size, parent, trie.nodes[child, TOKEN])
                 queue.append((place, breadth - step, child))
-    return tokens[:size], parents[:size]
-
-
-@compiled
-def _by_frequency(
-    text: IntArray, fields: Fields, used: IntArray, depth: int, breadth: int, num_draft: int
-) -> tuple[IntArray, IntArray]:
-    """PROB: below each matched suffix, the longest first, the likeliest node next: the product along its path of its
-    count over those of the `breadth` most frequent siblings."""
-    trie = Trie(*fields)
-    tokens, parents = np.empty(num_draft + 1, np.int64), np.empty(num_draft + 1, np.int64)
-    tokens[0], parents[0], size = text[-1], -1, 1
-    heap = [(0.0, 0, 0, 0) for _ in range(0)]  # minus the probability, the order of arrival, node, parent in the draft
-    arrived = 0
-    for length in range(min(depth, len(text)), 0, -1):
-        node = _anchor(trie, text, length)
-        place, prob = 0, 1.0
-        while node != 0 and size <= num_draft:
-            children = _children(trie.nodes, node, True, used, breadth)
-            total = 0.0
-            for child in children:
-                total += trie.nodes[child, COUNT]
-            for child in children:
-                arrived += 1
-                heappush(heap, (-prob * trie.nodes[child, COUNT] / total, arrived, child, place))
-            if len(heap) == 0:
-                break
-            negated, _, node, above = heappop(heap)
-            prob = -negated
-            place, size = grow(tokens, parents, size, above, trie.nodes[node, TOKEN])
     return tokens[:size], parents[:size]
 
 
@@ -136,11 +102,9 @@ class _LatestPaths(TrieStorage):
             self._used = np.pad(self._used, (0, more))
         self._clock = _insert(window, tuple(self._trie), self._used, self._clock)
 
-    def draft(self, text: IntArray, rule: MatchType, depth: int, breadths: tuple[int, int], size: int) -> DraftTree:
+    def draft(self, text: IntArray, depth: int, breadths: tuple[int, int], size: int) -> DraftTree:
         """At most `size` nodes behind the (k,) tokens `text`."""
-        if rule == "BFS":
-            return DraftTree(*_by_recency(text, tuple(self._trie), self._used, depth, breadths, size))
-        return DraftTree(*_by_frequency(text, tuple(self._trie), self._used, depth, breadths[1], size))
+        return DraftTree(*_by_recency(text, tuple(self._trie), self._used, depth, breadths, size))
 
 
 class SGLangNgram(HistoryDrafter):
@@ -149,21 +113,18 @@ class SGLangNgram(HistoryDrafter):
     After each step the last `depth` tokens of the request go into the trie, with every suffix of them; so the longest
     paths have `depth` tokens, and steps that emit little count the same tokens again. The prompt itself does not go in:
     only what of it lies in that window. Every suffix of the text that is a path with children is an anchor. Below the
-    longest anchor first, then the shorter ones, the draft tree is filled:
-
-    - BFS, the default: breadth first, the latest used children first; the breadth falls from `max_breadth` to
-      `min_breadth` the longer the match and the deeper the node;
-    - PROB: the likeliest node next, by counts.
+    longest anchor first, then the shorter ones, the draft tree is filled by the engine's default rule, BFS: breadth
+    first, the latest used children first; the breadth falls from `max_breadth` to `min_breadth` the longer the match
+    and the deeper the node.
 
     All requests share the trie (`keep_between_prompts`). Where it is full, at 10 million nodes, the engine throws the
-    least recently used leaves away; this one grows. The engine pads drafts with token 0; here they stay shorter. Equal
-    probabilities are taken in the order of arrival, which the engine leaves to its heap.
+    least recently used leaves away; this one grows. The engine pads drafts with token 0; here they stay shorter.
 
     Args:
         num_draft: most nodes of a draft. The engine's 12 count the pending token.
         depth: longest path, the engine's max_trie_depth.
-        min_breadth, max_breadth: see above; PROB takes at most `max_breadth` children.
-        match_type: BFS or PROB.
+        min_breadth, max_breadth: see above.
+        match_type: BFS.
         keep_between_prompts: share the trie between prompts. The state is then "warm".
 
     Raises:
@@ -186,7 +147,7 @@ class SGLangNgram(HistoryDrafter):
         check_int("max_breadth", max_breadth, min_breadth)
         check_choice("match_type", match_type, get_args(MatchType))
         check_bool("keep_between_prompts", keep_between_prompts)
-        self.num_draft, self.depth, self.match_type = num_draft, depth, match_type
+        self.num_draft, self.depth = num_draft, depth
         self.min_breadth, self.max_breadth = min_breadth, max_breadth
         self.keep_between_prompts = keep_between_prompts
         if keep_between_prompts:
@@ -215,4 +176,4 @@ class SGLangNgram(HistoryDrafter):
 
     def propose(self, budget: int) -> DraftTree:
         breadths, size = (self.min_breadth, self.max_breadth), min(self.num_draft, budget)
-        return self._paths.draft(self.text[-self.depth :], self.match_type, self.depth, breadths, size)
+        return self._paths.draft(self.text[-self.depth :], self.depth, breadths, size)

@@ -1,5 +1,5 @@
-"""Tool calls: one file of the Berkeley Function Calling Leaderboard (BFCL), or of API-Bank as ToolSpec's authors
-laid it out. The system message describes the functions, the answer is a call or several.
+"""Tool calls: one file of the Berkeley Function Calling Leaderboard (BFCL). The system message describes the functions,
+the answer is a call or several.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_fields, read_file
 
-#: Of BFCL, whose files hold the functions alone; API-Bank brings its own.
+#: The files hold the functions alone.
 SYSTEM = """\
 You can call the functions below. Answer with the calls that the request needs and with nothing else, a line each: \
 {"name": "FUNCTION", "parameters": {"NAME": VALUE}}
@@ -26,7 +26,7 @@ class ToolCalls(Published):
     Args:
         name: the dataset's name in records.
         path: the folder that holds the file, or the file; None names what to get.
-        file: its name in the folder. BFCL's conversations of several turns need the results of calls, which nothing
+        file: its name in the folder. Conversations of several turns need the results of calls, which nothing
             here computes, so they are refused.
         source: where a copy is to be had, for the message.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
@@ -41,15 +41,10 @@ class ToolCalls(Published):
         place = Path(path) / file if path and Path(path).is_dir() else Path(path or file)
         if not path or not place.is_file():
             raise FileNotFoundError(f"dataset.path={path}: no such file or folder with {file}; a copy of {source}")
-        level = place.stem.removesuffix("-api_processed")
-        self.divide([self._question(level, number, row) for number, row in enumerate(read_file(place), 1)])
+        self.divide([self._question(number, row) for number, row in enumerate(read_file(place), 1)])
 
-    def _question(self, level: str, number: int, row: Row) -> Question:
-        if "question" not in row:
-            check_fields(number, row, ("system", "user", "answer"))
-            calls = "\n".join(json.dumps(call) for call in row["answer"])
-            said = row["user"].strip()  # chat templates strip it, too
-            return Question(self.name, f"{level}-{number}", "", said, "", calls, system=row["system"])
+    def _question(self, number: int, row: Row) -> Question:
+        check_fields(number, row, ("id", "question"))
         if "function" not in row or len(row["question"]) > 1:
             raise ValueError(
                 f"question {number} needs the results of calls, which are not computed: another dataset.file"

@@ -20,7 +20,6 @@ from support.tiny import plain_greedy, tiny_target
 from ngram_trie.baselines.datastore import build_datastore
 from ngram_trie.baselines.lookahead import Lookahead
 from ngram_trie.bench.replay import check_replayable
-from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import choices, imported, make_method
@@ -40,17 +39,14 @@ OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic", "record
 OF_A_MODEL = {
     "blend_bigram",
     "blend_logits_bigram",
-    "blend_prior",
     *(name for name in choices()["method"] if name.startswith("ngrammys")),
 }
-#: Settings with which they learn from answers as short as here.
-LEARNING = {"ngram": 3, "min_draft": 0}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 
 @pytest.fixture(scope="module")
 def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Random tables, a random prior and a random datastore."""
+    """Random tables and a random datastore."""
     folder = tmp_path_factory.mktemp("parts")
     random = np.random.default_rng(0)
     NgramTables(
@@ -61,10 +57,8 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         random.integers(0, VOCABULARY, (VOCABULARY, 10, 9)).astype(np.int32),
         np.full((VOCABULARY, 10), 0.1, np.float32),
     ).write(folder / "tables")
-    texts = [random.integers(0, VOCABULARY, 50) for _ in range(20)]
-    CountTables.of_texts(texts, k=8, escape=3.5).write(folder / "prior")
     build_datastore([random.integers(0, 4, 300).tolist() for _ in range(20)], folder / "datastore")
-    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore"), "prior": str(folder / "prior")}
+    return {"tables": str(folder / "tables"), "datastore": str(folder / "datastore")}
 
 
 def sized(name: str, num_nodes: int, parts: dict[str, str]) -> Any:
@@ -152,8 +146,7 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
     kept = set(OmegaConf.load(choices()["method"][name])) & {"keep_between_prompts", "remember_outputs"}
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
-        short = LEARNING if name.startswith("llamacpp_ngram_mod") else {}
-        drafter = made(name, parts, **dict.fromkeys(kept, keep), **short)
+        drafter = made(name, parts, **dict.fromkeys(kept, keep))
         target = circling(lambda text: 3 * text[-1] % 79, VOCABULARY)  # 78 tokens without a repeat
         decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
@@ -269,7 +262,6 @@ def test_shapes_by_hand() -> None:
         "ngrammys_mixed": [(2, 8), (4, 16), (5, 32), (8, 64)],  # k, nodes
         "token_recycling": [(8,), (16,), (32,), (64,)],
         "racer": [(8, 2), (16, 4), (32, 8), (64, 8)],  # nodes, k
-        "llamacpp_ngram_mod": [(8, 6), (16, 12), (32, 24), (64, 48)],  # most and fewest tokens
         "logitspec": [(8, 3), (16, 5), (32, 10), (64, 20)],  # nodes, of which the copy has
         "vanilla": [(), (), (), ()],
         "hf_generate": [(), (), (), ()],

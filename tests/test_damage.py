@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import shutil
 import subprocess
@@ -10,21 +9,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from support.teacher_forced import MANIFEST
+from support.runs import small_replay
 
 from ngram_trie.bench import quality
 from ngram_trie.bench.cost import assumed_curve
 from ngram_trie.bench.measure import measure, open_run
 from ngram_trie.bench.records import INPUTS, RECORDS, SUMS, is_sealed, seal
 from ngram_trie.bench.replay import Replay
-from ngram_trie.bench.traces import Trace, write_traces
+from ngram_trie.bench.traces import write_traces
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
-from ngram_trie.drafters import NoDraft
-from ngram_trie.prompt import Prompt
 from ngram_trie.report import derive
 from ngram_trie.report.run_folder import RunFolder
 
@@ -36,9 +32,7 @@ WRITTEN = [name for name in INPUTS if name != f"{RECORDS}.gz"]
 
 
 def engine() -> Replay:
-    items = [Trace("m", Prompt(np.array([1, 2, 3]), {}, "d", f"q{i}"), [4, 5, 6]) for i in range(6)]
-    manifest = dataclasses.replace(MANIFEST, config=CONFIG)
-    return Replay(manifest, "m", {"none": NoDraft()}, {item.key: item for item in items}, ["d"], 1, num_jobs=1)
+    return small_replay(6, CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -482,33 +482,6 @@ def lossless(frame: pd.DataFrame) -> Agreement:
     )
 
 
-def by_copied(frame: pd.DataFrame, bins: int = 5, least: int = 4) -> pd.DataFrame:
-    """When copying pays: the prompts, of all datasets, in up to `bins` groups of equal size and of at least `least`
-    prompts by the share of their answers that is copied.
-
-    Returns:
-        A row for each method and group: `method`, `copied` (mean share of the group), `num_prompts`, `accept_length`,
-        and `speedup` over its baseline, nan without times. Empty without shares, or where two groups cannot be made.
-    """
-    frame = answered(frame)
-    shares = frame.groupby(PROMPT, sort=False).copied.mean().dropna()
-    count = min(bins, len(shares) // least)
-    rows = []
-    if count > 1:
-        group = pd.qcut(shares.rank(method="first"), count, labels=False).rename("group")
-        frame = frame.merge(group.reset_index(), on=PROMPT)
-        for place, part in frame.groupby("group"):
-            totals = part.groupby("method")[["num_tokens", "seconds"]].sum(min_count=1)
-            for method in part.method.unique():
-                own = part[part.method == method]
-                base = totals.reindex([baseline(own)]).iloc[0]
-                about = {"method": method, "copied": round(shares[group == place].mean(), 3)}
-                about |= {"num_prompts": num_prompts(own), "accept_length": accept_length(own)}
-                speed = _throughput_ratio(*totals.loc[method], *base)
-                rows.append(about | {"speedup": float(speed)})
-    return pd.DataFrame(rows, columns=["method", "copied", "num_prompts", "accept_length", "speedup"])
-
-
 def ratio_of(numerator: float, denominator: float) -> float:
     """The ratio, nan over 0."""
     return float(numerator / denominator) if denominator else float("nan")

@@ -1,4 +1,4 @@
-"""What the blend falls back to below its text: earlier answers, tables of counts, or first the one and then the other.
+"""What the blend falls back to below its text: earlier answers, a table of successors, or first the one and then that.
 
 Both answer one question of the blend (`expect`): what follows these tokens elsewhere, and which share is left to what
 is below. Both also know how frequent tokens are elsewhere, which is the last thing that the blend falls back to.
@@ -7,7 +7,7 @@ is below. Both also know how frequent tokens are elsewhere, which is the last th
 points to the one before it of the same token, and to the one before it of the same two tokens: of a frequent token the
 latest occurrences alone would miss the long ones.
 
-`ngram_trie.blend.count_tables`: of each context of a few tokens its k likeliest successors, worked out beforehand.
+`ngram_trie.blend.bigram`: of each token its k likeliest successors, worked out beforehand.
 """
 
 from __future__ import annotations
@@ -39,18 +39,16 @@ Key: TypeAlias = tuple[str, str]
 
 
 class Background(NamedTuple):
-    """A store, tables, or a store over tables, as compiled code reads them. R rows of tables, each of one context.
+    """A store, a table, or a store over a table, as compiled code reads them. R rows of the table, each of one token.
 
     Attributes:
         text: (s,) a store's token ids, `BOUNDARY` between answers.
         before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; -1: none.
         heads, pair_heads: hash tables of the latest places + 1; 0 is empty, the sizes are powers of 2.
         hidden: (2,) occurrences from this place to that do not count.
-        keys: (R,) the context of each row, as `longer_key` writes it.
-        slots: hash table of the rows + 1; 0 is empty, the size is a power of 2.
-        successors: (R, k) what follows the context, the likeliest first; -1 where there are fewer.
+        rows: (V,) the row of each token; -1: none. A token of V or above has none.
+        successors: (R, k) what follows the token, the likeliest first; -1 where there are fewer.
         shares: (R, k) their probabilities.
-        max_context: most tokens of a row's context.
         counts: (W,) how often each token occurs elsewhere, `total` in all.
         common: (c,) the most frequent of them, the most frequent first.
         max_occurrences: how many are looked at of a context's last two tokens, and of its last one; the latest.
@@ -62,11 +60,9 @@ class Background(NamedTuple):
     heads: Numbers
     pair_heads: Numbers
     hidden: IntArray
-    keys: IntArray
-    slots: Numbers
+    rows: Numbers
     successors: Numbers
     shares: NDArray[np.float32]
-    max_context: int
     counts: IntArray
     total: int
     common: Numbers
@@ -82,11 +78,9 @@ NOTHING = Background(
     heads=np.zeros(1, np.int32),
     pair_heads=np.zeros(1, np.int32),
     hidden=np.zeros(2, np.int64),
-    keys=np.empty(0, np.int64),
-    slots=np.zeros(1, np.int32),
+    rows=_EMPTY,
     successors=np.empty((0, 0), np.int32),
     shares=np.empty((0, 0), np.float32),
-    max_context=0,
     counts=np.empty(0, np.int64),
     total=0,
     common=_EMPTY,
@@ -167,51 +161,19 @@ def _tally(store: Background, context: IntArray, pairs: bool, found: int, succes
 
 
 @kernel
-def longer_key(key: int, token: int) -> int:
-    """The key of a context that begins one token earlier, with `token`; that of no tokens is 0."""
-    mixed = (key ^ (token + 1)) * 0x5851F42D4C957F2D  # wraps around
-    return mixed ^ ((mixed >> 32) & 0xFFFFFFFF)  # the low bits, which make the slot, hear of the high ones
-
-
-@kernel
-def slot_of(key: int, keys: IntArray, slots: Numbers) -> int:
-    """Where `slots` holds the row of `key`, or would hold it. 64 bits are taken for the context itself: among a
-    million contexts, one that is not there is mistaken for one of them once in 10**13 times.
-    """
-    mask = len(slots) - 1
-    slot = key & mask
-    while slots[slot] != 0 and keys[slots[slot] - 1] != key:
-        slot = (slot + 1) & mask
-    return slot
-
-
-@compiled(_nrt=False)
-def find_row(context: IntArray, most: int, keys: IntArray, slots: Numbers) -> int:
-    """The row of the longest of the contexts that the `most` last tokens end with, the last one first; -1: none."""
-    for length in range(min(most, len(context)), 0, -1):
-        key = 0
-        for back in range(length):
-            key = longer_key(key, context[back])
-        row = slots[slot_of(key, keys, slots)] - 1
-        if row >= 0:
-            return row
-    return -1
-
-
-@kernel
-def _add_row(tables: Background, row: int, left: float, found: int, successors: Successors) -> tuple[int, float]:
-    """Add a row of the tables, at the share `left`: successors now, and the share that is left."""
+def _add_row(table: Background, row: int, left: float, found: int, successors: Successors) -> tuple[int, float]:
+    """Add a row of the table, at the share `left`: successors now, and the share that is left."""
     told = 0.0
-    for column in range(tables.successors.shape[1]):
-        token = tables.successors[row, column]
+    for column in range(table.successors.shape[1]):
+        token = table.successors[row, column]
         if token < 0:
             break
         at = _row_of(token, found, successors)
         if at == found:
             found += 1
             successors.shares[at] = 0.0
-        successors.shares[at] += left * tables.shares[row, column]
-        told += tables.shares[row, column]
+        successors.shares[at] += left * table.shares[row, column]
+        told += table.shares[row, column]
     return found, left * (1 - told)
 
 
@@ -234,7 +196,7 @@ def expect(background: Background, context: IntArray, escape: float, successors:
             found = _tally(background, context, True, found, successors)
         found = _tally(background, context, False, found, successors)
         left = blend_orders(successors, found, escape)
-    row = find_row(context, background.max_context, background.keys, background.slots)
+    row = background.rows[context[0]] if context[0] < len(background.rows) else -1
     if row >= 0:
         found, left = _add_row(background, row, left, found, successors)
     return found, left
@@ -251,17 +213,15 @@ def most_common(counts: IntArray) -> Numbers:
     return np.argsort(-counts, kind="stable")[: min(NUM_COMMON, np.count_nonzero(counts))].astype(np.int32)
 
 
-def over(store: Background, tables: Background) -> Background:
-    """A store that falls back to tables. A token is as frequent elsewhere as both together say."""
-    counts = np.zeros(max(len(store.counts), len(tables.counts)), np.int64)
+def over(store: Background, table: Background) -> Background:
+    """A store that falls back to a table. A token is as frequent elsewhere as both together say."""
+    counts = np.zeros(max(len(store.counts), len(table.counts)), np.int64)
     counts[: len(store.counts)] += store.counts
-    counts[: len(tables.counts)] += tables.counts
+    counts[: len(table.counts)] += table.counts
     return store._replace(
-        keys=tables.keys,
-        slots=tables.slots,
-        successors=tables.successors,
-        shares=tables.shares,
-        max_context=tables.max_context,
+        rows=table.rows,
+        successors=table.successors,
+        shares=table.shares,
         counts=counts,
         total=int(counts.sum()),
         common=most_common(counts),

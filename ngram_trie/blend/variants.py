@@ -21,9 +21,8 @@ from ngram_trie.blend.background import (
     part_of,
     read_answers,
 )
+from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.blend.count_tables import BUILD_COMMAND as BUILD_PRIOR
-from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.blend.occurrences import Part
 from ngram_trie.blend.prediction import SOURCES
 from ngram_trie.drafter import (
@@ -47,9 +46,8 @@ class BlendDrafter(Drafter):
     Args:
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
         escape, max_order, num_frequent, max_occurrences: as in `BlendIndex`.
-        prior: folder of tables of other texts (`CountTables`, `scripts.build_prior`), which the text falls back to, or
-            what else the drafter knows; opened when it is first needed.
-        tables: in its place, a folder of the model's own bigram (`scripts.build_ngram_tables`; N-Grammys, section 4.1).
+        tables: folder of the model's own bigram (`scripts.build_ngram_tables`; N-Grammys, section 4.1), which the text
+            falls back to, or what else the drafter knows; opened when it is first needed.
         k: successors of each token that are taken of the bigram.
 
     Raises:
@@ -57,11 +55,8 @@ class BlendDrafter(Drafter):
     """
 
     scores_nodes = True
-    not_sent: ClassVar[Sequence[str]] = (
-        "_index",
-        "_prior",
-        "_bigram",
-    )  # another process opens the tables itself, and starts a text of its own
+    #: Another process opens the tables itself, and starts a text of its own.
+    not_sent: ClassVar[Sequence[str]] = ("_index", "_bigram")
 
     def __init__(
         self,
@@ -71,7 +66,6 @@ class BlendDrafter(Drafter):
         max_order: int = 8,
         num_frequent: int = 64,
         max_occurrences: int = 128,
-        prior: str | None = None,
         tables: str | None = None,
         k: int = 10,
     ) -> None:
@@ -88,55 +82,29 @@ class BlendDrafter(Drafter):
             "num_frequent": num_frequent,
             "max_occurrences": max_occurrences,
         }
-        if prior is not None:
-            check_place("prior", prior, " or null")
         if tables is not None:
             check_place("tables", tables, " or null")
-        if prior and tables:
-            raise ValueError(f"prior={prior!r}, tables={tables!r}: give the one or the other")
-        self.prior, self.tables = Path(prior) if prior else None, Path(tables) if tables else None
-        if prior or tables:
+        self.tables = Path(tables) if tables else None
+        if tables:
             self.state = "preloaded"
 
     def parts(self) -> Mapping[Path, str]:
-        known = ((self.prior, BUILD_PRIOR), (self.tables, BUILD_COMMAND))
-        return {folder / "header.json": f"`{command}{folder.name}` builds it" for folder, command in known if folder}
+        if not self.tables:
+            return {}
+        return {self.tables / "header.json": f"`{BUILD_COMMAND}{self.tables.name}` builds it"}
 
     def bind(self, target: Any) -> None:
-        if not target.model:  # a recorded answer does not say which weights gave it
-            return
-        if self.prior:
-            self._prior[0].check(target.model, self.prior)
-        if self.tables:
+        if self.tables and target.model:  # a recorded answer does not say which weights gave it
             NgramTables.open(self.tables).check(target.model, self.tables)
-
-    @functools.cached_property
-    def _prior(self) -> tuple[CountTables, Background]:
-        assert self.prior
-        tables = CountTables.open(self.prior)
-        return tables, tables.background()
 
     @functools.cached_property
     def _bigram(self) -> Background:
         assert self.tables
-        tables = NgramTables.open(self.tables)
-        return CountTables.of_model(tables, self.k, self._settings["escape"]).background()
+        return of_model(NgramTables.open(self.tables), self.k, self._settings["escape"])
 
     def background(self, prompt: Prompt) -> Background:
-        """What is known besides the prompt.
-
-        Raises:
-            ValueError: the prior holds an answer to this question.
-        """
-        if not self.prior:
-            return self._bigram if self.tables else NOTHING
-        tables, background = self._prior
-        if prompt.question in tables.questions:
-            raise ValueError(
-                f"prior={self.prior}: holds an answer to question {prompt.question_id} of {prompt.dataset}; draft "
-                "other questions (engine.parity), or build it of others (--parity)"
-            )
-        return background
+        """What is known besides the prompt."""
+        return self._bigram if self.tables else NOTHING
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
@@ -172,8 +140,6 @@ class BlendBigramDrafter(BlendDrafter):
     def __init__(self, *, tables: str | None = None, answers: str | None = None, **options: Any) -> None:
         if not tables and not answers:
             raise ValueError("blend_bigram needs tables, a folder, or answers, a file of recorded ones")
-        if options.get("prior"):
-            raise ValueError(f"prior={options['prior']!r}: blend_bigram has a table already; must be null")
         if answers is not None:
             check_place("answers", answers, " or null")
         super().__init__(tables=None if answers else tables, **options)
@@ -202,8 +168,7 @@ class BlendBigramDrafter(BlendDrafter):
         parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
         others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
         escape = self._settings["escape"]
-        tables = (CountTables.of_texts(each, k=self.k, escape=escape, max_context=1) for each in others)
-        return parts, [table.background() for table in tables]
+        return parts, [of_answers(each, self.k, escape) for each in others]
 
 
 class BlendWarmDrafter(BlendDrafter):
@@ -267,7 +232,7 @@ class BlendWarmDrafter(BlendDrafter):
     def background(self, prompt: Prompt) -> Background:
         check_answers(prompt, self.store.datasets, self.answers)
         store = self.store.background(*prompt.question)
-        return over(store, super().background(prompt)) if self.prior else store
+        return over(store, super().background(prompt)) if self.tables else store
 
     def start(self, prompt: Prompt) -> None:
         self.remember()

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from ngram_trie.bench import cost, metrics, pairwise
 from ngram_trie.bench.config import grid_cells
@@ -27,8 +26,6 @@ from ngram_trie.report.plots import (
 )
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
-#: Methods in the figure over the share of copies.
-MOST_LINES = 8
 PAIRWISE, PAIRWISE_WITHOUT_LOOPS, LOOPS = "pairwise.csv", "pairwise_without_loops.csv", "loops.csv"
 #: `pairwise.standings`.
 Marks = Mapping[tuple[str, str, str], int]
@@ -64,21 +61,9 @@ def write(
         tries = distribution[distribution.method == "ngram_trie"]
         if len(tries):
             save_figure(accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
-    if len(rows := metrics.by_copied(run.frame)):
-        save_csv(rows, run.path / "copied.csv")
-        save_figure(_copied_figure(rows, methods), run.path / "copied.png")
     if run.config["grid"]:
         return _write_grid(run, datasets, pairs)
     return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
-
-
-def _copied_figure(rows: pd.DataFrame, methods: Sequence[str]) -> Figure:
-    """Speed, or accept lengths where there is none, over the share of copies: the best MOST_LINES methods in order."""
-    value = "speedup" if rows.speedup.notna().all() else "accept_length"
-    best = rows.groupby("method")[value].mean().nlargest(MOST_LINES).index
-    chosen = [name for name in dict.fromkeys([*methods, *rows.method]) if name in best]
-    lines = pd.concat([rows[rows.method == name] for name in chosen]).rename(columns={"method": "dataset"})
-    return line_figure(lines, "copied", value, WORDS["labels"][value], log2=False)
 
 
 def main_tables(folder: Path) -> str:

@@ -53,7 +53,6 @@ AXIS_LABELS = {
     "num_draft": "draft nodes per step (num_draft)",
     "k": "rows of a batch $k$",
     "w": "drafted tokens of a row $w$",
-    "copied": "share of the answer in copies of 4 earlier tokens or more",
 }
 
 

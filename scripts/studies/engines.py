@@ -7,6 +7,7 @@ The answers, and how many tokens vLLM's n-gram and EAGLE had accepted at every p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -23,7 +24,6 @@ from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.bench.replay import TraceTarget, replay
 from ngram_trie.bench.traces import Trace, answers, trace_files
-from ngram_trie.budget.beside import TrainedRate, choose
 from ngram_trie.cli.app import run
 from ngram_trie.decoding import verify_greedy
 from ngram_trie.drafter import Drafter
@@ -145,6 +145,38 @@ def agreement(traces: Sequence[Trace]) -> pd.DataFrame:
     table = pd.DataFrame(rows).groupby("dataset").sum()
     table.loc[ALL] = table.sum()
     return table.assign(different=table.positions - table.within_the_answer).reset_index()
+
+
+@dataclass
+class TrainedRate:
+    """How many of a trained drafter's tokens a step accepts: a running mean over the steps in which it drafted.
+
+    Attributes:
+        mean: what is expected before anything was seen, and then what was seen.
+        weight: of each new step; on odd questions of recorded answers 0.02 to 0.1 give the same.
+    """
+
+    mean: float = 2.0
+    weight: float = 0.05
+
+    def update(self, num_accepted: int) -> None:
+        """Take note of a step in which it drafted."""
+        self.mean += self.weight * (num_accepted - self.mean)
+
+
+def choose(copies: DraftTree, trained_rate: float, trained_cost: float = 0.0) -> bool:
+    """Whether the next step should verify `copies`, rather than ask the trained drafter: whichever is expected to emit
+    more. Engines that run both ask the copies first, or from a length of match on; a draft with probabilities needs
+    neither rule.
+
+    Args:
+        copies: a draft with probabilities, of the blend, say, whose drafting costs next to nothing. If they are right,
+            as many nodes are accepted as they sum to.
+        trained_rate: tokens of the trained drafter that a step accepts (`TrainedRate.mean`).
+        trained_cost: what its drafting takes, in steps; 0 compares tokens alone, more compares tokens per second.
+    """
+    assert copies.probs is not None
+    return bool((1 + copies.probs[1:].sum()) * (1 + trained_cost) >= 1 + trained_rate)
 
 
 class Beside(Drafter):

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from adversarial import files, rows
+from support.runs import run_script
 
 from ngram_trie.bench import prepare
 from ngram_trie.cli import app, commands
 from ngram_trie.cli.hydra_app import hydra_options
 from ngram_trie.cli.overrides import composed
-from ngram_trie.store.files import PROJECT
 
 #: Some in the quick suite, all in the whole one.
 ROWS = [pytest.param(row, id=row.line, marks=[pytest.mark.slow] * bool(i % 4)) for i, row in enumerate(rows.COMMANDS)]
@@ -67,8 +65,6 @@ def test_a_bad_input_is_one_line(
     "line", ["method.n=1000000000", "engine.name=[", "model.device=tpu", "-m method.n=1,2 output=5"]
 )
 def test_the_process_says_the_line_and_its_status(line: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "scripts.run", *line.split()], cwd=PROJECT, capture_output=True, text=True, check=False
-    )
+    done = run_script(*line.split())
     assert done.returncode == app.REFUSED and done.stdout == ""
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1, done.stderr

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import resource
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.runs import run_script
 
 from ngram_trie.bench.records import read_records
 from ngram_trie.store.files import PROJECT
@@ -22,11 +22,8 @@ def replay(folder: Path, room: int | None = None) -> subprocess.CompletedProcess
         if room is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    command = [sys.executable, "-m", "scripts.run", "engine=replay", f"engine.traces={TRACES}", "method=pld"]
-    return subprocess.run(
-        [*command, "engine.num_jobs=1", f"output={folder}"],
-        cwd=PROJECT, capture_output=True, text=True, check=False, preexec_fn=limit,
-    )  # fmt: skip
+    arguments = ["engine=replay", f"engine.traces={TRACES}", "method=pld", "engine.num_jobs=1", f"output={folder}"]
+    return run_script(*arguments, preexec_fn=limit)
 
 
 def answers(folder: Path) -> list[tuple[object, list[int], list[int]]]:

@@ -7,12 +7,12 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from support.runs import command, run_script
 
 from ngram_trie.bench.records import RecordKey, read_records
 from ngram_trie.store.files import PROJECT
@@ -34,13 +34,13 @@ KINDS: Mapping[str, list[str]] = {
 Answers = dict[tuple[str, RecordKey], tuple[list[int], list[int]]]
 
 
-def command(kind: str, folder: Path) -> list[str]:
-    return [sys.executable, "-m", "scripts.run", *(part.format(folder=folder) for part in KINDS[kind])]
+def arguments(kind: str, folder: Path) -> list[str]:
+    return [part.format(folder=folder) for part in KINDS[kind]]
 
 
 def finish(kind: str, folder: Path) -> Answers:
     """Run to the end; what was answered, each once."""
-    done = subprocess.run(command(kind, folder), cwd=PROJECT, capture_output=True, text=True, check=False)
+    done = run_script(*arguments(kind, folder))
     assert done.returncode == 0, done.stderr
     found: Answers = {}
     for path in sorted(folder.rglob("records.jsonl")):
@@ -76,7 +76,7 @@ def test_kills_lose_and_repeat_nothing(kind: str, tmp_path: Path) -> None:
     chance, folder, inside = random.Random(0), tmp_path / "killed", 0
     for _ in range(KILLS):
         process = subprocess.Popen(
-            command(kind, folder), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+            command(*arguments(kind, folder)), cwd=PROJECT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
             start_new_session=True,
         )  # fmt: skip
         before = written(folder)

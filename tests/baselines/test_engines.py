@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.text import TEXTS, chain, drafted, paths
 
-from ngram_trie.baselines.llamacpp import NgramCache, NgramMap, NgramMod
+from ngram_trie.baselines.llamacpp import NgramCache, NgramMap
 from ngram_trie.baselines.prompt_lookup import PromptLookup
 from ngram_trie.baselines.sglang_ngram import SGLangNgram
 from ngram_trie.baselines.trtllm_ngram import NgramPool
@@ -75,38 +74,12 @@ def test_sglang_drafts_the_latest_first_and_fewer_behind_longer_matches() -> Non
     assert paths(drafted(drafter, [1, 2, 1, 2], [1])) == []
 
 
-def test_sglang_drafts_the_likeliest_by_counts() -> None:
-    drafter = SGLangNgram(num_draft=3, depth=3, match_type="PROB", max_breadth=2)
-    # Windows 9 1, 9 1 5, 1 5 1, 5 1 6, 1 6 1, ...: each step counts its window and all its suffixes again.
-    tree = drafted(drafter, [9], [1, 5, 1, 5, 1, 6, 1])
-    assert paths(tree) == [(5,), (5, 1), (6,)]
-
-
 def test_sglang_keeps_its_trie_between_prompts() -> None:
     drafter = SGLangNgram(keep_between_prompts=True)
     drafted(drafter, [9], [1, 5, 6, 7])
     assert paths(drafted(drafter, [8], [1])) == [(5,), (5, 6), (5, 6, 7)]
     drafter.remind(Prompt(np.array([9])), [2, 3, 4])
     assert paths(drafted(drafter, [8], [2])) == [(3,), (3, 4)]
-
-
-def test_ngram_mod_chains_what_followed_last() -> None:
-    fields: dict[str, Any] = {"ngram": 2, "min_draft": 2, "num_draft": 4}
-    text = [1, 2, 3, 4, 1, 2, 5, 6, 7, 1]
-    assert chain(NgramMod(**fields), text, [2]) == [5, 6, 7, 1]
-    assert chain(NgramMod(**fields), [1, 2, 3, 4, 9, 1], [2]) == [3, 4, 9, 1]
-    assert chain(NgramMod(**fields), [1, 2, 3, 9], [2, 3]) == []  # 2 3 9 is one token: fewer than two
-    assert chain(NgramMod(**fields), text, [2], budget=1) == [5]
-
-
-def test_ngram_mod_is_emptied_by_five_bad_drafts() -> None:
-    drafter = NgramMod(ngram=2, min_draft=1, num_draft=4)
-    drafter.start(Prompt(np.arange(1, 8)))
-    for count in range(6):
-        drafter.observe([1])
-        drafter.observe([2])
-        assert drafter.propose(9).tokens.tolist() == ([2, 3, 4, 5, 6] if count < 5 else [2])
-        drafter.observe([8])  # none of four
 
 
 def map_text(*values: list[int]) -> list[int]:

@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from support.configs import composed
 
 from ngram_trie import methods
 from ngram_trie.bench import config as configuration
@@ -23,15 +23,10 @@ CHOICES = [f"{group}={name}" for group, names in GROUPS.items() for name in name
 RETRIEVAL = ("corpus", "encoder", "reranker")
 
 
-def composed(*overrides: str, primary: str = "config"):
-    with initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
-        return compose(primary, list(overrides))
-
-
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_and_resolves(choice: str) -> None:
     if choice.startswith(RETRIEVAL):
-        OmegaConf.to_container(composed(choice, primary="retrieval"), resolve=True)
+        OmegaConf.to_container(composed(choice, name="retrieval"), resolve=True)
         return
     config = composed(choice)
     OmegaConf.to_container(config, resolve=True, throw_on_missing=True)

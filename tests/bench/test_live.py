@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
+from support.configs import composed
 from support.teacher_forced import MANIFEST
 from support.tiny import tiny_target
 
@@ -25,7 +25,7 @@ from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.methods import build
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.report import derive
-from ngram_trie.store.files import CONFIGS, content_hash
+from ngram_trie.store.files import content_hash
 from ngram_trie.targets.model import TargetModel
 
 WARM = ["token_recycling_warm", "stand_warm", "racer", "cacheback_warm", "sam_token_recycling", "suffix_warm",
@@ -521,8 +521,7 @@ def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", WARM)
 def test_no_method_has_the_answer_to_its_own_question(name: str, tmp_path: Path) -> None:
-    with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-        method = build(compose("config", [f"method={name}"]).method, name)
+    method = build(composed(f"method={name}").method, name)
     questions = [
         dataclasses.replace(prompt(f"q{i}", 20 + i), noise_kind=kind) for kind in ("", "page") for i in range(3)
     ]

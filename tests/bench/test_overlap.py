@@ -1,4 +1,4 @@
-"""What of an answer could be copied: shares worked out by hand, in records, by method."""
+"""What of an answer could be copied: shares worked out by hand, and in records."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.records import record
 
-from ngram_trie.bench import metrics
 from ngram_trie.bench.overlap import copied_share, prompt_bleu
 from ngram_trie.bench.records import Failure, PromptRecord
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
@@ -69,19 +67,3 @@ def test_a_record_has_both_and_an_older_line_has_neither() -> None:
     assert PromptRecord.from_json(older) == replace(made, prompt_bleu=None, copied=None)
     failed = PromptRecord.of(Prompt(np.arange(1, 5)), Failure("kind", "message"), repeat=0, **about)
     assert failed.copied is None
-
-
-def test_speed_by_the_copied_share() -> None:
-    """Where all is copied a method is twice as fast as vanilla, elsewhere as fast."""
-    records = [
-        record(method, str(i), (1 + fast,) * 4, 8.0 / (1 + fast), copied=float(i > 3))
-        for i in range(8)
-        for method in ("vanilla", "blend")
-        for fast in [int(method == "blend" and i > 3)]
-    ]
-    rows = metrics.by_copied(metrics.to_frame(records)).set_index(["method", "copied"])
-    assert rows.accept_length.to_dict() == {("vanilla", 0): 1, ("blend", 0): 1, ("vanilla", 1): 1, ("blend", 1): 2}
-    assert rows.num_prompts.eq(4).all()
-    assert rows.speedup["blend", 0] == rows.speedup["vanilla", 1] == 1 and rows.speedup["blend", 1] > 2
-    assert metrics.by_copied(metrics.to_frame(records[:12])).empty  # too few for two groups
-    assert metrics.by_copied(metrics.to_frame([replace(each, copied=None) for each in records])).empty

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import multiprocessing
 import os
@@ -11,16 +10,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import pytest
-from support.teacher_forced import MANIFEST
+from support.runs import small_replay
 
 from ngram_trie.bench.measure import measure, open_run
 from ngram_trie.bench.replay import Replay
-from ngram_trie.bench.traces import Trace
-from ngram_trie.drafters import NoDraft
-from ngram_trie.prompt import Prompt
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store import files
 
@@ -40,10 +36,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PATIENCE", 0.2)
 
 
-def engine(**fields: object) -> Replay:
-    items = [Trace("m", Prompt(np.array([1, 2, 3]), {}, "d", f"q{i}"), [4, 5, 6]) for i in range(3)]
-    manifest = dataclasses.replace(MANIFEST, **{"config": CONFIG, "commit": "aaa", **fields})  # type: ignore[arg-type]
-    return Replay(manifest, "m", {"none": NoDraft()}, {item.key: item for item in items}, ["d"], 1, num_jobs=1)
+def engine(**fields: Any) -> Replay:
+    return small_replay(3, **{"config": CONFIG, "commit": "aaa", **fields})
 
 
 def run(folder: Path, **options: object) -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,9 +19,10 @@ from ngram_trie.baselines.cacheback import Cacheback
 from ngram_trie.bench.live import part_hashes, split_missing
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace
-from ngram_trie.blend.background import FOLDS, AnswerStore, Background, read_answers
+from ngram_trie.blend.background import FOLDS, AnswerStore, Background, expect, most_successors, over, read_answers
+from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
-from ngram_trie.blend.count_tables import CountTables
+from ngram_trie.blend.ppm import room_for
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.ngram_tables import NgramTables
@@ -86,11 +88,11 @@ def left_of_text(text: list[int], context: list[int], escape: int) -> Fraction:
     return left
 
 
-# ---- stores ----------------------------------------------------------------------------------------------------------
+# ---- tables ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_says_its_probabilities() -> None:
-    tables = NgramTables(
+def bigram() -> NgramTables:
+    return NgramTables(
         "",
         True,
         np.array([[0, 1], [1, 0]], np.int32),
@@ -98,8 +100,73 @@ def test_a_model_says_its_probabilities() -> None:
         np.empty((2, 2, 0), np.int32),
         np.array([[0.5, 0.25], [0.75, 0.125]], np.float32),
     )
-    table = CountTables.of_model(tables, k=1, escape=1.0)
+
+
+def test_a_model_says_its_probabilities() -> None:
+    table = of_model(bigram(), k=1, escape=1.0)
     assert table.successors.tolist() == [[1], [0]] and table.shares.tolist() == [[0.25], [0.375]]
+
+
+def row(table: Background, token: int) -> dict[int, float]:
+    """What the table says after a token; nothing if it has no row for it."""
+    if token >= len(table.rows) or table.rows[token] < 0:
+        return {}
+    place = table.rows[token]
+    pairs = zip(table.successors[place].tolist(), table.shares[place].tolist(), strict=True)
+    return {after: share for after, share in pairs if after >= 0}
+
+
+def test_rows_by_hand() -> None:
+    # 2 is followed by 3 three times and by 4 once, and by 5 once, which is not among the two likeliest.
+    table = of_answers([[1, 2, 3], [1, 2, 3], [6, 2, 3], [6, 2, 4], [2, 5], [7]], k=2, escape=1.0)
+    assert row(table, 2) == pytest.approx({3: 3 / 8, 4: 1 / 8})
+    assert row(table, 1) == pytest.approx({2: 2 / 3}) and row(table, 3) == row(table, 99) == {}
+    assert table.counts.tolist() == [0, 2, 5, 3, 1, 1, 2, 1] and table.total == 15
+
+
+@given(ANSWERS, st.integers(1, 4), st.sampled_from([0.5, 1.0, 3.5]))
+def test_every_row_is_what_brute_force_says(answers: list[list[int]], k: int, escape: float) -> None:
+    table = of_answers(answers, k=k, escape=escape)
+    for token in range(6):
+        counts = Counter(answer[end] for answer in answers for end in range(1, len(answer)) if answer[end - 1] == token)
+        likeliest = sorted(counts, key=lambda other: (-counts[other], other))[:k]
+        whole = counts.total() + escape * len(counts)
+        assert row(table, token) == pytest.approx({other: counts[other] / whole for other in likeliest}, rel=1e-6)
+
+
+#: Only compiled functions call it.
+expected = numba.njit(lambda *given: expect(*given))
+
+
+@given(ANSWERS, ANSWERS, st.lists(st.integers(0, 6), min_size=1, max_size=4))
+def test_a_store_falls_back_to_a_table(answers: list[list[int]], texts: list[list[int]], context: list[int]) -> None:
+    store, table = store_of(answers).background(), of_answers(texts, k=3, escape=2.0)
+    both = over(store, table)
+
+    def after(background: Background) -> tuple[dict[int, float], float]:
+        room = room_for(most_successors(background) + 1, 8)
+        found, left = expected(background, np.array(context[::-1], np.int64), 2.0, room)
+        return dict(zip(room.tokens[:found].tolist(), room.shares[:found].tolist(), strict=True)), left
+
+    (first, left), (second, below), (found, rest) = map(after, (store, table, both))
+    assert rest == pytest.approx(left * below)
+    assert found == pytest.approx({t: first.get(t, 0) + left * second.get(t, 0) for t in {*first, *second}})
+    counts = Counter(token for text in [*answers, *texts] for token in text)
+    assert {t: n for t, n in enumerate(both.counts.tolist()) if n} == counts and both.total == counts.total()
+
+
+def test_a_draft_over_a_table_by_hand() -> None:
+    table = of_answers([[7, 3, 9], [7, 3, 9], [4, 3, 8]], k=5, escape=1.0)
+    # Nothing follows 3 in the text. Elsewhere 9 came twice and 8 once: 2/5, 1/5; 2/5 are left to order 0, of which the
+    # text has no 9 and no 8.
+    tree = BlendIndex([7, 3], background=table).draft(30)
+    assert tree.probs is not None
+    found = {path[0]: prob for path, prob in by_path(tree, tree.probs.tolist()).items() if len(path) == 1}
+    assert found[9] == pytest.approx(2 / 5 + 2 / 5 * 2 / 4 * 2 / 9, abs=1e-6)
+    assert found[8] == pytest.approx(1 / 5 + 2 / 5 * 2 / 4 * 1 / 9, abs=1e-6)
+
+
+# ---- stores ----------------------------------------------------------------------------------------------------------
 
 
 @given(TEXTS, ANSWERS, st.sampled_from([1, 4]), st.integers(1, 30))
@@ -224,6 +291,16 @@ def test_a_recording_with_noise_is_known_for_the_same_questions(kind: Any, tmp_p
     assert len(replay(drafter, asked).accept_lengths) == len(answer) - 1  # none is drafted from the answer itself
     with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be told"):
         drafter.start(Prompt(np.array([50]), {}, "sums", "1"))
+
+
+def test_earlier_answers_over_a_bigram(tmp_path: Path) -> None:
+    bigram().write(tmp_path)
+    prompt, options = Prompt(np.array([1, 1])), {"tables": str(tmp_path), "k": 1}
+    drafter, alone = BlendWarmDrafter(**options), BlendWarmDrafter()
+    for each in (drafter, alone, BlendDrafter(**options)):
+        each.start(prompt)
+    assert drafter.state == "preloaded" and alone.state == "warm" and drafter.remembers
+    assert 0 in drafter.propose(9).tokens and 0 not in alone.propose(9).tokens
 
 
 def test_answers_are_remembered_when_the_next_prompt_starts(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from scripts import run
         ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
         ("model.tokenizer.legacy=true", "+model.tokenizer.legacy=true adds one"),
         ("grid.n=3", "grid.n=3: grid is None and has no settings; give grid=VALUE"),
-        ("dataset=", "dataset=: no such name. There are: api_bank"),
+        ("dataset=", "dataset=: no such name. There are: attributed_qa"),
         ("cost=null", "cost=null: no such name. There are: gpu_like"),
         ("method@other=pld", "Could not override 'method@other'."),
         ("method=pld,ngram_trie method.n=8", "method pld has no such setting"),

@@ -1,4 +1,4 @@
-"""BFCL and API-Bank: one system message with the functions, the published request, the calls as the reference."""
+"""BFCL: one system message with the functions, the published request."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from ngram_trie.data.tool_calls import SYSTEM
 from ngram_trie.methods import ConfigError
 
 FUNCTION = {"name": "area", "description": "Area of a square.", "parameters": {"type": "dict", "properties": {}}}
-CALL = {"name": "QueryMeeting", "parameters": {"user_name": "John"}}
 
 
 def says(*messages: tuple[str, str]) -> list[dict[str, str]]:
@@ -41,24 +40,15 @@ def test_a_question_of_bfcl(tmp_path: Path) -> None:
     assert (two.message, two.history) == ("Four?", (("One.\n\nTwo?", "Three."),))
 
 
-def test_a_question_of_api_bank(tmp_path: Path) -> None:
-    row = {"system": "Tools.", "user": "<user>Query it.</user>\n", "answer": [CALL, CALL], "other": {"id": 0}}
-    (tmp_path / "level-3-api_processed.json").write_text(json.dumps([row] * 3))
-    questions = configured("api_bank", path=str(tmp_path), file="level-3-api_processed.json", warmup=1).questions
-    assert [question.question_id for question in questions] == ["level-3-1", "level-3-2"]
-    assert (questions[0].system, questions[0].message) == ("Tools.", "<user>Query it.</user>")
-    assert questions[0].reference == f"{json.dumps(CALL)}\n{json.dumps(CALL)}"
-
-
 def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:
     path = bfcl(tmp_path, [says(("user", "a")), says(("user", "b"))])
     with pytest.raises(ConfigError, match="question 1 needs the results of calls"):
         configured("bfcl", path=path)
-    with pytest.raises(ConfigError, match="question 1 has no field 'system'"):
+    with pytest.raises(ConfigError, match="question 1 has no field 'question'"):
         configured("bfcl", path=write_lines(Path(path), [{"id": "a"}]))
 
 
-@pytest.mark.parametrize("name", ["bfcl", "api_bank", "speed_bench"])
+@pytest.mark.parametrize("name", ["bfcl", "speed_bench"])
 def test_a_missing_copy_is_named(name: str, tmp_path: Path) -> None:
     for path in (None, str(tmp_path / "gone")):
         with pytest.raises((ConfigError, FileNotFoundError), match="path"):

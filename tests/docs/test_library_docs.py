@@ -102,4 +102,6 @@ def test_what_is_wrong_is_one_line(examples: Callable[[str], ModuleType], given:
 
 
 def test_all_examples_are_here() -> None:
-    assert sorted(path.stem for path in (PROJECT / "examples").glob("*.py")) == sorted(["common", *EXAMPLES])
+    assert sorted(path.stem for path in (PROJECT / "examples").glob("*.py")) == sorted(
+        ["common", "specdec_engine", *EXAMPLES]
+    )

@@ -181,22 +181,6 @@ def test_a_table_stands_beside_without_the_answers_that_loop(engine: str, tmp_pa
     assert (folder / "pairwise_without_loops.csv").exists() == (folder / "pairwise.csv").exists()
 
 
-@pytest.mark.parametrize("engine", ["live", "replay"])
-def test_speed_over_the_copied_share_is_drawn_where_records_have_it(engine: str, tmp_path: Path) -> None:
-    for name, copied in (("with", 0.5), ("without", None)):
-        made = [
-            answer(method, str(question), size, dataset="rag", copied=copied and copied + question / 100)
-            for question in range(8)
-            for method, size in (("vanilla", 1), ("ngram_trie", 4))
-        ]
-        derive.write(folder := make_folder(tmp_path / name, engine, [], [], made))
-        assert (folder / "copied.png").exists() == (copied is not None)
-    rows = pd.read_csv(tmp_path / "with" / "copied.csv").set_index(["method", "copied"])
-    assert rows.accept_length.to_dict() == {
-        (m, c): n for m, n in (("vanilla", 1), ("ngram_trie", 4)) for c in (0.515, 0.555)
-    }
-
-
 def test_no_such_table_where_no_answer_loops_or_all_do(tmp_path: Path) -> None:
     none = make_looping(tmp_path / "none", "live", {"rag": ()})
     every = make_looping(tmp_path / "every", "live", {"rag": ("1", "2", "3", "4")})

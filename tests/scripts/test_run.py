@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from support.configs import composed
+from support.runs import run_script
 
 from ngram_trie.bench import measure as loop
 from ngram_trie.bench.records import PromptRecord, RecordWriter, read_records
@@ -21,7 +20,6 @@ from ngram_trie.methods import ConfigError
 from ngram_trie.report import derive as derived
 from ngram_trie.report import table1
 from ngram_trie.report.run_folder import RunFolder
-from ngram_trie.store.files import PROJECT
 from scripts.run import measure
 
 SMALL = [
@@ -34,18 +32,10 @@ SMALL = [
 ]
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "scripts.run", *arguments]
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command(*arguments), cwd=PROJECT, capture_output=True, text=True, timeout=300, check=False)
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    done = run(*SMALL, "method=ngram_trie", f"output={folder}")
+    done = run_script(*SMALL, "method=ngram_trie", f"output={folder}")
     assert done.returncode == 0, done.stderr
     assert "ngram_trie" in done.stdout and "vanilla" in done.stdout
     return folder

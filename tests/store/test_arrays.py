@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from ngram_trie.baselines.datastore import Datastore, build_datastore
-from ngram_trie.blend.count_tables import CountTables
 from ngram_trie.store.ngram_tables import NgramTables
 
 
@@ -25,12 +24,7 @@ def ngram_tables(folder: Path) -> Callable[[Path], object]:
     return NgramTables.open
 
 
-def count_tables(folder: Path) -> Callable[[Path], object]:
-    CountTables.of_texts([[1, 2, 3, 1, 2, 4]], k=2, escape=1.0).write(folder)
-    return CountTables.open
-
-
-@pytest.mark.parametrize("build", [datastore, ngram_tables, count_tables])
+@pytest.mark.parametrize("build", [datastore, ngram_tables])
 def test_every_changed_byte_is_noticed(build: Callable[[Path], Callable[[Path], object]], tmp_path: Path) -> None:
     read = build(tmp_path)
     read(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.configs import composed
@@ -13,6 +14,7 @@ from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.methods import make_method
+from ngram_trie.tree import DraftTree
 from scripts import run
 from scripts.studies import engines
 
@@ -20,6 +22,22 @@ from scripts.studies import engines
 def copies(count: int) -> list[int]:
     """A text that repeats nine tokens."""
     return [100 + place % 9 for place in range(count)]
+
+
+def test_the_larger_expectation_is_chosen() -> None:
+    probs = np.array([1.0, 0.5, 0.25, 0.5, 0.25])  # two siblings with a child each: 1.5 accepted nodes
+    draft, nothing = DraftTree(np.array([7, 1, 2, 3, 4]), np.array([-1, 0, 0, 1, 2]), probs=probs), probs[:1]
+    assert engines.choose(draft, 1.5) and not engines.choose(draft, 1.51)
+    # 2.5 tokens a step against 3.25 in a step and three tenths of one
+    assert engines.choose(draft, 2.25, trained_cost=0.3) and not engines.choose(draft, 2.26, trained_cost=0.3)
+    assert engines.choose(DraftTree.chain(7, [], nothing), 0.0)  # nothing against nothing: no need to ask
+
+
+def test_the_rate_follows_what_was_accepted() -> None:
+    rate = engines.TrainedRate(mean=2.0, weight=0.5)
+    rate.update(4)
+    rate.update(0)
+    assert rate.mean == 1.5
 
 
 @pytest.fixture(scope="module")

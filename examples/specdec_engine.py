@@ -1,7 +1,7 @@
 """NVIDIA's harness `specdec_bench` (examples/specdec_bench of github.com/NVIDIA/Model-Optimizer): any drafter under its
-metrics. Two lines in its run.py, before the arguments are parsed:
+metrics. Copy this file beside its run.py, and add two lines there, before the arguments are parsed:
 
-    from ngram_trie.integrations.specdec_bench import Model
+    from specdec_engine import Model
     engines_available["NGRAM_TRIE"] = Model
 """
 

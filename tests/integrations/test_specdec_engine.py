@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 from typing import Any
 
 import pytest
 
 from ngram_trie import Speculator, load_pretrained
-from ngram_trie.integrations.specdec_bench import Model
 from ngram_trie.store.files import PROJECT
 
 FOLDER = str(PROJECT / "data/tiny/model")
@@ -27,7 +27,16 @@ GIVEN: dict[str, Any] = {
 }
 
 
-def ask(length: int, end: int | None = None, **options: Any) -> tuple[list[list[int]], list[float], list[int], int]:
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The class, imported as beside the harness's run.py."""
+    monkeypatch.syspath_prepend(PROJECT / "examples")
+    return importlib.import_module("specdec_engine").Model
+
+
+def ask(
+    engine: Any, length: int, end: int | None = None, **options: Any
+) -> tuple[list[list[int]], list[float], list[int], int]:
     """Chunks and times, the plain greedy answer, and the end token of the model."""
     model, tokenizer = load_pretrained(FOLDER, device="cpu")
     said = "Webb Gardens was given in 1941. When was Webb Gardens given?"
@@ -35,7 +44,7 @@ def ask(length: int, end: int | None = None, **options: Any) -> tuple[list[list[
     eos = tokenizer.eos_token_id
     options = {"device": "cpu", **GIVEN, **options}
     output = asyncio.run(
-        Model(FOLDER, **options).run(ids, length, eos if end is None else end, request_id=0, turn_id=0)
+        engine(FOLDER, **options).run(ids, length, eos if end is None else end, request_id=0, turn_id=0)
     )
     (chunks,) = output["output_ids"]
     expected, _ = Speculator(model, "vanilla")(ids, max_new_tokens=length, eos_token_id=eos if end is None else end)
@@ -53,8 +62,10 @@ def ask(length: int, end: int | None = None, **options: Any) -> tuple[list[list[
     ],
 )
 @pytest.mark.parametrize(("length", "end"), [(1, None), (200, None), (20, -1)])
-def test_an_answer_comes_in_chunks_with_their_times(options: dict[str, Any], length: int, end: int | None) -> None:
-    chunks, times, expected, eos = ask(length, end, **options)
+def test_an_answer_comes_in_chunks_with_their_times(
+    engine: Any, options: dict[str, Any], length: int, end: int | None
+) -> None:
+    chunks, times, expected, eos = ask(engine, length, end, **options)
     joined = [token for chunk in chunks for token in chunk]
     assert joined == (expected[:-1] if expected[-1] == eos and end is None else expected)
     assert all(chunks) and len(chunks[0]) == 1
@@ -72,6 +83,6 @@ def test_an_answer_comes_in_chunks_with_their_times(options: dict[str, Any], len
         ({"drafter": "blnd"}, "engine_args.drafter=blnd: did you mean blend"),
     ],
 )
-def test_what_does_not_fit_is_one_line(options: dict[str, Any], said: str) -> None:
+def test_what_does_not_fit_is_one_line(engine: Any, options: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
-        Model(FOLDER, **GIVEN | options)
+        engine(FOLDER, **GIVEN | options)
