@@ -3,7 +3,7 @@
   python -m scripts.build_index                          Wikipedia's passages with BGE-M3 (a GPU, 80 GB of disk)
   python -m scripts.build_index corpus=file corpus.path=FILE encoder=minilm "index='IVF256,PQ48'"
 
-Writes vectors/ (shards of float16) and index.faiss to the folder.
+Writes vectors/ (shards of float16) to the folder, and an index for each of its settings.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def vectors_of(config: DictConfig) -> tuple[Path, Any]:
     corpus, encoder = index.parts_of(config)
     folder = index.folder_of(config)
     about = {"corpus": corpus.fingerprint(), "encoder": encoder.identity, "passages": len(corpus)}
-    index.claim(folder, about | {"shard_size": config.shard_size, "index": config.index, "seed": config.seed})
+    index.claim(folder, about | {"shard_size": config.shard_size})
     (folder / "vectors").mkdir(exist_ok=True)
     return folder, index.encoded(corpus, encoder, folder / "vectors", config.shard_size, config.chunk)
 
@@ -31,7 +31,7 @@ def build(config: DictConfig) -> Path:
     """Everything one config asks for; returns the folder."""
     folder, vectors = vectors_of(config)
     print(f"index: {config.index} over {len(vectors):,} vectors", flush=True)
-    index.build(vectors, config.index, config.train_size, config.seed, folder / index.INDEX)
+    index.build(vectors, config.index, config.train_size, config.seed, index.file_of(folder, config))
     print(f"index in {folder}")
     return folder
 

@@ -60,7 +60,7 @@ def retrieve(config: DictConfig) -> Path:
         raise methods.ConfigError(f"match={config.match}: must be text or title")
     asked = methods.build(config.questions, "questions")
     folder, vectors = vectors_of(config)
-    searchers: dict[str, Any] = {"ivfpq": index.Approximate(folder / index.INDEX, config.nprobe)}
+    searchers: dict[str, Any] = {"ivfpq": index.Approximate(index.file_of(folder, config), config.nprobe)}
     corpus, encoder = index.parts_of(config)
     if config.flat:
         searchers["flat"] = index.Exact(vectors)

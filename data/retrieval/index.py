@@ -21,12 +21,11 @@ from tqdm import tqdm
 from ngram_trie import methods
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import Encoder
-from ngram_trie.store.files import PROJECT, replacing, write_atomically
+from ngram_trie.store.files import PROJECT, content_hash, replacing, write_atomically
 from ngram_trie.targets.hub import drop_stale
 
 #: Vectors read at a time by exact search.
 BLOCK = 4_096
-INDEX = "index.faiss"
 
 
 def folder_of(config: DictConfig) -> Path:
@@ -34,6 +33,11 @@ def folder_of(config: DictConfig) -> Path:
     corpus = Path(config.corpus.path).name.partition(".")[0] if config.corpus.path else config.corpus.name
     default = PROJECT / "results" / "local" / "retrieval" / f"{corpus}-{config.encoder.name}"
     return Path(config.folder or default)
+
+
+def file_of(folder: Path, config: DictConfig) -> Path:
+    """The index over the vectors of a folder: one for each of the settings that decide it."""
+    return folder / f"index-{content_hash([config.index, config.train_size, config.seed])[:8]}.faiss"
 
 
 def parts_of(config: DictConfig) -> tuple[Corpus, Encoder]:
@@ -45,6 +49,8 @@ def parts_of(config: DictConfig) -> tuple[Corpus, Encoder]:
     for field in ("shard_size", "chunk", "nprobe", "top", "keep", "train_size"):
         if not isinstance(value := config[field], int) or value < 1:
             raise methods.ConfigError(f"{field}={value}: must be an integer of at least 1")
+    if "IVF" not in config.index:
+        raise methods.ConfigError(f"index={config.index}: it has no lists to search: give one of IVF, as IVF4096,PQ64")
     return methods.build(config.corpus, "corpus"), methods.build(config.encoder, "encoder")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 pytest.importorskip("faiss")
 pytest.importorskip("datasets")
@@ -16,8 +17,11 @@ pytest.importorskip("datasets")
 from ngram_trie.data.answers import has_answer
 from ngram_trie.data.retrieval import index
 from ngram_trie.data.retrieval.index import Approximate, Exact
+from ngram_trie.methods import ConfigError
+from ngram_trie.store.files import CONFIGS
 
 ROWS, DIM, SHARD, CHUNK, FACTORY = 700, 16, 100, 32, "IVF8,PQ4x4"
+INDEX = "index.faiss"
 
 
 class Numbers:
@@ -48,7 +52,7 @@ class Hashing:
 def build(folder: Path, encoder: Hashing | None = None) -> Any:
     """Encode and index, as scripts.build_index does."""
     vectors = index.encoded(Numbers(), encoder or Hashing(), folder, SHARD, CHUNK)
-    index.build(vectors, FACTORY, 500, 3, folder / index.INDEX)
+    index.build(vectors, FACTORY, 500, 3, folder / INDEX)
     return vectors
 
 
@@ -72,19 +76,19 @@ def test_a_build_that_ended_while_encoding_goes_on_at_the_missing_shard(tmp_path
     """In the middle of the third shard."""
     with pytest.raises(KeyboardInterrupt):
         build(tmp_path, Hashing(10))
-    assert len(list(tmp_path.glob("0*.arrow"))) == 2 and not (tmp_path / index.INDEX).exists()
+    assert len(list(tmp_path.glob("0*.arrow"))) == 2 and not (tmp_path / INDEX).exists()
     encoder = Hashing()
     build(tmp_path, encoder)
     assert sys.maxsize - encoder.calls == 1 + 5 * 4  # one for the dimensions, then four chunks of each of five shards
-    found = [Approximate(folder / index.INDEX, 8).search(queries(), 10) for folder in (tmp_path, built)]
+    found = [Approximate(folder / INDEX, 8).search(queries(), 10) for folder in (tmp_path, built)]
     np.testing.assert_array_equal(*found)
 
 
 def test_a_finished_build_encodes_nothing(built: Path) -> None:
     encoder = Hashing()
-    before = (built / index.INDEX).stat().st_mtime_ns
+    before = (built / INDEX).stat().st_mtime_ns
     build(built, encoder)
-    assert sys.maxsize - encoder.calls == 1 and (built / index.INDEX).stat().st_mtime_ns == before
+    assert sys.maxsize - encoder.calls == 1 and (built / INDEX).stat().st_mtime_ns == before
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
@@ -102,7 +106,7 @@ def test_exact_search_is_brute_force(built: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_all_lists_probed_hold_each_row_once_and_mostly_the_nearest_ones(built: Path) -> None:
-    every = Approximate(built / index.INDEX, 8).search(queries(), ROWS)
+    every = Approximate(built / INDEX, 8).search(queries(), ROWS)
     assert all(sorted(row) == list(range(ROWS)) for row in every.tolist())
     exact = np.argsort(((queries()[:, None] - true_vectors()[None]) ** 2).sum(-1), axis=1)
     shared = [len(set(mine[:50]) & set(true[:50])) for mine, true in zip(every.tolist(), exact.tolist(), strict=True)]
@@ -110,11 +114,11 @@ def test_all_lists_probed_hold_each_row_once_and_mostly_the_nearest_ones(built: 
 
 
 def test_few_lists_probed_find_fewer_and_never_a_wrong_row(built: Path) -> None:
-    found = Approximate(built / index.INDEX, 1).search(queries(), ROWS)
+    found = Approximate(built / INDEX, 1).search(queries(), ROWS)
     assert (found == -1).any() and found.max() < ROWS
     for nprobe in (0, 9):
         with pytest.raises(ValueError, match=f"nprobe={nprobe}: 1 to 8"):
-            Approximate(built / index.INDEX, nprobe)
+            Approximate(built / INDEX, nprobe)
 
 
 class FakeGpu:
@@ -159,20 +163,20 @@ def test_where_faiss_sees_a_gpu_it_trains_adds_and_searches_there(
         monkeypatch.setattr(f"faiss.{name}", stand_in, raising=False)
     index._gpu_resources.cache_clear()
     build(tmp_path)
-    found = Approximate(tmp_path / index.INDEX, 8).search(queries(), 10)
+    found = Approximate(tmp_path / INDEX, 8).search(queries(), 10)
     index._gpu_resources.cache_clear()
     assert [each.done for each in made] == [{"train", "add"}, {"search"}] * takes_it
     monkeypatch.undo()
-    np.testing.assert_array_equal(found, Approximate(built / index.INDEX, 8).search(queries(), 10))
+    np.testing.assert_array_equal(found, Approximate(built / INDEX, 8).search(queries(), 10))
 
 
 def test_what_cannot_be_built_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no index here; `python -m scripts.build_index` builds it"):
-        Approximate(tmp_path / index.INDEX, 1)
+        Approximate(tmp_path / INDEX, 1)
     vectors = index.encoded(Numbers(), Hashing(), tmp_path, SHARD, CHUNK)
     for factory in ("IVF8,PQ5", "IVF701,PQ4", "nonsense"):
         with pytest.raises(ValueError, match=rf"^index={factory}: not over .* vectors \(") as error:
-            index.build(vectors, factory, ROWS, 0, tmp_path / index.INDEX)
+            index.build(vectors, factory, ROWS, 0, tmp_path / INDEX)
         assert "\n" not in str(error.value)
 
 
@@ -189,3 +193,17 @@ def test_what_cannot_be_built_is_one_line(tmp_path: Path) -> None:
 )
 def test_an_answer_is_found_as_whole_normalised_words(text: str, answers: list[str], there: bool) -> None:
     assert has_answer(text, answers) is there
+
+
+def test_every_setting_that_decides_an_index_has_its_own(tmp_path: Path) -> None:
+    """Another value is another file; what decides the vectors, another header (`scripts.build_index.vectors_of`)."""
+    config = OmegaConf.load(CONFIGS / "retrieval.yaml")
+    ours = index.file_of(tmp_path, config)
+    for field, value in {"index": "IVF64,PQ8", "train_size": 10, "seed": 1}.items():
+        assert index.file_of(tmp_path, OmegaConf.merge(config, {field: value})) != ours
+    deciding = {"index", "train_size", "seed", "shard_size"}
+    of_search = {"nprobe", "top", "keep", "match", "flat", "questions", "reranker", "chunk", "corpus", "encoder"}
+    assert set(config) - deciding - of_search == {"defaults", "folder", "output", "force", "hydra"}
+    for factory in ("Flat", "HNSW32", "PQ8"):
+        with pytest.raises(ConfigError, match=rf"index={factory}: it has no lists to search"):
+            index.parts_of(OmegaConf.merge(config, {"index": factory}))
