@@ -253,3 +253,16 @@ def test_a_model_of_peft_s_own() -> None:
     )
     with pytest.raises(ValueError, match=r"^model: its adapter puts tokens before the prompt"):
         Speculator(model)
+
+
+def test_autocast_around_a_call_is_heeded() -> None:
+    """Products are then computed in another type: by the model's own modules, not by a packed copy."""
+    model = tiny_model("llama")
+    speculator = Speculator(model, "pld")
+    expected = greedy(model, PROMPT, OPTIONS["max_new_tokens"])
+    assert speculator(PROMPT, **OPTIONS)[0] == expected and isinstance(speculator._decoder.target, CpuTarget)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = speculator(PROMPT, **OPTIONS)[0]
+        assert not isinstance(speculator._decoder.target, CpuTarget)
+        assert inside[0] == greedy(model, PROMPT, 1)[0]
+    assert speculator(PROMPT, **OPTIONS)[0] == expected and isinstance(speculator._decoder.target, CpuTarget)

@@ -10,7 +10,7 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from ngram_trie.targets.internals import cache_in, lengths_in
 from ngram_trie.targets.model import TargetModel, layer_windows
-from ngram_trie.targets.state import State
+from ngram_trie.targets.state import State, autocast_dtype
 from ngram_trie.tree import DraftTree, IntArray
 
 #: Largest relative error of logits that rounding explains, over the layers of a large model.
@@ -124,7 +124,7 @@ def _compared(target: TargetModel, length: int) -> str | None:
     target.forget()
     ours, theirs = torch.cat(rows).double().cpu(), torch.cat(plain.logits).double().cpu()
     errors = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
-    if bool((errors <= MOST_APART.get(model.dtype, 1e-3)).all()):  # none is NaN
+    if bool((errors <= MOST_APART.get(autocast_dtype(model.device) or model.dtype, 1e-3)).all()):  # none is NaN
         return None
     where = ("behind the prompt", *["in a draft tree"] * 3, "in the step behind an accepted draft")
     return f"its logits {where[int(errors.argmax())]} are {float(errors.max()):.2g} from its own plain steps', relative"

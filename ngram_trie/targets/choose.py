@@ -15,7 +15,7 @@ from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.rows import RowsTarget
-from ngram_trie.targets.state import State
+from ngram_trie.targets.state import State, autocast_dtype
 
 
 def backend_for(network: PreTrainedConfig, device: torch.device, dtype: torch.dtype, context_limit: int | None) -> str:
@@ -77,7 +77,7 @@ def target_for(model: PreTrainedModel, limit: int, state: State | None = None) -
         ValueError: drafts would change the model's answers.
     """
     limit = longest_text(model.config, limit)
-    is_packed = cpu.refusal(model.config, model.dtype, model.device, limit) is None
+    is_packed = cpu.refusal(model.config, model.dtype, model.device, limit) is None and not autocast_dtype(model.device)
     if is_packed and cpu.fits(model.num_parameters() * model.dtype.itemsize):
         network: cpu.CpuModel | str | None = cpu.cpu_network(model, state)
         if not isinstance(network, str):

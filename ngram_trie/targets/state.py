@@ -42,14 +42,20 @@ class State(NamedTuple):
     hooked: bool
     parts: Mapping[str, Part]
     digests: list[bytes]
+    autocast: torch.dtype | None = None
 
 
 def state_of(model: PreTrainedModel) -> State:
     """The state of a model. Digests are made where a packed copy is."""
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32 and not fused_llama.refusal(model.config, 0)
-    return State(
-        model.device, repr(vars(model.config)), has_global_hook(), _parts(model), _digests(model) if is_copied else []
-    )
+    digests = _digests(model) if is_copied else []
+    config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
+    return State(model.device, config, has_global_hook(), _parts(model), digests, autocast)
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The type that products are computed in where `torch.autocast` is entered; None where it is not."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None
 
 
 def alteration(model: PreTrainedModel) -> str | None:
