@@ -6,9 +6,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from ngram_trie.targets.internals import cache_in, lengths_in
+from ngram_trie.targets.internals import cache_in, last_logits_alone, lengths_in, with_cache
 from ngram_trie.targets.model import TargetModel, layer_windows
 from ngram_trie.targets.state import State, autocast_dtype
 from ngram_trie.tree import DraftTree, IntArray
@@ -97,20 +97,31 @@ def disagreement(target: TargetModel, state: State | None = None) -> str | None:
     return None
 
 
+def plain_steps(model: PreTrainedModel, ids: torch.Tensor) -> list[torch.Tensor] | None:
+    """Logits (V,) behind the prompt `ids` (1, l) and each of the likeliest tokens that follow, STEPS in all, as the
+    model gives them by itself, one token at a time; None where it does not keep what it has read.
+    """
+    output = model(input_ids=ids, use_cache=True, **last_logits_alone(model))
+    found = [output.logits[0, -1]]
+    for step in range(1, STEPS):
+        cache = cache_in(output)
+        if cache is None or ids.shape[1] + step - 1 not in lengths_in(cache):
+            return None
+        output = model(input_ids=found[-1].argmax()[None, None], **with_cache(model, cache))
+        found.append(output.logits[0, -1])
+    return found
+
+
 @torch.inference_mode()
 def _compared(target: TargetModel, length: int) -> str | None:
     model = target.model
     size = model.get_input_embeddings().num_embeddings
     prompt: IntArray = np.random.default_rng(1).integers(min(5, size - 1), size, length)
     ids = torch.from_numpy(prompt)[None].to(model.device)
-    options = GenerationConfig(
-        max_length=length + STEPS, do_sample=False, eos_token_id=size, pad_token_id=0, output_logits=True,
-        return_dict_in_generate=True,
-    )  # fmt: skip
-    plain = model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=options)
-    if length + STEPS - 1 not in lengths_in(cache_in(plain)):
+    steps = plain_steps(model, ids)
+    if steps is None:
         return "it keeps no cache of keys and values"
-    path = plain.sequences[0, length:].tolist()
+    path = [int(logits.argmax()) for logits in steps]
     others = [(token + 1) % size for token in path]
     # the path is nodes 0, 2 and 4; beside each of them stands another token
     tree = DraftTree(np.array([path[0], others[1], path[1], others[2], path[2]]), np.array([-1, 0, 0, 2, 2]))
@@ -122,7 +133,7 @@ def _compared(target: TargetModel, length: int) -> str | None:
     target.verify(DraftTree.root_only(path[3]))
     rows.append(target.last.logits[-1:].clone())
     target.forget()
-    ours, theirs = torch.cat(rows).double().cpu(), torch.cat(plain.logits).double().cpu()
+    ours, theirs = torch.cat(rows).double().cpu(), torch.stack(steps).double().cpu()
     errors = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
     if bool((errors <= MOST_APART.get(autocast_dtype(model.device) or model.dtype, 1e-3)).all()):  # none is NaN
         return None

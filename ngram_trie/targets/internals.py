@@ -60,6 +60,11 @@ def with_cache(module: nn.Module, cache: Cache) -> dict[str, Any]:
     return {next((name for name in CACHE_ARGUMENTS if name in taken), CACHE_ARGUMENTS[-1]): cache, "use_cache": True}
 
 
+def last_logits_alone(module: nn.Module) -> dict[str, Any]:
+    """The arguments of a forward that let it give the last token's logits alone, where it can."""
+    return {"logits_to_keep": 1} if "logits_to_keep" in _arguments(type(module).forward) else {}
+
+
 @functools.cache
 def _arguments(function: Callable[..., Any]) -> frozenset[str]:
     return frozenset(inspect.signature(function).parameters)

@@ -83,7 +83,7 @@ def test_what_the_hub_does_not_give_is_one_line(monkeypatch: pytest.MonkeyPatch,
     def refused(*_: object, **__: object) -> None:
         raise OSError("transformers' own words") from error("Access is\nrestricted.", response=mock.Mock())
 
-    monkeypatch.setattr("transformers.AutoModelForCausalLM.from_pretrained", refused)
+    monkeypatch.setattr("ngram_trie.targets.load.fetch", refused)
     with pytest.raises(FileNotFoundError) as raised:
         load_model("some/model")
     said = str(raised.value)
