@@ -8,7 +8,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.drafter import Verify
-from ngram_trie.targets import cpu, fused_llama
+from ngram_trie.targets import cpu, fused_llama, small_gemm
 from ngram_trie.targets.check import check, disagreement
 from ngram_trie.targets.cpu import CpuTarget
 from ngram_trie.targets.cuda_graph import CudaGraphTarget
@@ -78,7 +78,13 @@ def target_for(model: PreTrainedModel, limit: int, state: State | None = None) -
     """
     limit = longest_text(model.config, limit)
     is_packed = cpu.refusal(model.config, model.dtype, model.device, limit) is None and not autocast_dtype(model.device)
-    if is_packed and cpu.fits(model.num_parameters() * model.dtype.itemsize):
+    if is_packed and not small_gemm.is_usable():
+        warnings.warn(
+            "this process is a fork of one that has answered, and the loops for speed do not survive that: the model's "
+            "own modules verify drafts, which takes longer; start processes by spawn",
+            stacklevel=2,
+        )
+    elif is_packed and cpu.fits(model.num_parameters() * model.dtype.itemsize):
         network: cpu.CpuModel | str | None = cpu.cpu_network(model, state)
         if not isinstance(network, str):
             target = CpuTarget(model, context_limit=limit, network=network)

@@ -101,14 +101,17 @@ class CpuModel(FusedLlama):
         cos, sin = (table.index_select(0, positions).numpy() for table in (self.cos, self.sin))
         slots = np.arange(cache.length, cache.length + len(ids))
         at = cos, sin, cache.keys, cache.values, slots
-        text = layers.through(text, self.layers, eps, *at, mask, self.num_heads, team)
+        with small_gemm.alone():
+            text = layers.through(text, self.layers, eps, *at, mask, self.num_heads, team)
         cache.length += len(ids)
         return torch.from_numpy(layers.rms_norm(text, self.final_norm, eps))
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """As of `FusedLlama`."""
         sizes, nothing = (len(self.head.weight), small_gemm.team()), np.empty((0, 0), np.float32)
-        return torch.from_numpy(small_gemm.product(hidden.numpy(), self.packed_head, self.head_bias, nothing, *sizes))
+        with small_gemm.alone():
+            found = small_gemm.product(hidden.numpy(), self.packed_head, self.head_bias, nothing, *sizes)
+        return torch.from_numpy(found)
 
 
 def _layers(blocks: Sequence[Block]) -> layers.Layers:

@@ -10,6 +10,9 @@ how many others are verified beside it.
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from functools import cache
 from itertools import chain
 from itertools import product as product_of
@@ -242,6 +245,35 @@ Team: TypeAlias = tuple[int, int]
 @cache
 def _address_of_tiles() -> int:
     return address_of(tiles, types.void(*[types.intp] * 11))
+
+
+_one_at_a_time = threading.RLock()
+#: The process in which parallel loops ran first.
+_began_in: int | None = None
+
+
+def _layer() -> str:
+    """numba's layer of threads; "" before it has run any."""
+    try:
+        return str(numba.threading_layer())
+    except ValueError:
+        return ""
+
+
+def is_usable() -> bool:
+    """Whether parallel loops can run in this process. A fork of one in which they ran has none of its threads: OpenMP
+    ends it, and other layers wait for ever; TBB's starts anew.
+    """
+    return _began_in in (None, os.getpid()) or _layer() == "tbb"
+
+
+def alone() -> contextlib.AbstractContextManager[Any]:
+    """To be entered around parallel loops: several threads at once end a process where numba has neither OpenMP nor TBB
+    (libgomp is missing in slim images), so they take turns there.
+    """
+    global _began_in
+    _began_in = _began_in or os.getpid()
+    return contextlib.nullcontext() if _layer() in ("omp", "tbb") else _one_at_a_time
 
 
 def team(threads: int | None = None) -> Team:

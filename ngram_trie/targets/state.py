@@ -8,6 +8,7 @@ long as one token. Counters of writes would not do: `weight.data += delta`, as a
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -43,6 +44,7 @@ class State(NamedTuple):
     parts: Mapping[str, Part]
     digests: list[bytes]
     autocast: torch.dtype | None = None
+    process: int = 0
 
 
 def state_of(model: PreTrainedModel) -> State:
@@ -50,7 +52,7 @@ def state_of(model: PreTrainedModel) -> State:
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32 and not fused_llama.refusal(model.config, 0)
     digests = _digests(model) if is_copied else []
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
-    return State(model.device, config, has_global_hook(), _parts(model), digests, autocast)
+    return State(model.device, config, has_global_hook(), _parts(model), digests, autocast, os.getpid())
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
