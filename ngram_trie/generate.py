@@ -180,7 +180,15 @@ class Speculator:
             raise ValueError(
                 "token_healing: it changes the prompt's end; change it before, or use the model's generate"
             )
-        prompt = self.read(_without_keywords(inputs, options))
+        is_masked = options.get("attention_mask") is not None
+        inputs = _without_keywords(inputs, options)
+        prompt = self.read(inputs)
+        is_bare = not isinstance(inputs, str | Mapping | Prompt) and not _is_chat(inputs)
+        if is_bare and not is_masked and self._is_padded(prompt.ids, config):
+            raise ValueError(
+                f"inputs: token {config.pad_token_id} is the model's padding: give one text without padding, or "
+                "attention_mask=torch.ones(1, l) if it belongs to the text"
+            )
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
         decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
@@ -240,6 +248,13 @@ class Speculator:
             raise ValueError(f"inputs: at least one token id is needed, each from 0 to {vocabulary - 1}")
         return prompt
 
+    def _is_padded(self, ids: np.ndarray, config: GenerationConfig) -> bool:
+        """Whether `generate` would take some of these bare ids for padding: it infers a mask from them."""
+        given = (config.pad_token_id, config.eos_token_id)
+        default = (self.model.generation_config.pad_token_id, self.model.generation_config.eos_token_id)
+        pad, eos = (own if own is not None else other for own, other in zip(given, default, strict=True))
+        return pad is not None and pad in ids and pad not in (eos if isinstance(eos, list) else [eos])
+
     def _tokenised(self, inputs: Any) -> Any:
         """Token ids of a text, a chat or a tokenizer's output; whatever else it is."""
         if isinstance(inputs, Mapping):
@@ -247,7 +262,7 @@ class Speculator:
                 raise ValueError(f"inputs: a mapping needs input_ids, this one has {', '.join(map(str, inputs))}")
             _check_mask(inputs.get("attention_mask", 1))
             return inputs["input_ids"]
-        is_chat = isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Mapping)
+        is_chat = _is_chat(inputs)
         if not isinstance(inputs, str) and not is_chat:
             return inputs
         if self.tokenizer is None:
@@ -450,6 +465,10 @@ def _without_keywords(inputs: Any, options: dict[str, Any]) -> Any:
         raise ValueError("inputs: given twice; give them as inputs or as input_ids")
     _check_mask(keywords.get("attention_mask", 1))
     return inputs
+
+
+def _is_chat(inputs: Any) -> bool:
+    return isinstance(inputs, Sequence) and len(inputs) > 0 and isinstance(inputs[0], Mapping)
 
 
 def _check_mask(mask: Any) -> None:

@@ -425,6 +425,7 @@ def test_drafting_needs_no_torch() -> None:
         ({"inputs": {"input_ids": [0, 1], "attention_mask": [0, 1]}}, {}, r"^inputs: the attention mask hides"),
         ({}, {"attention_mask": torch.tensor([[0] * 5 + [1] * 20])}, r"^inputs: the attention mask hides"),
         ({"inputs": None}, {}, r"^inputs: give a prompt"),
+        ({"inputs": [0, 0, *PROMPT]}, {}, r"^inputs: token 0 is the model's padding: give one text without padding"),
         ({}, {"input_ids": PROMPT}, r"^inputs: given twice"),
         ({}, {"token_healing": True}, r"^token_healing: it changes the prompt's end"),
         ({}, {"num_beams": 2}, r"^num_beams=2, num_return_sequences=1, mode beam_search: "),
