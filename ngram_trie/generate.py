@@ -284,7 +284,7 @@ class Speculator:
         if not self._answering.acquire(blocking=False):
             raise RuntimeError("this Speculator is at another answer: make one for each thread, and for each streamer")
         try:
-            config, state = self.model.config, state_of(self.model)
+            config, state = self.model.config.get_text_config(), state_of(self.model)
             longest = longest_text(config, config.max_position_embeddings, len(prompt.ids))
             num_tokens = len(prompt.ids) + num_new
             if self._decoder is None or state != self._state or self._capacity < min(num_tokens, longest):
@@ -367,7 +367,12 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
     for option in ("output_scores", "output_logits", "output_attentions", "output_hidden_states"):
         if getattr(config, option):
             raise ValueError(f"{option}=True: a step verifies many tokens at once and keeps none of these")
-    given = {name: value for name, value in model_kwargs.items() if value is not None}
+    # an empty mapping stands for the pictures that there are not
+    given = {
+        name: value
+        for name, value in model_kwargs.items()
+        if value is not None and not (isinstance(value, Mapping) and not value)
+    }
     if "attention_mask" in given:  # generate drops a mask that hides nothing
         raise ValueError("attention_mask: it hides tokens; give one text without padding")
     cache = cache_in(given)

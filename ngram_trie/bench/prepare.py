@@ -131,7 +131,7 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
         datasets = noisy_datasets(datasets, noise)
     tokenizer = model_tokenizer(config.model)
     source = models.source(config.model)
-    network, limit = load_config(*source), context_limit(*source, config.model.context_limit)
+    network, limit = load_config(*source).get_text_config(), context_limit(*source, config.model.context_limit)
     if beyond := [token for token in config.model.stop_ids if token >= network.vocab_size]:
         raise ConfigError(
             f"model.stop_ids={beyond[0]}: not in the model's vocabulary, which has the tokens from 0 to "
@@ -258,7 +258,7 @@ def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str
     teacher_forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
     path, revision = models.source(config.model)
-    teacher_forced.check_vocabulary(traces, load_config(path, revision).vocab_size, where)
+    teacher_forced.check_vocabulary(traces, load_config(path, revision).get_text_config().vocab_size, where)
     return teacher_forced.TeacherForced(
         manifest=_manifest(config, methods, models.identity(config.model), digest, notes),
         model=teacher_forced.title(models.name(config.model), Path(config.engine.traces).name),

@@ -72,7 +72,9 @@ def _arguments(function: Callable[..., Any]) -> frozenset[str]:
 
 def cache_in(arguments: Mapping[str, Any]) -> Cache | None:
     """The cache among the arguments of a forward, or among what `generate` has settled."""
-    return next((arguments[name] for name in CACHE_ARGUMENTS if arguments.get(name) is not None), None)
+    there = set(arguments)  # an output warns of the older name, even where it is asked whether it is there
+    found = (arguments[name] for name in CACHE_ARGUMENTS if name in there)
+    return next((cache for cache in found if cache is not None), None)
 
 
 def lengths_in(cache: Cache | None) -> set[int]:

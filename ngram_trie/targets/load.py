@@ -32,6 +32,7 @@ from ngram_trie.targets.sentencepiece import restore_merges
 
 def window_of(config: Any) -> int | None:
     """The sliding window of such a model; None for one whose kind of model has none, whatever its config says."""
+    config = config.get_text_config()
     return getattr(config, "sliding_window", None) if hasattr(type(config), "sliding_window") else None
 
 
@@ -41,6 +42,7 @@ def longest_text(config: Any, limit: int | None = None, num_prompt: int | None =
     none (`targets.fused_llama`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
     prompt of `num_prompt` tokens that does not, it may not.
     """
+    config = config.get_text_config()  # of a model that reads pictures, too, the part that reads text
     own = [config.max_position_embeddings, limit]
     if limit is None and "full_attention" not in (getattr(config, "layer_types", None) or ()):
         own.append(getattr(config, "sliding_window", None))

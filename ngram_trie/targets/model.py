@@ -119,7 +119,7 @@ _KINDS = ("full_attention", "sliding_attention")
 
 def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
     """The sliding window, or None, of each kind of layer that a model of this `config` has."""
-    window = window_of(config)
+    window, config = window_of(config), config.get_text_config()
     kinds = getattr(config, "layer_types", None)
     return {kind: window if kind == "sliding_attention" else None for kind in kinds} if kinds else {"all": window}
 
@@ -127,7 +127,7 @@ def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
 def refusal(model: PreTrainedModel) -> str | None:
     """Why no draft tree can be verified by such a model, in one line; None if nothing speaks against it."""
     config, attention = model.config, attention_of(model.config)
-    others = set(getattr(config, "layer_types", None) or ()) - set(_KINDS)
+    others = set(getattr(config.get_text_config(), "layer_types", None) or ()) - set(_KINDS)
     if config.is_encoder_decoder:
         what = "has an encoder: drafts are for models that continue a text"
     elif keeps_state(model) or others:
@@ -224,7 +224,7 @@ class TargetModel:
         self.device = model.device
         self.context_limit = longest_text(model.config, context_limit)
         self.max_draft = max_draft
-        self.cache = self.cache_kind(model.config.num_hidden_layers, self.context_limit + max_draft)
+        self.cache = self.cache_kind(model.config.get_text_config().num_hidden_layers, self.context_limit + max_draft)
         self.build_seconds = 0.0
         self._windows = layer_windows(model.config)
         self._knows_head = False

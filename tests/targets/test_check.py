@@ -8,7 +8,7 @@ from unittest import mock
 import pytest
 import torch
 from support.tiny import SHAPE, tiny_model
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from ngram_trie import Speculator, speculative_generate
 from ngram_trie.targets import check, choose
@@ -94,6 +94,29 @@ def test_windows_and_shared_layers_of_newer_models(kind: str, fields: dict[str, 
     options = {"max_new_tokens": 16, "do_sample": False}
     expected = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
     assert speculative_generate(model, PROMPT * 2, "blend", budget="fixed", **options)[0] == expected
+
+
+@pytest.mark.parametrize("kind", ["gemma3", "mistral3"])
+def test_text_to_a_model_that_could_also_read_pictures(kind: str) -> None:
+    text = {**SHAPE, "num_hidden_layers": 4, "head_dim": 8, "sliding_window": 8, "eos_token_id": None}
+    if kind == "gemma3":
+        text |= {"layer_types": ["sliding_attention", "full_attention"] * 2, "model_type": "gemma3_text"}
+    else:
+        text |= {"sliding_window": None, "model_type": "mistral"}
+    sees = dict.fromkeys(("hidden_size", "intermediate_size"), 16) | {"image_size": 28, "patch_size": 14, "head_dim": 8}
+    sees |= {"num_hidden_layers": 1, "num_attention_heads": 2}
+    config = CONFIG_MAPPING[kind](text_config=text, vision_config=sees)
+    model = AutoModelForImageTextToText.from_config(config).eval()
+    torch.manual_seed(0)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, 0, 0.25)
+    model.generation_config.eos_token_id = None
+    ids = torch.tensor([PROMPT * 2])
+    options = {"max_new_tokens": 16, "do_sample": False}
+    expected = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
+    for drafter in ("blend", None):
+        assert speculative_generate(model, PROMPT * 2, drafter, budget="fixed", **options)[0] == expected
 
 
 def test_a_model_is_compared_once_in_a_state() -> None:

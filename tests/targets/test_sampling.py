@@ -157,7 +157,7 @@ def test_sampling_from_a_model_with_a_real_drafter(drafter: str) -> None:
 
 
 def test_a_seed_gives_the_same_answer_whatever_is_drafted() -> None:
-    model = tiny_model("llama", eos_token_id=None)
+    model = tiny_model("llama", eos_token_id=None, pad_token_id=None)
     options = {"max_new_tokens": 30, "do_sample": True, "temperature": 2.0, "top_k": 20, "seed": 11}
     answers = [
         Speculator(model, drafter, budget="fixed", num_draft=num_draft)(PROMPT * 5, **options)[0]
