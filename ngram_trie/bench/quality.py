@@ -69,7 +69,7 @@ def read(path: Path) -> pd.DataFrame:
     Raises:
         ValueError: a column is missing.
     """
-    scores = pd.read_csv(path, dtype={"question_id": str}, float_precision="round_trip")
+    scores = pd.read_csv(path, dtype={"question_id": str})
     if missing := [name for name in (*KEYS, *MEASURES) if name not in scores]:
         raise ValueError(f"{path}: no column {missing[0]}")
     return scores

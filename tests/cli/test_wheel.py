@@ -63,8 +63,10 @@ def test_an_installed_command_runs_in_any_folder_and_writes_there(wheel: Path, t
 
     assert "doctor" in command() and "ngram-trie run dataset=rag" in command("run", "--help")
     small = ["dataset.limit=1", "measure.repeats=1", "measure.max_new_tokens=4"]
-    assert "pld" in command("run", "dataset=rag", "method=pld", "cost=measured", *small)
+    assert "pld" in command("run", "dataset=rag", "method=pld", *small)
     (run,) = (folder / "results" / "local" / "runs").iterdir()
+    replayed = ["engine=replay", f"engine.traces={run / 'traces.jsonl'}", "cost=measured", "output=replayed"]
+    assert "pld" in command("run", "method=pld", *replayed)
     assert "pld" in command("derive", str(run))
     assert not (installed / "ngram_trie" / "results" / "local").exists()
 

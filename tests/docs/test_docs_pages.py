@@ -54,7 +54,8 @@ def call(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     more = ["model.device=cpu", "engine.num_threads=1", "measure.max_new_tokens=12"]
     more = ["engine.num_jobs=1"] if "engine=replay" in words else more
     if "--help" not in words:
-        words += [*more, f"output={folder}"]
+        keys = [line.partition("=")[0] for line in more]
+        words = [word for word in words if word.partition("=")[0] not in keys] + [*more, f"output={folder}"]
     monkeypatch.setattr(sys, "argv", words[2:])
     run.cli()
     return folder
