@@ -168,7 +168,7 @@ def _live_table(
         table1.table1(run.frame, protocol, run.model, run.manifest.device, methods, datasets) for protocol in protocols
     ])  # fmt: skip
     frame.loc[frame.method.isin(left_out), "group"] = table1.NOT_RUN
-    reasons = [f"Not run: {name}: {why}" for name, why in left_out.items()]
+    reasons = [f"Not run: {name}: {why}" for name, why in (run.not_run() | left_out).items()]
     below = [*notes, *reasons, *_said(run, "missing", "cut", "room", "resumed", "per shard"), *_interim_note(run)]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 

@@ -177,13 +177,15 @@ class RunFolder:
         order = [each for name in named if name in baselines for each in (baselines[name], name)]
         return [name for name in dict.fromkeys(order) if name in baselines]
 
+    def not_run(self) -> dict[str, str]:
+        """What the manifest says was not run, methods and else, each with the reason."""
+        notes = self.manifest.environment.items()
+        return {name.removeprefix("not run: "): why for name, why in notes if name.startswith("not run: ")}
+
     def left_out(self) -> dict[str, str]:
         """The methods without any answer, each with the reason: what the manifest says, or how its first one failed."""
-        found = {
-            name.removeprefix("not run: "): why
-            for name, why in self.manifest.environment.items()
-            if name.startswith("not run: ")
-        }
+        methods = self.config.get("methods") or {}
+        found = {name: why for name, why in self.not_run().items() if name in methods}
         answered = set(metrics.answered(self.frame).method)
         for record in self.records:
             if record.failure and record.method not in answered:
