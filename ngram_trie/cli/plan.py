@@ -27,6 +27,8 @@ from ngram_trie.data.sources import kept_file, mirrored
 from ngram_trie.targets.hub import cached, hub_said, is_unreachable, reach, wanted
 
 State = Literal["here", "to fetch", "left out", "REFUSED", "NO ANSWER"]
+#: Those that count as downloads: a host that does not answer may do so later.
+FETCHED = ("to fetch", "NO ANSWER")
 #: Hours for a gigabyte at 100 Mbit/s.
 HOURS_PER_GB = 8e9 / 100e6 / 3600
 #: How long the same work takes on other GPUs, as a multiple of an RTX 4090's time, by the bandwidth of their memory.
@@ -147,7 +149,7 @@ def short_of_disk(needs: Sequence[Need], rooms: Sequence[Room], caches: dict[str
         caches: folder of a hub's and of plain downloads, by "hub" and "plain".
     """
     written = [(caches["plain" if "://" in need.source else "hub"], need.gigabytes)
-               for need in needs if need.state == "to fetch"]  # fmt: skip
+               for need in needs if need.state in FETCHED]  # fmt: skip
     by_disk: dict[int, tuple[Path, float]] = {}
     for folder, gigabytes in [*written, *((room.folder, room.gigabytes) for room in rooms)]:
         there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())

@@ -291,13 +291,15 @@ class Road:
         name, memory = plan.gpu()
         on_gpu = plan.is_on_gpu(self.config.model.device)
         sizes = {
-            need.methods[0]: need.gigabytes for need in needs if len(need.methods) == 1 and not need.state.isupper()
+            need.methods[0]: need.gigabytes
+            for need in needs
+            if len(need.methods) == 1 and need.methods[0] not in self.left_out
         }
         target = needs[0].gigabytes or float(self.config.model.download_gb)
         if on_gpu:
             self.left_out |= room.left_out(sizes, target, memory)
         needs = [
-            replace(need, state="left out") if need.state == "to fetch" and self._is_left_out(need) else need
+            replace(need, state="left out") if need.state in plan.FETCHED and self._is_left_out(need) else need
             for need in needs
         ]
         taken = target + room.CACHE_GB + sum(size for each, size in sizes.items() if each not in self.left_out)
@@ -341,17 +343,20 @@ class Road:
             _ = self.retrieval
 
     def _choose(self, needs: Sequence[Need]) -> Iterator[str]:
-        """Leave out what cannot be had; yields what is in the way."""
+        """Leave out what cannot be had; yields what is in the way. What does not answer may be had later: the plan has
+        it, unless the run goes on without it.
+        """
         for need in needs:
             if need.state not in ("REFUSED", "NO ANSWER"):
                 continue
-            for name in need.methods or need.datasets:
-                self.left_out.setdefault(name, f"{need.source}: {need.says}")
+            if need.state == "REFUSED" or self.anyway:
+                for name in need.methods or need.datasets:
+                    self.left_out.setdefault(name, f"{need.source}: {need.says}")
             if not need.methods or need.state == "NO ANSWER":
                 yield f"{need.source}: {need.says}"
 
     def _show(self, needs: Sequence[Need], rooms: Sequence[Room], steps: Sequence[Step], gpu: str) -> None:
-        fetched = sum(need.gigabytes for need in needs if need.state == "to fetch")
+        fetched = sum(need.gigabytes for need in needs if need.state in plan.FETCHED)
         written, kept = sum(room.gigabytes for room in rooms), sum(room.keep for room in rooms)
         left = [step for step in steps if not step.is_done]
         total, free = plan.ram()

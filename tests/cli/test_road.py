@@ -145,6 +145,8 @@ def test_a_method_that_is_not_there_is_left_out_and_one_that_has_no_answer_is_in
     assert made.left_out.keys() == {"medusa"} and "gated" in made.left_out["medusa"]
     assert "In the way: FasterDecoding" not in text and "'~methods.medusa'" in text
     monkeypatch.setattr(medusa, "answer", "unavailable")
+    made = Road(1, "vicuna_7b")  # it may answer later: the plan has it
+    assert "In the way: FasterDecoding/medusa-vicuna-7b-v1.3: " in shown(made, capsys) and not made.left_out
     made = Road(1, "vicuna_7b", anyway=True)
     assert "In the way: FasterDecoding/medusa-vicuna-7b-v1.3: " in shown(made, capsys)
     assert made.left_out.keys() == {"medusa"}
