@@ -97,7 +97,8 @@ class Case:
             needed = {"tokenizer": tokenizer()} if "stop_strings" in ends else {}
             options = {"max_new_tokens": self.length} | self.options | ends
             wanted = generated(target, prompt, **options, **needed)
-            ids, answer = speculator(prompt, **options)
+            mask = torch.ones(1, len(prompt))  # token 0 is the padding: here it is meant
+            ids, answer = speculator(prompt, attention_mask=mask, **options)
             steps = sum(answer.accept_lengths) + 1
             if ids != wanted or steps != len(ids):
                 return f"{self}, {options}: {ids} in steps of {answer.accept_lengths}, generate has {wanted}"
