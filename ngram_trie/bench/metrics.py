@@ -57,7 +57,8 @@ SCRIPTS = {"triviaqa": MEANS, "hagrid": MEANS, "open_qa": MEANS, "attributed_qa"
 
 COLUMNS = [
     *KEYS, "task", "context", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
-    "num_nodes", "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
+    "num_nodes", "accept_lengths", "tree_sizes",
+    "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
     "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops", "prompt_bleu", "copied",
 ]  # fmt: skip
 
@@ -71,7 +72,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         num_tokens: output tokens, the one from prefill included.
         num_emitted, num_steps: tokens emitted by verification steps, and how many steps there were.
         num_nodes: drafted nodes, over all steps.
-        draft_us: array of the drafter's microseconds in each step.
+        accept_lengths, tree_sizes, draft_us: arrays over the steps, as in the record.
         seconds: the throughput clock, from before prefill to the last token.
         prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
         decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
@@ -100,7 +101,7 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "task": record.dataset,
         "context": record.noise_kind or CLEAN,
         **{name: getattr(record, name) for name in ("kind", "state", "baseline")},
-        "draft_us": np.array(record.draft_us),
+        **{name: np.array(getattr(record, name)) for name in ("accept_lengths", "tree_sizes", "draft_us")},
         "num_tokens": len(record.output_ids),
         "num_emitted": sum(record.accept_lengths),
         "num_steps": len(record.accept_lengths),
@@ -487,11 +488,8 @@ def ratio_of(numerator: float, denominator: float) -> float:
     return float(numerator / denominator) if denominator else float("nan")
 
 
-#: From one method's rows of a frame to one value, by the name of the column that tables give it.
-METRICS: dict[str, Callable[[pd.DataFrame], float | int | str | Agreement]] = {
+#: What tables say of one method's rows beside its measures, by the name of the column.
+METRICS: dict[str, Callable[[pd.DataFrame], int | str | Agreement]] = {
     function.__name__: function
-    for function in (
-        accept_length, accept_length_macro, tokens_per_second, decode_tokens_per_second, prefill_share, num_prompts,
-        num_failures, lossless, state, group, baseline, draft_nodes, num_sessions,
-    )
-}  # fmt: skip
+    for function in (num_prompts, num_sessions, num_failures, lossless, state, group, baseline)
+}

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from ngram_trie.bench import metrics
+from ngram_trie.bench.measures import MEASURES, Measure
 
 FloatArray = NDArray[np.float64]
 
@@ -45,13 +46,6 @@ PLAIN, TRIE, PEER, EXPLORATORY = "plain decoding", "the paper's trie", "the best
 PAPER, OURS = "ngram_trie", ("blend", "blend_logits")
 #: A difference counts if its corrected p is below this and the interval leaves 1 out.
 LEVEL = 0.05
-SPEEDUP, ACCEPT_LENGTH, PREDICTED = "speedup", "accept_length", "predicted_speedup"
-#: Columns whose totals' ratio is the measure: of `metrics.to_frame`, and of `cost.with_predicted` for the last.
-MEASURES = {
-    SPEEDUP: ("num_tokens", "seconds"),
-    ACCEPT_LENGTH: ("num_emitted", "num_steps"),
-    PREDICTED: ("predicted_vanilla", "predicted_seconds"),
-}
 
 
 def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str] | None = None) -> pd.DataFrame:
@@ -70,7 +64,8 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
 
     Args:
         frame: answers of one run, see `metrics.to_frame`.
-        measures: of MEASURES. Only measured speed scatters with the session; the others follow from the answers.
+        measures: names of MEASURES with totals. Only measured speed scatters with the session; the others follow from
+            the answers.
         methods: which, and in which order; those of the frame unless given.
     """
     answers = metrics.answered(frame)
@@ -85,7 +80,7 @@ def pairwise(frame: pd.DataFrame, measures: Sequence[str], methods: Sequence[str
             for baseline in dict.fromkeys(baselines[method] for method in methods):
                 of = [method for method in methods if baselines[method] == baseline]
                 about = {"dataset": dataset, "measure": measure, "baseline": baseline}
-                rows += [about | row for row in _pairs(part, of, *MEASURES[measure], measure == SPEEDUP)]
+                rows += [about | row for row in _pairs(part, of, MEASURES[measure])]
     found = pd.DataFrame(rows, columns=COLUMNS)
     found["group_a"], found["group_b"] = found.a.map(groups), found.b.map(groups)
     found["same_group"] = found.group_a == found.group_b
@@ -201,21 +196,20 @@ def standings(rows: pd.DataFrame) -> Mapping[tuple[str, str, str], int]:
     return named
 
 
-def _pairs(
-    answers: pd.DataFrame, methods: Sequence[str], top: str, bottom: str, by_session: bool
-) -> Iterator[dict[str, object]]:
-    """The pairs of methods in one data set. Totals of `top` over totals of `bottom` are compared."""
+def _pairs(answers: pd.DataFrame, methods: Sequence[str], measure: Measure) -> Iterator[dict[str, object]]:
+    """The pairs of methods in one data set."""
     answers = answers[answers.method.isin(methods)]
     if answers.empty or len(methods) < 2:  # the draws of a bootstrap are large
         return
     question = answers.groupby(["dataset", "question_id"], sort=False).ngroup().to_numpy()
+    by_session = measure.needs == "clock"
     session = pd.factorize(answers.session)[0] if by_session else np.zeros(len(answers), int)
     within = ["turn", "repeat"] if by_session else ["turn", "repeat", "session"]
     slot = answers.groupby(within, sort=False).ngroup().to_numpy()
     shape = (len(methods), 1 + question.max(), 1 + session.max(), 1 + slot.max())
     place = (answers.method.map(list(methods).index).to_numpy(), question, session, slot)
     values = np.full((2, *shape), np.nan)
-    values[(slice(None), *place)] = answers[[top, bottom]].to_numpy(float).T
+    values[(slice(None), *place)] = measure.parts(answers).T
     given = np.zeros(shape, bool)
     given[place] = True
     weights = metrics.resampled(shape[1], shape[2]).reshape(-1, shape[1] * shape[2]).T

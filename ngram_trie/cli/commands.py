@@ -98,7 +98,7 @@ def measure(config: DictConfig) -> Path:
         if (scores := engine.scores(run.records)) is not None:
             run.keep_scores(scores)
         seal(folder)
-        derived.write(run, engine.names, list(engine.datasets))
+        tables = derived.write(run, list(engine.datasets))
     name = sweep.label()
     if isinstance(engine, Live) and config.samples:
         samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
@@ -106,7 +106,7 @@ def measure(config: DictConfig) -> Path:
         sweep.finished(name, folder)
         print(f"\n== {name}")
     else:
-        print(derived.main_tables(folder))
+        print(derived.main_tables(tables))
     for line in filter(None, (noise(run), verdict(run))):
         print(line)
     picture = ", headline.png their picture" if (folder / "headline.png").exists() else ""
@@ -128,7 +128,7 @@ def _interim(folder: Path, engine: Engine, writer: RecordWriter) -> None:
     from ngram_trie.report.run_folder import RunFolder
 
     try:
-        derived.write(RunFolder(folder, list(writer.records.values())), engine.names, list(engine.datasets))
+        derived.write(RunFolder(folder, list(writer.records.values())), list(engine.datasets))
         say(f"interim table: {relative(str(folder.absolute()))}/table.md")
     except Exception as error:  # it is derived again in the end: nothing of it may end a run
         say(f"warning: no interim table: {first_line(error)}")
@@ -152,13 +152,15 @@ def derive(
     from ngram_trie.bench import shards
     from ngram_trie.bench.records import RECORDS, records_file
     from ngram_trie.report import derive as derived
-    from ngram_trie.report import embed
+    from ngram_trie.report import embed, markup
+    from ngram_trie.report.collect import collect
 
     if folder:
         if shards.found(folder):
             shards.join(folder)
         is_run = records_file(folder).exists()
-        print(derived.write(folder, without_loops=without_loops) if is_run else derived.gather(folder))
+        tables = derived.write(folder, without_loops=without_loops) if is_run else collect(folder)
+        print("\n".join(map(markup.plain_text, tables)))
         return
     for records in sorted((PROJECT / "results").rglob(f"{RECORDS}.gz")):
         run = records.parent
@@ -194,7 +196,7 @@ def compare(
     numbers = compared.numbers(one, other)
     tables = compared.tables(one, other, numbers)
     print(compared.settings_text(one, other), end="\n\n")
-    print(markup.write(output, numbers, tables) if output else markup.plain_text(tables))
+    print(markup.plain_text(markup.write(output, numbers, tables) if output else tables))
 
 
 def report(

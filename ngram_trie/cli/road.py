@@ -446,6 +446,5 @@ class Road:
             notes[f"{'not run' if name in self.config.methods else 'missing'}: {name}"] = why
         found = [step.part for step in runs if step.part]
         parts.join(self.folder, found, configuration.resolve(self.config), notes, whole)
-        derive.write(self.folder)
-        print(derive.main_tables(self.folder))
+        print(derive.main_tables(derive.write(self.folder)))
         print(f"written: {relative(str(self.folder))} (table.md has all tables)", flush=True)

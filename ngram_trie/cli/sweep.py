@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -76,28 +75,12 @@ def cells(path: Path) -> dict[str, Path]:
 
 
 def summary(folder: Path, found: dict[str, Path]) -> str:
-    """One table of all cells, written to `folder` and returned as text: a line for each cell and method."""
-    import pandas as pd
-
-    from ngram_trie.report import markup, sweeps, table1
-    from ngram_trie.report.blocks import Tables
+    """One table of all cells, written to `folder` and returned as text."""
+    from ngram_trie.report.collect import collect
+    from ngram_trie.report.derive import main_tables
     from ngram_trie.report.run_folder import RunFolder
 
-    frames, kinds, models = [], set(), {}
-    for name, place in found.items():
-        run = RunFolder(place)
-        frame = sweeps.cell_table(run.records, run.curve, run.is_measured)
-        frames.append(frame[frame.method != "vanilla"].assign(cell=name, folder=place.name))
-        kinds.add(run.config["engine"]["name"])
-        models[run.model] = run.is_synthetic
-    table = pd.concat(frames, ignore_index=True)
-    lines = table.assign(line=table.cell + ", " + table.method)
-    if lines.dataset.nunique() == 2:  # one data set is all of them
-        lines = lines[lines.dataset != table1.ALL]
-    value = "speedup" if "speedup" in table else "predicted_speedup"
-    what = "speedup over vanilla [95% interval]" if value == "speedup" else "predicted speedup"
-    note = f"Cell: {what} (accept length). {len(found)} runs: {', '.join(sorted(kinds))}."
-    title = f"{', '.join(models)}: {len(found)} cells"
-    (block,) = sweeps.grid_blocks(lines, ["line"], value, title=title, notes=[note])
-    block = replace(block, corner="cell", lead={"folder": list(lines.drop_duplicates("line").folder)})
-    return markup.write(folder, table, Tables([block]), any(models.values()))
+    try:
+        return main_tables(collect(folder, [RunFolder(place) for place in found.values()]))
+    except ValueError as error:  # an interrupted sweep may have no cell that can be shown
+        return f"no table: {error}"

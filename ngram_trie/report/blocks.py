@@ -13,8 +13,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import yaml
 
+from ngram_trie.bench.measures import ACCEPT_LENGTH, MEASURES, SPEEDUP, Value
 from ngram_trie.bench.metrics import Agreement
 
 PAPER_WARNING = (
@@ -30,18 +32,10 @@ SYNTHETIC = "synthetic"
 WORDS = yaml.safe_load((Path(__file__).parent / "words.yaml").read_text(encoding="utf-8"))
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A value (mostly a speedup), its 95% interval and the accept length; nan is not printed. A rank is 1 (best), 2
-    (second) or 0 (`pairwise.standings`). An int, such as a count, is printed without decimals.
-    """
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    accept_length: float = math.nan
-    value_rank: int = 0
-    accept_rank: int = 0
+#: `pairwise.standings`: what is named best, by data set, measure and method.
+Marks = Mapping[tuple[str, str, str], int]
+#: What one cell shows: its measures by name.
+Cell = dict[str, Value]
 
 
 @dataclass(frozen=True)
@@ -50,9 +44,8 @@ class Block:
 
     Attributes:
         corner: header of the first column: what the rows are.
-        unit: follows a value: "x" for a speedup, "%" for a share.
+        measures: names of those that a cell prints, in order, the first with its interval.
         best_of: what a marked cell is above every other of.
-        decimals: of values.
         lead: texts that stand between a row's name and its cells: header -> one for each row.
     """
 
@@ -61,9 +54,8 @@ class Block:
     rows: dict[str, list[Cell]]
     notes: list[str] = field(default_factory=list)
     corner: str = "method"
-    unit: str = "x"
+    measures: Sequence[str] = (SPEEDUP, ACCEPT_LENGTH)
     best_of: str = "method of its group"
-    decimals: int = 2
     lead: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -94,6 +86,33 @@ class Tables:
 MEASURED, COMPARED, PUBLISHED = HEADINGS = ("Measured", "Readings side by side", "The paper's own numbers")
 
 
+def cell_of(
+    row: pd.Series | Mapping[str, Any], measures: Sequence[str], dataset: str, method: str, marks: Marks | None = None
+) -> Cell:
+    """The cell of one row of a table, whose columns are `measures.row_of`'s; what it does not have is not known.
+
+    Args:
+        marks: what is named best.
+    """
+    nan = math.nan
+    return {
+        name: Value(
+            row.get(name, nan),
+            row.get(f"{name}_low", nan),
+            row.get(f"{name}_high", nan),
+            (marks or {}).get((dataset, name, method), 0),
+        )
+        for name in measures
+    }
+
+
+def leads_of(rows: pd.DataFrame, is_measured: bool = True) -> dict[str, list[str]]:
+    """The measures that lead a row (`Measure.lead`), as texts by their titles."""
+    kinds = ("all",) if is_measured else ("all", "replay")
+    shown = [measure for name, measure in MEASURES.items() if measure.lead in kinds and name in rows]
+    return {measure.title: [measure.text(value) for value in rows[measure.name]] for measure in shown}
+
+
 def as_synthetic(tables: Tables, datasets: Iterable[str]) -> Tables:
     """The same with the measured columns, and the titles that name a data set, called synthetic, and nothing marked as
     best.
@@ -105,10 +124,7 @@ def as_synthetic(tables: Tables, datasets: Iterable[str]) -> Tables:
         return f"{dataset} ({SYNTHETIC}){colon}{rest}" if dataset in known else text
 
     def renamed(block: Block) -> Block:
-        rows = {
-            name(label): [replace(cell, value_rank=0, accept_rank=0) for cell in row]
-            for label, row in block.rows.items()
-        }
+        rows = {name(label): [unmarked(cell) for cell in row] for label, row in block.rows.items()}
         title = ", ".join(map(name, block.title.split(", ")))
         notes = [*block.notes, WORDS["notes"]["synthetic"]]
         return replace(block, title=title, columns=[*map(name, block.columns)], rows=rows, notes=notes)
@@ -139,10 +155,34 @@ def _block_json(block: Block) -> str:
     return head[:-1] + ', "rows": {\n' + ",\n".join(rows) + "}}"
 
 
-def _cell_json(cell: Cell) -> dict[str, float]:
-    known = {name: value for name, value in vars(cell).items() if math.isfinite(value)}
-    kept = {name: value for name, value in known.items() if value or not name.endswith("_rank")}
-    return {name: value if isinstance(value, int) else float(f"{value:.10g}") for name, value in kept.items()}
+def unmarked(cell: Cell) -> Cell:
+    """The same, with nothing named best."""
+    return {measure: value._replace(rank=0) for measure, value in cell.items()}
+
+
+def _cell_json(cell: Cell) -> dict[str, list[float | None]]:
+    """Value, ends of the interval and rank of each measure that is known, without what is missing at the end."""
+    found = {}
+    for measure, value in cell.items():
+        numbers = [_number(number) for number in value[:3]] + [value.rank or None]
+        while numbers and numbers[-1] is None:
+            numbers.pop()
+        if numbers:
+            found[measure] = numbers
+    return found
+
+
+def _number(value: float) -> float | None:
+    """To ten significant digits; None of what is not known."""
+    if isinstance(value, int):
+        return value
+    return float(f"{value:.10g}") if math.isfinite(value) else None
+
+
+def _value(numbers: Sequence[float | None]) -> Value:
+    first, low, high, rank = (*numbers, None, None, None)[:4]
+    value, low, high = (math.nan if number is None else number for number in (first, low, high))
+    return Value(value, low, high, int(rank or 0))
 
 
 def read(path: Path) -> Tables:
@@ -154,7 +194,10 @@ def read(path: Path) -> Tables:
     """
 
     def block(about: dict[str, Any]) -> Block:
-        rows = {label: [Cell(**cell) for cell in row] for label, row in about.pop("rows").items()}
+        rows = {
+            label: [{measure: _value(numbers) for measure, numbers in cell.items()} for cell in row]
+            for label, row in about.pop("rows").items()
+        }
         return Block(**about, rows=rows)
 
     try:

@@ -10,13 +10,10 @@ from typing import Any
 import pandas as pd
 
 from ngram_trie.bench import metrics, pairwise
+from ngram_trie.bench.measures import SPEEDUP, Value, compared, measure
 from ngram_trie.report.blocks import Block, Cell, Tables
-from ngram_trie.report.derive import flatten
-from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.report.run_folder import RunFolder, flatten
 from ngram_trie.store.files import content_hash
-
-#: Columns of the numbers: a measure of `pairwise`, and its title. Ratios are of the second run over the first.
-MEASURES = {pairwise.SPEEDUP: "tokens per second", pairwise.ACCEPT_LENGTH: "accept length"}
 
 
 def settings(a: RunFolder, b: RunFolder) -> list[tuple[str, str, str]]:
@@ -54,8 +51,8 @@ def numbers(a: RunFolder, b: RunFolder) -> pd.DataFrame:
     rows = []
     for method in [name for name in a.methods() if name in b.methods()]:
         parts = [_renamed(a, method, "a"), _renamed(b, method, "b")]
-        measures = list(MEASURES) if a.is_measured and b.is_measured else [pairwise.ACCEPT_LENGTH]
-        found = pairwise.pairwise(pd.concat(parts, ignore_index=True), measures, ["b", "a"])
+        frame = pd.concat(parts, ignore_index=True)
+        found = pairwise.pairwise(frame, compared(frame, a.is_measured and b.is_measured), ["b", "a"])
         rows.append(found[found.dataset == metrics.ALL].assign(method=method))
     table = pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=["method"])
     if table.empty:
@@ -86,12 +83,14 @@ def answers(a: RunFolder, b: RunFolder) -> Mapping[str, tuple[int, int]]:
 def tables(a: RunFolder, b: RunFolder, table: pd.DataFrame) -> Tables:
     """Both as blocks, to be printed."""
     equal = answers(a, b)
-    columns = [title for measure, title in MEASURES.items() if measure in set(table.measure)]
-    rows, verdicts = {}, []
+    measures = list(table.measure.unique())
+    columns = ["tokens per second" if name == SPEEDUP else measure(name).title for name in measures]
+    rows: dict[str, list[Cell]] = {}
+    verdicts = []
     for method, part in table.groupby("method", sort=False):
         by_measure = {row.measure: row for row in part.itertuples()}
-        shown = [by_measure[measure] for measure in MEASURES if measure in by_measure]
-        rows[str(method)] = [Cell(row.ratio, row.low, row.high) for row in shown]
+        shown = [by_measure[name] for name in measures]
+        rows[str(method)] = [{SPEEDUP: Value(row.ratio, row.low, row.high)} for row in shown]
         verdicts.append(", ".join("differs" if row.significant else "not separated" for row in shown))
     same = [f"{equal[name][0]} of {equal[name][1]}" if name in equal else "-" for name in rows]
     notes = [
@@ -118,8 +117,7 @@ def methods(run: RunFolder, a: str, b: str) -> str:
     Raises:
         ValueError: a method that the run does not have.
     """
-    measures = list(MEASURES) if run.is_measured else [pairwise.ACCEPT_LENGTH]
-    rows = pairwise.between(pairwise.pairwise(run.frame, measures, run.methods()), a, b)
+    rows = pairwise.between(pairwise.pairwise(run.frame, compared(run.frame, run.is_measured), run.methods()), a, b)
     columns = ["measure", "dataset", "ratio", "low", "high", "p", "p_holm", "significant", "session_min", "session_max"]
     rows = rows[[*columns, "num_questions", "num_sessions"]].sort_values("measure", kind="stable")
     return rows.to_string(index=False, float_format=lambda value: f"{value:.4g}")

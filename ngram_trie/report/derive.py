@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import compress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pandas as pd
 
 from ngram_trie.bench import cost, metrics, pairwise
 from ngram_trie.bench.config import grid_cells
-from ngram_trie.bench.records import SUMS, is_sealed, records_file
-from ngram_trie.report import blocks as blocks_
-from ngram_trie.report import budgets, markup, sweeps, table1
-from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Tables
+from ngram_trie.bench.measures import ACCEPT_LENGTH, MEASURES, PREDICTED, SPEEDUP, acceptance
+from ngram_trie.bench.records import SUMS
+from ngram_trie.report import markup, sweeps, table1
+from ngram_trie.report.blocks import SYNTHETIC, WITHOUT_LOOPS, WORDS, Block, Marks, Tables
 from ngram_trie.report.plots import (
     accept_length_figure,
     headline,
@@ -27,21 +26,16 @@ from ngram_trie.report.plots import (
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
 PAIRWISE, PAIRWISE_WITHOUT_LOOPS, LOOPS = "pairwise.csv", "pairwise_without_loops.csv", "loops.csv"
-#: `pairwise.standings`.
-Marks = Mapping[tuple[str, str, str], int]
+#: Methods of the figure of acceptance by draft position: those that have most tokens accepted.
+MOST_LINES = 8
 
 
-def write(
-    run: RunFolder | Path,
-    methods: list[str] | None = None,
-    datasets: list[str] | None = None,
-    without_loops: bool = False,
-) -> str:
-    """Derive everything from the records and the manifest of a run, into its folder; returns the tables as text.
+def write(run: RunFolder | Path, datasets: list[str] | None = None, without_loops: bool = False) -> list[Tables]:
+    """Derive everything from the records and the manifest of a run, into its folder; returns the tables.
 
     Args:
         run: a run, or its folder.
-        methods, datasets: order of rows and columns; that of the configuration, then of the records, unless given.
+        datasets: order of columns; that of the records unless given.
         without_loops: also the run's own table without the prompts whose answer loops, in files of that name.
 
     Raises:
@@ -49,45 +43,58 @@ def write(
         ValueError: they are none of this version's, or nothing has been measured yet.
     """
     run = run if isinstance(run, RunFolder) else RunFolder(run)
-    methods, datasets = methods or run.methods(), datasets or run.datasets()
-    pairs = _write_pairwise(run, methods)
-    marks = pairwise.standings(pairs)
+    datasets = datasets or run.datasets()
+    marks = _write_pairwise(run, PAIRWISE)
     save_csv(metrics.loop_shares(run.frame), run.path / LOOPS)
     if without_loops and (rest := run.without_loops):
-        _write_without_loops(run, rest, methods, datasets)
+        _write_without_loops(run, rest, datasets)
     if run.records:
         distribution = metrics.accept_length_distribution(run.records)
         save_csv(distribution, run.path / "accept_lengths.csv")
         tries = distribution[distribution.method == "ngram_trie"]
         if len(tries):
             save_figure(accept_length_figure(_named(run, tries)), run.path / "accept_lengths.png")
+        _write_acceptance(run)
     if run.config["grid"]:
-        return _write_grid(run, datasets, pairs)
-    return (_write_live if run.is_measured else _write_replay)(run, methods, datasets, marks)
+        return _write_grid(run, datasets)
+    return (_write_live if run.is_measured else _write_replay)(run, datasets, marks)
 
 
-def main_tables(folder: Path) -> str:
-    """What a terminal has room for: of a derived run's tables those of its own measurement, as text. All of them are in
-    the folder.
+def main_tables(tables: Sequence[Tables]) -> str:
+    """What a terminal has room for: of a run's tables those of its own measurement, as text. All of them are in the
+    folder.
     """
-    names = [*sorted(folder.glob(f"table*/{blocks_.JSON}")), folder / blocks_.JSON]
-    found = [blocks_.read(path).measured for path in names]
-    own = [block for part in found for block in part if "released protocol" not in block.title]
+    own = [block for part in tables for block in part.measured if "released protocol" not in block.title]
     return markup.plain_text(Tables(own))
 
 
-def _write_without_loops(run: RunFolder, rest: RunFolder, methods: list[str], datasets: list[str]) -> None:
+def _write_acceptance(run: RunFolder) -> None:
+    """Acceptance by draft position: a table of all methods, and a figure of those of the headline."""
+    found = acceptance(run.frame)
+    if found.empty or run.config["grid"]:
+        return
+    save_csv(found, run.path / "acceptance.csv")
+    pooled = acceptance(run.frame.assign(dataset=", ".join(run.frame.dataset.unique())))
+    best = pooled.groupby("method", sort=False).joint.sum().sort_values(ascending=False, kind="stable").index
+    lines = pooled[pooled.method.isin(best[:MOST_LINES])].drop(columns="dataset").rename(columns={"method": "dataset"})
+    drawn = lines.melt(["dataset", "position"], ["joint", "conditional"], "series", "share")
+    drawn = drawn.assign(series=drawn.series + f" ({SYNTHETIC})" * run.is_synthetic)
+    label = "share of drafts whose token is accepted"
+    save_figure(line_figure(drawn, "position", "share", label, log2=False), run.path / "acceptance.png")
+
+
+def _write_without_loops(run: RunFolder, rest: RunFolder, datasets: list[str]) -> None:
     """The run's own table again, from the `rest` of its records, without the prompts whose answer loops."""
-    marks = pairwise.standings(_write_pairwise(rest, methods, PAIRWISE_WITHOUT_LOOPS))
+    marks = _write_pairwise(rest, PAIRWISE_WITHOUT_LOOPS)
     note = _loops_note(run, "loops_out")
     if run.config["grid"]:
         frame, fields = _cells(rest, datasets), list(run.config["grid"])
-        title, notes = _sweep_title(run), [*_notes(rest), *note]
-        blocks = sweeps.grid_blocks(frame, fields, _speed_of(frame), title=title, notes=notes, marks=marks)
+        title, notes = _sweep_title(run), [*notes_of(rest), *note]
+        blocks = sweeps.grid_blocks(frame, fields, speed_of(frame), title=title, notes=notes, marks=marks)
     elif run.is_measured:
-        frame, blocks = _live_table(rest, methods, datasets, marks, note, ["corrected"])
+        frame, blocks = _live_table(rest, run.methods(), datasets, marks, note, ["corrected"])
     else:
-        frame, blocks = _replay_table(rest, methods, datasets, marks, note)
+        frame, blocks = _replay_table(rest, run.methods(), datasets, marks, note)
     blocks = [replace(block, title=f"{block.title}, without loops") for block in blocks]
     markup.write(run.path, frame, Tables(blocks), run.is_synthetic, WITHOUT_LOOPS)
 
@@ -109,17 +116,15 @@ def _loops_note(run: RunFolder, where: str = "loops_in") -> list[str]:
     return [f"{note} {WORDS['notes'][where]}" if run.without_loops else note]
 
 
-def _write_pairwise(run: RunFolder, methods: list[str], name: str = PAIRWISE) -> pd.DataFrame:
-    """Every two methods compared, pairwise.csv; returns its rows."""
-    measures, frame = [pairwise.ACCEPT_LENGTH], run.frame
-    if run.is_measured:
-        measures = [pairwise.SPEEDUP, *measures]
-    elif run.curve:
-        measures, frame = [*measures, pairwise.PREDICTED], cost.with_predicted(frame, run.records, run.curve)
-    rows = pairwise.pairwise(frame, measures, [*dict.fromkeys([*methods, *frame.method.unique()])])
-    if len(rows):
-        save_csv(rows, run.path / name)
-    return rows
+def _write_pairwise(run: RunFolder, name: str) -> Marks:
+    """The pairs that are planned and those with ours, pairwise.csv; returns what is named best. Every other pair is
+    shown by `ngram-trie compare`.
+    """
+    pairs = run.pairs
+    is_shown = (pairs.family != pairwise.EXPLORATORY) | pairs.a.isin(pairwise.OURS) | pairs.b.isin(pairwise.OURS)
+    if is_shown.any():
+        save_csv(pairs[is_shown], run.path / name)
+    return pairwise.standings(run.pairs)
 
 
 def _named(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
@@ -127,9 +132,9 @@ def _named(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(dataset=frame.dataset + f" ({SYNTHETIC})") if run.is_synthetic else frame
 
 
-def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
+def _write_live(run: RunFolder, datasets: list[str], marks: Marks) -> list[Tables]:
     """Table 1: speedups under both protocols, quality, where the time goes, and how far the cost model is right."""
-    frame, measured = _live_table(run, methods, datasets, marks, _loops_note(run))
+    frame, measured = _live_table(run, run.methods(), datasets, marks, _loops_note(run))
     published, compared = [], []
     if 1 in run.config["paper_tables"]:
         published, compared = list(table1.paper_blocks()), [table1.readings_block(frame)]
@@ -138,7 +143,7 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
         frame = table1.with_quality(frame, run.scores)
         measured = [*measured, *table1.quality_blocks(frame, run.scores)]
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
-    text = markup.write(run.path, frame, tables, run.is_synthetic)
+    tables = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
     first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
     drawn = _named(run, frame[frame.dataset.isin(first)])
@@ -146,11 +151,8 @@ def _write_live(run: RunFolder, methods: list[str], datasets: list[str], marks: 
     save_figure(speedup_figure(drawn), run.path / "figure.png")
     save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
     if run.curve:
-        predicted = cost.predicted_and_measured(run.records, run.curve)
-        save_csv(predicted, run.path / "predicted.csv")
-        text += f"\nPredicted from accept lengths and the cost curve ({run.curve.name}), and measured:\n"
-        text += predicted.round(3).to_string(index=False) + "\n"
-    return text + _write_contexts(run, frame[frame.protocol == "corrected"], "speedup")
+        save_csv(cost.predicted_and_measured(run.records, run.curve), run.path / "predicted.csv")
+    return [tables, *_write_contexts(run, frame[frame.protocol == "corrected"], "speedup")]
 
 
 def _live_table(
@@ -173,12 +175,11 @@ def _live_table(
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 
-def _write_replay(run: RunFolder, methods: list[str], datasets: list[str], marks: Marks) -> str:
+def _write_replay(run: RunFolder, datasets: list[str], marks: Marks) -> list[Tables]:
     """One row for each method and category."""
-    frame, blocks = _replay_table(run, methods, datasets, marks, _loops_note(run))
-    return markup.write(run.path, frame, Tables(blocks), run.is_synthetic) + _write_contexts(
-        run, frame, "predicted_speedup"
-    )
+    frame, blocks = _replay_table(run, run.methods(), datasets, marks, _loops_note(run))
+    tables = markup.write(run.path, frame, Tables(blocks), run.is_synthetic)
+    return [tables, *_write_contexts(run, frame, "predicted_speedup")]
 
 
 def _replay_table(
@@ -188,26 +189,25 @@ def _replay_table(
     parts = []
     tasks = dict(zip(run.frame.dataset, run.frame.task, strict=True))
     for context, part in (table1.contexts(run.frame, datasets) or {metrics.CLEAN: datasets}).items():
-        own = [record for record in run.records if (record.noise_kind or metrics.CLEAN) == context]
-        cells = sweeps.cell_table(own, run.curve, live=False, methods=methods, datasets=part)
+        cells = sweeps.cell_table(run.frame[run.frame.context == context], False, methods, part)
         cells = cells.assign(task=cells.dataset.map(lambda name: tasks.get(name, name)), context=context)
         parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)
-    return frame, [sweeps.methods_block(frame, "predicted_speedup", [*_notes(run), *notes], marks)]
+    return frame, [sweeps.methods_block(frame, "predicted_speedup", [*notes_of(run), *notes], marks)]
 
 
-def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
+def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> list[Tables]:
     """Table 4, where it is asked for: every method on every task with clean and with noisy contexts.
 
     Args:
         frame: rows of the run's own table, with a column `value` to print.
     """
     if 4 not in run.config["paper_tables"] or frame.empty:
-        return ""
+        return []
     frame, paper = table1.by_context(frame), table1.paper_contexts()
-    notes = [*_notes(run), WORDS["notes"]["contexts"], *filter(None, [table1.context_change(frame)])]
+    notes = [*notes_of(run), WORDS["notes"]["contexts"], *filter(None, [table1.context_change(frame)])]
     contradiction = table1.paper_contexts_note(paper)
     published = [
         block
@@ -217,7 +217,7 @@ def _write_contexts(run: RunFolder, frame: pd.DataFrame, value: str) -> str:
     models = frame.model.unique() if "model" in frame else []
     measured = _context_blocks(frame, value, ", ".join([*models, "Table 4"]), notes)
     tables = Tables(measured, published=published)
-    return "\n" + markup.write(run.path / "table4", frame, tables, run.is_synthetic)
+    return [markup.write(run.path / "table4", frame, tables, run.is_synthetic)]
 
 
 def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence[str]) -> list[Block]:
@@ -226,103 +226,29 @@ def _context_blocks(frame: pd.DataFrame, value: str, title: str, notes: Sequence
     return sweeps.grid_blocks(lines, ["method, context"], value, title=title, notes=notes)
 
 
-def _write_grid(run: RunFolder, datasets: list[str], pairs: pd.DataFrame) -> str:
+def _write_grid(run: RunFolder, datasets: list[str]) -> list[Tables]:
     """A sweep that was measured as one run."""
-    frame = _cells(run, datasets)
     fields, numbers = list(run.config["grid"]), run.config["paper_tables"]
-    notes = [*_notes(run), *_loops_note(run)]
-    return _write_sweep(run, run.path, frame, fields, _sweep_title(run), notes, numbers, pairs)
+    notes = [*notes_of(run), *_loops_note(run)]
+    return write_sweep(run, run.path, _cells(run, datasets), fields, _sweep_title(run), notes, numbers, run.pairs)
 
 
 def _sweep_title(run: RunFolder) -> str:
     return f"{run.model}, {run.config['method']['name']}"
 
 
-def _speed_of(frame: pd.DataFrame) -> str:
+def speed_of(frame: pd.DataFrame) -> str:
     """The column of `sweeps.cell_table` that says how fast a cell is."""
-    return "speedup" if "speedup" in frame else "predicted_speedup"
+    return next(name for name in (SPEEDUP, PREDICTED, ACCEPT_LENGTH) if name in frame)
 
 
 def _cells(run: RunFolder, datasets: list[str]) -> pd.DataFrame:
     """The rows of a sweep that was measured as one run."""
     cells = grid_cells(run.config["method"]["name"], run.config["grid"])
-    return sweeps.cell_table(run.records, run.curve, run.is_measured, list(cells), datasets, cells)
+    return sweeps.cell_table(run.frame, run.is_measured, list(cells), datasets, cells)
 
 
-def gather(folder: Path) -> str:
-    """One sweep out of all the runs below `folder`, each of one method, such as the jobs of a Hydra multirun. The
-    fields in which they differ become the rows and columns. Runs that differ in their budgets are laid side by side
-    (`budgets.write`). Live, forced and replayed runs are never in one table: where there are several kinds, each has
-    its own, in a folder of its name.
-
-    Raises:
-        FileNotFoundError: there are no runs.
-        ValueError: the runs do not differ in anything that a table could be spanned by, or a file is a link.
-    """
-    is_sealed(folder)
-    if budgets.found(folder):
-        return budgets.write(folder)
-    found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
-    runs = [run for run in found if records_file(run.path).exists()]
-    if not runs:
-        raise FileNotFoundError(f"{folder}: no runs in it or below it")
-    kinds: dict[str, list[RunFolder]] = {}
-    for run in runs:
-        kinds.setdefault(str(run.config["engine"]["name"]), []).append(run)
-    if len(kinds) == 1:
-        return _gathered(folder, runs)
-    return "\n".join(f"== {kind}\n{_gathered(folder / kind, part)}" for kind, part in kinds.items())
-
-
-def _gathered(folder: Path, runs: Sequence[RunFolder]) -> str:
-    """The table of runs of one kind, written to `folder`. Errors as in `gather`."""
-    settings = [flatten(run.config["method"]) for run in runs if "method" in run.config]
-    names = settings[0] if settings else ()
-    fields = [name for name in names if len({str(setting.get(name)) for setting in settings}) > 1]
-    if len(settings) < len(runs) or not fields:
-        raise ValueError(f"{folder}: its {len(runs)} runs are not a sweep over fields of one method")
-    if len(asked := {run.manifest.prompts for run in runs}) > 1:
-        where = "; ".join(f"{run.path.name} {run.manifest.prompts}" for run in runs)
-        raise ValueError(f"{folder}: its runs are over {len(asked)} sets of prompts, and are not compared: {where}")
-    are_complete, notes_below = _complete(runs)
-    runs, settings = list(compress(runs, are_complete)), list(compress(settings, are_complete))
-    frames = []
-    for run, setting in zip(runs, settings, strict=True):
-        frame = sweeps.cell_table(run.records, run.curve, run.is_measured, [setting["name"]])
-        frames.append(frame.assign(**{name: setting[name] for name in fields}))
-    devices = sorted({run.manifest.device for run in runs})
-    notes = [*_notes(runs[-1], runs), f"{len(runs)} runs on {'; '.join(devices)}.", *notes_below]
-    frame = pd.concat(frames).sort_values(fields, kind="stable").reset_index(drop=True)
-    title = f"{runs[0].model}, {settings[0]['name']}"
-    numbers = sorted({number for run in runs for number in run.config["paper_tables"]})
-    return _write_sweep(runs[-1], folder, frame, fields, title, notes, numbers)
-
-
-def _complete(runs: Sequence[RunFolder]) -> tuple[list[bool], list[str]]:
-    """Which runs have every answer that their manifests or the other runs know of, and a note that names the rest."""
-    about = [*metrics.PROMPT, "repeat", "session"]
-    answered = [set(run.frame[about].itertuples(index=False, name=None)) for run in runs]
-    every = set[tuple[object, ...]]().union(*answered)
-    are_complete = [run.is_complete and keys == every for run, keys in zip(runs, answered, strict=True)]
-    most = max(run.manifest.num_records or len(every) for run in runs)
-    counts = zip(runs, answered, are_complete, strict=True)
-    listed = ", ".join(f"{run.path.name} {len(keys)}" for run, keys, is_complete in counts if not is_complete)
-    if not any(are_complete):
-        raise ValueError(f"none of the {len(runs)} runs has all {most} answers, so none can be compared: {listed}")
-    return are_complete, [f"Left out, since they are not complete; of {most} answers they have: {listed}."] * (
-        not all(are_complete)
-    )
-
-
-def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one mapping with dotted names."""
-    flat: dict[str, Any] = {}
-    for name, value in config.items():
-        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return flat
-
-
-def _write_sweep(
+def write_sweep(
     run: RunFolder,
     folder: Path,
     frame: pd.DataFrame,
@@ -331,14 +257,14 @@ def _write_sweep(
     notes: list[str],
     paper_tables: Sequence[int],
     pairs: pd.DataFrame | None = None,
-) -> str:
+) -> list[Tables]:
     """A table for each of the paper's that the sweep answers, one of its own, and a figure of every measured value.
 
     Args:
         pairs: rows of `pairwise.pairwise` between the cells, where they were measured in one run.
     """
     marks = {} if pairs is None else pairwise.standings(pairs)
-    values = ["accept_length", _speed_of(frame)]
+    values = ["accept_length", speed_of(frame)]
     parts = frame[frame.dataset != table1.ALL]
     if not run.is_synthetic:
         notes = [*notes, *filter(None, (sweeps.best_cells(parts, fields, value) for value in values))]
@@ -346,17 +272,17 @@ def _write_sweep(
         if "speedup" in frame and fields == ["num_draft"] and recommended:
             notes.append(f"What the cost curve recommends for this device: {recommended}")
     own = sweeps.grid_blocks(frame, fields, values[1], title=title, notes=notes, marks=marks)
-    texts = [markup.write(folder, frame, Tables(own), run.is_synthetic)]
+    written = [markup.write(folder, frame, Tables(own), run.is_synthetic)]
     for number in paper_tables:
         if number in sweeps.PAPER_TABLES and (blocks := sweeps.measured_blocks(number, frame, title, notes, marks)):
             tables = Tables(blocks, published=sweeps.paper_blocks(number))
-            texts.append(markup.write(folder / f"table{number}", frame, tables, run.is_synthetic))
+            written.append(markup.write(folder / f"table{number}", frame, tables, run.is_synthetic))
     shown = _named(run, parts)
     for value in values + [value for value in ("trie_ms",) if value in frame]:
         if pairs is not None and value in set(pairs.measure):
             shown = shown.assign(**{f"{value}_tied": pairwise.tied_with_best(pairs, parts, value)})
         _sweep_figure(folder, shown, fields, value, marked=not run.is_synthetic)
-    return "\n".join(texts[1:] or texts)
+    return written[1:] or written
 
 
 def _sweep_figure(folder: Path, frame: pd.DataFrame, fields: Sequence[str], value: str, marked: bool) -> None:
@@ -367,7 +293,7 @@ def _sweep_figure(folder: Path, frame: pd.DataFrame, fields: Sequence[str], valu
     """
     if not all(_is_a_size(frame[field]) for field in fields):
         return
-    label = WORDS["labels"][value]
+    label = MEASURES[value].label
     if len(fields) == 2:
         winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
         drawn = heatmap_figure(frame, value, label, winner if marked else None, (fields[0], fields[1]))
@@ -385,7 +311,7 @@ def _is_a_size(values: pd.Series) -> bool:
     )
 
 
-def _notes(run: RunFolder, runs: Sequence[RunFolder] = ()) -> list[str]:
+def notes_of(run: RunFolder, runs: Sequence[RunFolder] = ()) -> list[str]:
     """What a reader must know of a sweep or a replay; of several `runs`, the last one and the records of all."""
     frame = pd.concat([each.frame for each in runs or [run]])
     counts = metrics.answered(frame).drop_duplicates(metrics.PROMPT).dataset.value_counts()

@@ -3,7 +3,7 @@
 A page names the table between two comments, the first of one or more lines; what stands between them is written by
 `fill`:
 
-    <!-- table: results/table1/tiny-xeon/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: value -->
+    <!-- table: results/table1/tiny-xeon/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: speedup -->
     <!-- end -->
 
 After the path, each optional, separated by ";":
@@ -11,7 +11,7 @@ After the path, each optional, separated by ";":
     rows, columns: which and in which order, separated by "|"; all unless given. A row is named by its label or by its
         first word, the method. "name = text" shows it as the text. Of the columns before the cells ("group", "nodes")
         all are shown where no columns are asked for, else those that are.
-    cells: of value, interval, accept_length; all unless given.
+    cells: of the block's measures and "interval"; all unless given.
     corner: header of the first column.
     marks: "none" leaves out what marks the best.
 
@@ -22,7 +22,7 @@ Two methods compared:
 
     pairs: "a/b", one line each.
     datasets: separated by "|"; "all" unless given.
-    measure: "speedup" unless given, else "accept_length" or "predicted_speedup".
+    measure: "speedup" unless given, else another of `pairwise`.
 
 Rows of any CSV file:
 
@@ -44,10 +44,11 @@ from pathlib import Path
 import pandas as pd
 
 from ngram_trie.bench import pairwise
+from ngram_trie.bench.measures import SPEEDUP
 from ngram_trie.bench.metrics import ALL
 from ngram_trie.methods import near
-from ngram_trie.report.blocks import read
-from ngram_trie.report.markup import CELLS, markdown_table, pipe_table
+from ngram_trie.report.blocks import read, unmarked
+from ngram_trie.report.markup import INTERVAL, markdown_table, pipe_table
 from ngram_trie.store.files import PROJECT
 
 OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
@@ -95,9 +96,10 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     block = next((each for each in blocks if options.get("block", "") in each.title), None)
     if block is None:
         raise ValueError(f"table {name}: no block {options['block']!r}; {near(options['block'], titles)}")
-    cells = options.get("cells", " ".join(CELLS)).replace("|", " ").split()
-    if unknown := [cell for cell in cells if cell not in CELLS]:
-        raise ValueError(f"table {name}: no part {unknown[0]!r} of a cell; {near(unknown[0], CELLS)}")
+    parts = [*block.measures, INTERVAL]
+    cells = options["cells"].replace("|", " ").split() if "cells" in options else parts
+    if unknown := [cell for cell in cells if cell not in parts]:
+        raise ValueError(f"table {name}: no part {unknown[0]!r} of a cell; {near(unknown[0], parts)}")
     rows = _chosen(f"table {name}, rows", options.get("rows"), list(block.rows))
     asked = _chosen(f"table {name}, columns", options.get("columns"), [*block.lead, *block.columns])
     columns = [each for each in asked if each[0] in block.columns]
@@ -106,17 +108,20 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     lead = {shown: [block.lead[header][line] for line in lines] for header, shown in asked if header in block.lead}
     chosen = {shown: [block.rows[label][place] for place in places] for label, shown in rows}
     if options.get("marks") == "none":
-        chosen = {name: [replace(cell, value_rank=0, accept_rank=0) for cell in row] for name, row in chosen.items()}
+        chosen = {name: [unmarked(cell) for cell in row] for name, row in chosen.items()}
     corner = options.get("corner", block.corner)
-    shown = replace(block, columns=[text for _, text in columns], rows=chosen, corner=corner, lead=lead)
-    return markdown_table(shown, cells)
+    measures = [cell for cell in cells if cell != INTERVAL]
+    shown = replace(
+        block, columns=[text for _, text in columns], rows=chosen, corner=corner, lead=lead, measures=measures
+    )
+    return markdown_table(shown, INTERVAL in cells)
 
 
 def pairwise_of(marker: str, root: Path = PROJECT) -> str:
     """The comparisons that a marker asks for; see the head of this module."""
     name, options = _options("pairwise", marker, PAIRWISE_OPTIONS)
     rows = pd.read_csv(root / name)
-    measure = options.get("measure", pairwise.SPEEDUP)
+    measure = options.get("measure", SPEEDUP)
     if measure not in set(rows.measure):
         raise ValueError(f"pairwise {name}: no measure {measure!r}; {near(measure, list(rows.measure.unique()))}")
     datasets = [each.strip() for each in options.get("datasets", ALL).split("|")]

@@ -16,49 +16,22 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from ngram_trie.bench import measures
+from ngram_trie.bench.measures import Value
 from ngram_trie.report import blocks
 from ngram_trie.report.blocks import MEASURED, PUBLISHED, WORDS, Block, Cell, Tables
 
-
-def _value(cell: Cell, marks: Sequence[str], block: Block) -> str:
-    if not math.isfinite(cell.value):
-        return "-"
-    number = str(cell.value) if isinstance(cell.value, int) else f"{cell.value:.{block.decimals}f}"
-    return marks[cell.value_rank].format(f"{number}{block.unit}")
-
-
-def _interval(cell: Cell) -> str:
-    return f"[{cell.low:.2f}, {cell.high:.2f}]" if math.isfinite(cell.low) else ""
-
-
-def _accept(cell: Cell, marks: Sequence[str]) -> str:
-    if not math.isfinite(cell.accept_length):
-        return ""
-    return f"({marks[cell.accept_rank].format(f'{cell.accept_length:.2f}')})"
-
-
-def _join(*parts: str) -> str:
-    return " ".join(part for part in parts if part)
-
-
 _PLAIN = ("{}", "{}", "{}")
 _MARKDOWN = ("{}", "**{}**", "*{}*")
-CELLS = ("value", "interval", "accept_length")
+INTERVAL = "interval"
 
 
-def markdown_table(block: Block, cells: Sequence[str] = CELLS) -> str:
-    """The rows of a block in Markdown, without title and notes.
-
-    Args:
-        cells: of CELLS, what to print of each.
-    """
-    lines = []
-    for (label, row), lead in zip(block.rows.items(), leads(block), strict=True):
-        texts = [dict(zip(CELLS, parts(cell, block, _MARKDOWN), strict=True)) for cell in row]
-        shown = [_join(*(text[name] for name in cells)) for text in texts]
-        if list(cells) == ["accept_length"]:
-            shown = [text.strip("()") for text in shown]
-        lines.append([label, *lead, *shown])
+def markdown_table(block: Block, intervals: bool = True) -> str:
+    """The rows of a block in Markdown, without title and notes."""
+    lines = [
+        [label, *lead, *(" ".join(filter(None, parts(cell, block, _MARKDOWN, intervals))) for cell in row)]
+        for (label, row), lead in zip(block.rows.items(), leads(block), strict=True)
+    ]
     return pipe_table([block.corner, *block.lead, *block.columns], lines)
 
 
@@ -73,9 +46,19 @@ def leads(block: Block) -> list[tuple[str, ...]]:
     return list(zip(*block.lead.values(), strict=True)) if block.lead else [()] * len(block.rows)
 
 
-def parts(cell: Cell, block: Block, marks: Sequence[str] = _PLAIN) -> tuple[str, str, str]:
-    """The texts of CELLS, empty where they are not known; a value that is not known is "-"."""
-    return _value(cell, marks, block), _interval(cell), _accept(cell, marks)
+def parts(cell: Cell, block: Block, marks: Sequence[str] = _PLAIN, intervals: bool = True) -> tuple[str, str, str]:
+    """The texts of the block's first measure, "-" where it is not known, of its interval and, in brackets, of the other
+    measures; each empty where there is nothing to say.
+    """
+    texts = {
+        name: marks[value.rank].format(measures.measure(name).text(value.value))
+        for name in block.measures
+        if math.isfinite((value := cell.get(name, Value())).value) or name == block.measures[0]
+    }
+    first, *others = texts.values()
+    ends = cell.get(block.measures[0], Value())
+    interval = f"[{ends.low:.2f}, {ends.high:.2f}]" if intervals and math.isfinite(ends.low) else ""
+    return first, interval, f"({', '.join(others)})" if others else ""
 
 
 def markdown(tables: Tables) -> str:
@@ -97,7 +80,7 @@ def markdown(tables: Tables) -> str:
 def notes(block: Block, best: str = "**bold**", second: str = "*italic*") -> list[str]:
     """The notes of a block and, where a cell is marked, what the marks mean."""
     cells = [cell for row in block.rows.values() for cell in row]
-    if not any(cell.value_rank or cell.accept_rank for cell in cells):
+    if not any(value.rank for cell in cells for value in cell.values()):
         return block.notes
     return [*block.notes, WORDS["notes"]["marks"].format(best=best, second=second, other=block.best_of)]
 
@@ -120,8 +103,10 @@ def plain_text(tables: Tables, width: int = 120) -> str:
                 for name in [*([] if start else block.lead), *block.columns[shown]]:
                     table.add_column(name.replace("_", " "), overflow="fold")
                 for (label, row), lead in zip(block.rows.items(), leads(block), strict=True):
-                    texts = [_value(c, marks, block) + _below(_accept(c, marks), _interval(c)) for c in row[shown]]
-                    table.add_row(label, *([] if start else lead), *texts)
+                    texts = [parts(cell, block, marks) for cell in row[shown]]
+                    # the interval has a line of its own
+                    cells = ["\n".join(filter(None, [f"{value} {rest}".rstrip(), ends])) for value, ends, rest in texts]
+                    table.add_row(label, *([] if start else lead), *cells)
                 console.print(table)
             for line in notes(block, "*", "+"):
                 console.print(Padding(line, (0, 0, 0, 2)))
@@ -129,13 +114,10 @@ def plain_text(tables: Tables, width: int = 120) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
 
 
-def _below(accept: str, interval: str) -> str:
-    """What stands behind a value, the interval on a line of its own."""
-    return f"{f' {accept}' * bool(accept)}{f'{chr(10)}{interval}' * bool(interval)}"
-
-
-def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False, name: str = blocks.TABLE) -> str:
-    """Write table.csv (`frame`, measured rows only), table.json (the blocks) and table.md; returns the blocks as text.
+def write(
+    folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = False, name: str = blocks.TABLE
+) -> Tables:
+    """Write table.csv (`frame`, measured rows only), table.json (the blocks) and table.md; returns what they show.
 
     Args:
         synthetic: of a model for which `methods.is_synthetic`.
@@ -147,4 +129,4 @@ def write(folder: Path, frame: pd.DataFrame, tables: Tables, synthetic: bool = F
     frame.to_csv(folder / f"{name}.csv", index=False, float_format="%.6g", lineterminator="\n")
     blocks.save(tables, folder, name)
     (folder / f"{name}.md").write_text(markdown(tables), encoding="utf-8")
-    return plain_text(tables)
+    return tables

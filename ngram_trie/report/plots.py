@@ -53,6 +53,7 @@ AXIS_LABELS = {
     "num_draft": "draft nodes per step (num_draft)",
     "k": "rows of a batch $k$",
     "w": "drafted tokens of a row $w$",
+    "position": "position in the draft",
 }
 
 

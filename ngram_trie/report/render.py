@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import io
+import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
@@ -19,6 +20,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from PIL import Image
 
+from ngram_trie.bench.measures import Value
+from ngram_trie.report.blocks import Block, Cell
 from ngram_trie.report.markup import leads, notes, parts
 
 _MARKED = re.compile(r"(?<!\S)(\*{1,2})([^*\s][^*]*?)\1(?=[\s.,;]|$)")
@@ -51,6 +54,12 @@ def number(text: str) -> str:
     return text if re.fullmatch(r"\d+(\.\d+)?", text) else ""
 
 
+def key_of(cell: Cell, block: Block) -> str:
+    """What a cell sorts by; empty where its first measure is not known."""
+    value = cell.get(block.measures[0], Value()).value
+    return str(value) if math.isfinite(value) else ""
+
+
 def _render(template: str, styles: Sequence[str], scripts: Sequence[str], **context: Any) -> str:
     """A page with these files of templates/ as its style and its script."""
     folder = resources.files("ngram_trie.report") / "templates"
@@ -68,7 +77,7 @@ def _render(template: str, styles: Sequence[str], scripts: Sequence[str], **cont
         lstrip_blocks=True,
     )
     environment.filters |= {"note": note, "slug": slug, "number": number}
-    environment.globals |= {"picture": picture, "leads": leads, "notes": notes, "parts": parts}
+    environment.globals |= {"picture": picture, "leads": leads, "notes": notes, "parts": parts, "key_of": key_of}
     own = {"policy": policy, "style": Markup(style), "script": Markup(script)}
     return environment.get_template(template).render(**own, **context)
 

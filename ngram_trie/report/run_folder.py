@@ -10,8 +10,9 @@ from typing import Any, Literal
 import pandas as pd
 from pydantic import BaseModel, ValidationError
 
-from ngram_trie.bench import cost, metrics, quality
+from ngram_trie.bench import cost, metrics, pairwise, quality
 from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.measures import compared
 from ngram_trie.bench.records import PromptRecord, RunManifest, is_sealed, read_records, records_file
 from ngram_trie.methods import is_synthetic
 from ngram_trie.store.files import place
@@ -121,8 +122,15 @@ class RunFolder:
 
     @cached_property
     def frame(self) -> pd.DataFrame:
-        """The records, one row an answer; see `metrics.to_frame`."""
-        return metrics.to_frame(self.records)
+        """The records, one row an answer; see `metrics.to_frame`, and `cost.with_predicted` where there is a curve."""
+        frame = metrics.to_frame(self.records)
+        return cost.with_predicted(frame, self.records, self.curve) if self.curve and len(frame) else frame
+
+    @cached_property
+    def pairs(self) -> pd.DataFrame:
+        """Every two methods compared by every measure; see `pairwise.pairwise`."""
+        order = dict.fromkeys([*self.methods(), *self.frame.method])
+        return pairwise.pairwise(self.frame, compared(self.frame, self.is_measured), list(order))
 
     @cached_property
     def without_loops(self) -> RunFolder | None:
@@ -196,6 +204,14 @@ class RunFolder:
         """The data sets of the records; of a replay the categories asked for, with or without answers."""
         asked = self.config["engine"].get("categories")
         return ([asked] if isinstance(asked, str) else list(asked)) if asked else list(self.frame.dataset.unique())
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one mapping with dotted names."""
+    flat: dict[str, Any] = {}
+    for name, value in config.items():
+        flat |= flatten(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return flat
 
 
 def _curve(folder: Path) -> CostCurve:

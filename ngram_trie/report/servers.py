@@ -11,9 +11,10 @@ import numpy as np
 import pandas as pd
 
 from ngram_trie.bench import metrics
+from ngram_trie.bench.measures import SPEEDUP, Value
 from ngram_trie.bench.server_load import ServerAnswer, Trial
 from ngram_trie.report import markup
-from ngram_trie.report.blocks import Block, Cell, Tables
+from ngram_trie.report.blocks import Block, Tables
 
 #: What bootstrapping takes of an answer (`metrics.speedup`); sessions are rounds.
 _FRAME = [*metrics.PROMPT, "method", "repeat", "session", "baseline", "num_tokens", "seconds", "failure"]
@@ -137,7 +138,7 @@ def blocks(table: pd.DataFrame, title: str, notes: Iterable[str]) -> list[Block]
         if part.drafts.notna().any():
             lead["drafts: tokens, accepted"] = texts(part, "{drafts:.0f}: {draft_tokens:.0f}, {accepted_tokens:.0f}")
             lead["accepted by place"] = texts(part, "{accepted_at}")
-        cells = {row.server: [Cell(row.speedup, row.low, row.high)] for row in part.itertuples()}
+        cells = {row.server: [{SPEEDUP: Value(row.speedup, row.low, row.high)}] for row in part.itertuples()}
         found.append(Block(f"{title}, {load}", ["speed of an answer"], cells, [*notes], corner="server", lead=lead))
     return found
 
@@ -154,4 +155,4 @@ def write(folder: Path, trials: Sequence[Trial], bound: Bound, title: str) -> st
         f"Tokens counted by the {' and the '.join(counted) or 'server'}.",
         *(f"{row.server}, {row.load}, failed: {row.kinds}." for row in table.itertuples() if row.failures),
     ]
-    return markup.write(folder, table, Tables(blocks(table, title, notes)))
+    return markup.plain_text(markup.write(folder, table, Tables(blocks(table, title, notes))))

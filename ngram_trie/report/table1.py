@@ -4,27 +4,20 @@ quality that the answers keep; published, released and corrected numbers side by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from ngram_trie.bench import metrics, quality
+from ngram_trie.bench.measures import ACCEPT_LENGTH, SHARE, SPEEDUP, Value, known, row_of
 from ngram_trie.bench.metrics import ALL
-from ngram_trie.bench.pairwise import ACCEPT_LENGTH, SPEEDUP
-from ngram_trie.report.blocks import WORDS, Block, Cell
+from ngram_trie.report.blocks import WORDS, Block, Cell, cell_of, leads_of
 from ngram_trie.store.files import PAPER
 
-NUMBERS = [
-    "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "decode_speedup", "prefill_share", "accept_length",
-    "accept_length_macro", "draft_nodes", "tokens_per_second",
-]  # fmt: skip
-COLUMNS = [
-    "model", "method", "group", "dataset", "task", "context",
-    *NUMBERS,
-    "num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device",
-    *quality.MEASURES,
-]  # fmt: skip
+#: Columns beside the measures.
+ABOUT = ["model", "method", "group", "dataset", "task", "context"]
+COUNTS = ["num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device"]
 
 
 #: Stands in place of a group in the row of a method that has answered nothing.
@@ -80,6 +73,7 @@ def table1(
     if model not in set(frame.model):
         raise ValueError(f"no records of model {model!r}; the records have {sorted(frame.model.unique())}")
     frame = metrics.under_protocol(frame[frame.model == model], protocol)
+    measures = known(frame, is_measured=True)
     tasks = dict(zip(frame.dataset, frame.task, strict=True))
     columns = [
         column
@@ -90,20 +84,14 @@ def table1(
     for method in methods or list(frame.method.unique()):
         for dataset, task, context in columns:
             part = frame[frame.dataset == dataset] if dataset else frame[frame.context == context]
-            ratio, low, high = metrics.speedup(part, method)
             about = {"dataset": dataset or metrics.pooled(context), "task": task, "context": context}
-            row: dict[str, object] = {"model": model, "method": method, **about}
-            row |= {"protocol": protocol, "device": device}
-            row |= {"speedup": ratio, "speedup_low": low, "speedup_high": high}
-            row |= {"speedup_session_sd": metrics.session_speedups(part, method).std()}
-            row |= {"decode_speedup": metrics.speedup(part.assign(seconds=part.decode_seconds), method).ratio}
+            row: dict[str, object] = {"model": model, "method": method, **about, "protocol": protocol, "device": device}
+            numbers = row_of(part, method, measures)
+            row |= dict.fromkeys(numbers, np.nan) if protocol == "released" and task == ALL else numbers
             answers = part[part.method == method]
-            row |= {name: metric(answers) for name, metric in metrics.METRICS.items() if name in COLUMNS}
-            row |= dict.fromkeys(quality.MEASURES, np.nan)
-            if protocol == "released" and task == ALL:
-                row |= dict.fromkeys(NUMBERS, np.nan)
-            rows.append(row)
-    return pd.DataFrame(rows, columns=COLUMNS)
+            row |= {name: metric(answers) for name, metric in metrics.METRICS.items()}
+            rows.append(row | dict.fromkeys(quality.MEASURES, np.nan))
+    return pd.DataFrame(rows, columns=[*ABOUT, *numbers, *COUNTS, *quality.MEASURES])
 
 
 def block(
@@ -121,14 +109,12 @@ def block(
         marks: `pairwise.standings`: what is named best.
         lead: as in `Block`.
     """
-    frame = frame.reindex(columns=["method", "dataset", "speedup", "speedup_low", "speedup_high", "accept_length"])
     columns = list(frame.dataset.unique())
     rows: dict[str, list[Cell]] = {label: [] for label in labels.values()}
     for dataset in columns:
         part = frame[frame.dataset == dataset].set_index("method").reindex(list(labels))
-        for label, row in zip(rows, part.itertuples(), strict=True):
-            ranks = ((marks or {}).get((dataset, measure, row.Index), 0) for measure in (SPEEDUP, ACCEPT_LENGTH))
-            rows[label].append(Cell(row.speedup, row.speedup_low, row.speedup_high, row.accept_length, *ranks))
+        for label, (method, row) in zip(rows, part.iterrows(), strict=True):
+            rows[label].append(cell_of(row, (SPEEDUP, ACCEPT_LENGTH), dataset, str(method), marks))
     return Block(title, columns, rows, notes, lead=dict(lead or {}))
 
 
@@ -162,20 +148,9 @@ def _labels(part: pd.DataFrame) -> dict[str, str]:
 
 
 def _lead(part: pd.DataFrame, nodes: bool = False) -> dict[str, list[str]]:
-    """Of each method of `_labels` the group, the mean number of nodes that it drafts in a step, and how many times as
-    fast as vanilla it decodes, without prefill.
-    """
+    """Of each method of `_labels` the group and, where `nodes` are asked for, what leads a row (`leads_of`)."""
     rows = part[is_pooled(part)].drop_duplicates("method").set_index("method").loc[list(_labels(part))]
-    lead = {"group": list(rows.group)}
-    if not nodes:
-        return lead
-    decoding = [f"{ratio:.2f}x" if np.isfinite(ratio) else "-" for ratio in rows.decode_speedup]
-    return lead | {"nodes": number_texts(rows.draft_nodes), "decoding alone": decoding}
-
-
-def number_texts(values: Iterable[float]) -> list[str]:
-    """Numbers to one decimal; what is not known is "-"."""
-    return [f"{value:.1f}" if np.isfinite(value) else "-" for value in values]
+    return {"group": list(rows.group)} | (leads_of(rows) if nodes else {})
 
 
 def _outside_note(labels: dict[str, str]) -> list[str]:
@@ -273,7 +248,7 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
     corrected = frame[frame.protocol == "corrected"]
     labels = _labels(corrected)
     cells = {
-        label: [Cell(100 * rows.loc[(method, dataset), measure]) for dataset, measure in columns]
+        label: [{SHARE: Value(100 * rows.loc[(method, dataset), measure])} for dataset, measure in columns]
         for method, label in labels.items()
     }
     baselines = frame.drop_duplicates("method").set_index("method").baseline.to_dict()
@@ -285,7 +260,7 @@ def _quality_block(frame: pd.DataFrame, scores: pd.DataFrame, context: str) -> B
     ]
     titles = [f"{dataset}: {WORDS['measures'][measure]}" for dataset, measure in columns]
     title = ", ".join([frame.model.iloc[0], "quality kept", *([] if context == metrics.CLEAN else [context])])
-    return Block(title, titles, cells, notes, unit="%", lead=_lead(corrected))
+    return Block(title, titles, cells, notes, measures=[SHARE], lead=_lead(corrected))
 
 
 def _quality_change(

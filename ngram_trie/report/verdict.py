@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from ngram_trie.bench import metrics, pairwise
+from ngram_trie.bench.measures import SPEEDUP
 from ngram_trie.report.run_folder import RunFolder
 
 #: Relative spread of vanilla's step times, beyond what the prompts' lengths explain, from which on it is called noise.
@@ -53,7 +54,7 @@ def verdict(run: RunFolder) -> str:
         )
     if speed.low <= 1:
         return f"No drafter is shown to be faster than plain decoding on {where}: {best}, the first, is at {times}."
-    pairs = pairwise.pairwise(answers, [pairwise.SPEEDUP], list(baselines.index))
+    pairs = run.pairs[run.pairs.measure == SPEEDUP]
     pairs = pairs[pairs.dataset == metrics.ALL]
     ahead = [name for name in speeds if _is_faster(pairs, name, baselines[name])]
     others = [name for name in speeds if name != best]

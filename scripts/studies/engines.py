@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench import cost, metrics, pairwise
 from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.measures import ACCEPT_LENGTH
 from ngram_trie.bench.metrics import ALL
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import PromptRecord
@@ -29,7 +30,7 @@ from ngram_trie.decoding import verify_greedy
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import make_method
 from ngram_trie.prompt import Prompt, question_number
-from ngram_trie.report.budgets import label
+from ngram_trie.report.collect import budget_name
 from ngram_trie.report.run_folder import RunFolder, save_csv
 from ngram_trie.store import arrays as built
 from ngram_trie.store.files import PROJECT, content_hash
@@ -285,7 +286,7 @@ def main(
     folders = [RunFolder(path.parent) for path in sorted(runs.glob("*/manifest.json"))]
     if unfinished := [folder.path.name for folder in folders if not folder.is_complete]:
         raise ValueError(f"{runs}: {', '.join(unfinished)}: not finished; the same command resumes a run")
-    by_budget = {label(folder.config): folder for folder in folders}
+    by_budget = {budget_name(folder.config): folder for folder in folders}
     output.mkdir(parents=True, exist_ok=True)
     save_csv(budgets_table(by_budget), output / "drafters.csv")
     even = [
@@ -293,7 +294,7 @@ def main(
         for record in folder.records
         if record.method in COMPARED and question_number(record.question_id) % 2 == 0
     ]  # fmt: skip
-    save_csv(pairwise.pairwise(metrics.to_frame(even), [pairwise.ACCEPT_LENGTH], COMPARED), output / "pairwise.csv")
+    save_csv(pairwise.pairwise(metrics.to_frame(even), [ACCEPT_LENGTH], COMPARED), output / "pairwise.csv")
     save_csv(beside_table(recorded), output / "beside.csv")
     save_csv(agreement(recorded), output / "vllm_ngram.csv")
     config = {"script": "engines", "runs": {name: folder.manifest.run for name, folder in by_budget.items()}}

@@ -329,7 +329,7 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
     measured = list(table1_rows.measured_blocks(frame, repeats, notes))
     lossless = table1_rows.agreements(frame)
     tables = Tables(measured, (), published, PAPER_WARNING, lossless)
-    return markup.write(folder, frame, tables, is_synthetic(records[0].model))
+    return markup.plain_text(markup.write(folder, frame, tables, is_synthetic(records[0].model)))
 
 
 def reproduce(

@@ -17,12 +17,13 @@ import pandas as pd
 import typer
 
 from ngram_trie.baselines.ngram_predictor import NgramPredictor, expected_accepted
+from ngram_trie.bench.measures import Value
 from ngram_trie.bench.metrics import ALL, ratio_of
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.cli.app import run
 from ngram_trie.report import markup
-from ngram_trie.report.blocks import Block, Cell, Tables
+from ngram_trie.report.blocks import Block, Tables
 from ngram_trie.report.explorer import walk
 from ngram_trie.store import arrays as built
 
@@ -107,18 +108,20 @@ def tables(table: pd.DataFrame, num_draft: int, source: str) -> Tables:
         "Exact: sum of alpha^k for k from 1 to D. The chapter's formula lets its first sum run to D and then adds "
         "D alpha^D, which counts that case twice. The values printed for 0.7 and 0.9 follow from neither."
     ]
+    chapter = chapter_table().set_index("alpha")
     title = f"n-gram predictor on {source}, D = {num_draft}"
     return Tables(
         [_block(title, table.set_index("dataset"), about)],
-        published=[_block(f"Expected tokens, D = {PRINTED_DRAFT}", chapter_table().set_index("alpha"), exact, 2)],
+        published=[_block(f"Expected tokens, D = {PRINTED_DRAFT}", chapter, exact, "printed")],
         warning="Printed in the chapter on the n-gram predictor, and computed by its formula.",
     )
 
 
-def _block(title: str, frame: pd.DataFrame, notes: list[str], decimals: int = 3) -> Block:
+def _block(title: str, frame: pd.DataFrame, notes: list[str], measure: str = "number") -> Block:
     columns = [frame[name].tolist() for name in frame]
-    rows = {str(name): [Cell(value) for value in row] for name, *row in zip(frame.index, *columns, strict=True)}
-    return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), unit="", decimals=decimals)
+    lines = zip(frame.index, *columns, strict=True)
+    rows = {str(name): [{measure: Value(value)} for value in row] for name, *row in lines}
+    return Block(title, list(map(str, frame)), rows, notes, str(frame.index.name), measures=[measure])
 
 
 def main(
@@ -136,7 +139,7 @@ def main(
     manifest = make_manifest(config, "replay", built.digest(traces))
     frame = pd.DataFrame([step for trace in found for step in steps(trace, drafter)], columns=Step._fields)
     table = acceptance_table(frame, num_draft)
-    print(markup.write(output, table, tables(table, num_draft, traces.name)))
+    print(markup.plain_text(markup.write(output, table, tables(table, num_draft, traces.name))))
     manifest.write(output / "manifest.json")
     print(f"Written: {output}")
 
