@@ -22,6 +22,7 @@ from ngram_trie.bench.traces import write_traces
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.report import derive
+from ngram_trie.report.collect import collect
 from ngram_trie.report.run_folder import RunFolder
 
 CONFIG = {"engine": {"name": "replay", "traces": "t.jsonl"}, "methods": {"none": {"n": 8}}, "paper_tables": []}
@@ -191,7 +192,7 @@ def test_nothing_is_written_outside_a_folder(folder: Path, tmp_path: Path) -> No
         set_to(config__engine__name="../victim" if number % 2 else "replay")(run / "manifest.json")
         (run / SUMS).unlink()
     with pytest.raises(ValueError, match=r"1/manifest\.json: config\.engine\.name"):
-        derive.gather(shared)
+        collect(shared)
     (folder / "table.csv").unlink()
     (folder / "table.csv").symlink_to(victim / "table.md")
     with pytest.raises(ValueError, match=r"table\.csv: a link"):

@@ -170,7 +170,7 @@ def paper_blocks(number: int) -> list[Block]:
 
 def best_cells(frame: pd.DataFrame, fields: Sequence[str], value: str) -> str:
     """In words, for each data set the cell with the largest `value`."""
-    rows = frame[frame[value].notna()]
+    rows = frame[frame[value].notna()] if value in frame else frame[:0]
     if rows.empty:
         return ""
     best = rows.loc[rows.groupby("dataset", sort=False)[value].idxmax()]

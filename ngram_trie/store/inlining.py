@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import os
 import pickle
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import llvmlite.binding
 import numba
 from numba.core import event, types
+from numba.core.bytecode import FunctionIdentity
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler, CompileResult
 from numba.core.compiler_machinery import register_pass
@@ -37,9 +39,21 @@ for _owner, _name in (
     (CompileResult, "_rebuild"), (CompileResult, "_reduce"), (JITCodeLibrary, "_get_module_for_linking"),
     (JITCodeLibrary, "_optimize_functions"), (JITCodeLibrary, "get_pointer_to_function"),
     (CPUDispatcher, "get_call_template"), (CPUDispatcher, "add_overload"), (Compiler, "define_pipelines"),
-    (types, "unliteral"), (event, "register"),
+    (types, "unliteral"), (event, "register"), (FunctionIdentity, "_unique_ids"),
 ):  # fmt: skip
     getattr(_owner, _name)
+
+
+def _number_functions() -> None:
+    """Let no function of another process have this one's names. numba numbers functions from 1 in each process, and
+    takes constants of a kept function for those of another one of that name: a null pointer, where they are fewer.
+    """
+    FunctionIdentity._unique_ids = itertools.count(int.from_bytes(os.urandom(6), "big"))
+
+
+_number_functions()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_number_functions)
 
 
 def keep(dispatcher: Any) -> None:
@@ -186,8 +200,10 @@ def _folder() -> Path:
 
 @functools.cache
 def _stamp(module: str) -> str:
-    """Of the sources that a module's compiled functions are made of: its own, and those that it takes some from."""
-    found, waiting = {module}, [module]
+    """Of the sources that a module's compiled functions are made of: its own, those that it takes some from, and this
+    one, by which they are compiled.
+    """
+    found, waiting = {module, __name__}, [module]
     while waiting:
         for value in vars(sys.modules[waiting.pop()]).values():
             of = (value.py_func if isinstance(value, Dispatcher) else value).__module__ if _counts(value) else module

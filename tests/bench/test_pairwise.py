@@ -11,7 +11,8 @@ from scipy.stats import ttest_1samp
 from support.records import frame, record
 
 from ngram_trie.bench import metrics
-from ngram_trie.bench.pairwise import ACCEPT_LENGTH, COLUMNS, SPEEDUP, holm, pairwise, standings, tied_with_best
+from ngram_trie.bench.measures import ACCEPT_LENGTH, SPEEDUP
+from ngram_trie.bench.pairwise import COLUMNS, holm, pairwise, standings, tied_with_best
 
 BOTH = [SPEEDUP, ACCEPT_LENGTH]
 

@@ -65,7 +65,7 @@ def test_joined_shards_are_the_run_of_one_process(overrides: tuple[str, ...], tm
         derive(tmp_path / "dealt")
     one, other = timeless(whole), timeless(tmp_path / "dealt")
     manifests = [RunManifest.read(folder / "manifest.json") for folder in (whole, tmp_path / "dealt")]
-    assert one.keys() == other.keys() >= {"records.jsonl", "table.json", "table.md", "pairwise.csv"}
+    assert one.keys() == other.keys() >= {"records.jsonl", "table.json", "table.md"}
     assert [name for name in one if one[name] != other[name]] == ["manifest.json"]
     assert manifests[1] == replace(
         manifests[0], started=manifests[1].started, environment=manifests[0].environment | {"shards": "2"}
@@ -164,7 +164,9 @@ def test_a_drafter_that_remembers_remembers_within_its_shard_and_the_table_says_
     for number in (0, 1):
         run(folder, *REPLAY[:3], "method=suffix_warm", "engine.categories=[rag]", f"shard={number}/2")
     shards.join(folder)
-    assert "Per shard: suffix_warm remember the answers of one shard of 2 alone" in derived.write(folder)
+    assert "Per shard: suffix_warm remember the answers of one shard of 2 alone" in derived.main_tables(
+        derived.write(folder)
+    )
 
 
 @pytest.mark.slow

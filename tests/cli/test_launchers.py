@@ -13,7 +13,7 @@ import pytest
 
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
-from ngram_trie.report import derive
+from ngram_trie.report.collect import collect
 from ngram_trie.store.files import PROJECT
 
 
@@ -60,7 +60,7 @@ def test_jobs_write_their_own_shards_and_the_report_gathers_them(
     done = sweep(traces, shards, *launcher, f"hydra.sweep.dir={tmp_path / 'hydra'}")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in shards.iterdir()) == ["n4", "n8"]
-    derive.gather(shards)
+    collect(shards)
     table = pd.read_csv(shards / "table.csv")
     assert table.columns[-1] == "n"
     assert len(table) == 2 * 3  # two categories and all of them
@@ -88,4 +88,4 @@ def test_configurations_compose_with_the_next_hydra(tmp_path: Path) -> None:
 
 def test_what_is_no_sweep_is_said(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no runs"):
-        derive.gather(tmp_path)
+        collect(tmp_path)

@@ -14,7 +14,7 @@ from support.records import record, write_records
 from ngram_trie.bench import quality
 from ngram_trie.bench.records import ItemKey, PromptRecord, RunManifest
 from ngram_trie.decoding import PhaseSeconds
-from ngram_trie.report import derive
+from ngram_trie.report import collect, derive
 from ngram_trie.report.blocks import read
 from ngram_trie.report.run_folder import RunFolder
 
@@ -63,12 +63,12 @@ class Asked:
 
 def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", [("rag", "")], [])
-    assert "quality" not in derive.write(folder)
+    assert "quality" not in derive.main_tables(derive.write(folder))
     asked = {ItemKey("rag", "1", 0): Asked(answers=("Paris",)), ItemKey("rag", "2", 0): Asked(answers=("Rome",))}
     run = RunFolder(folder)
     run.keep_scores(quality.score(run.records, asked, lambda ids: "Paris it is."))
     assert pd.read_csv(folder / "quality.csv").contains.tolist() == [1, 1, 0, 0]
-    text = derive.write(run)
+    text = derive.main_tables(derive.write(run))
     assert "toy, quality kept" in text and "rag: F1" in text.replace("\n", " ")
     page = (folder / "table.md").read_text(encoding="utf-8")
     # F1 of "paris it is" with "paris": precision 1/3, recall 1, so 1/2; with "rome" 0
@@ -95,8 +95,10 @@ def make_compared(folder: Path, model: str) -> Path:
 def test_every_two_methods_are_compared_and_the_best_of_a_group_is_marked(tmp_path: Path) -> None:
     folder = make_compared(tmp_path / "run", "toy")
     derive.write(folder)
-    rows = pd.read_csv(folder / "pairwise.csv").set_index(["dataset", "measure", "a", "b"])
-    assert len(rows) == 2 * 2 * 6
+    kept = pd.read_csv(folder / "pairwise.csv")
+    assert len(kept) == 2 * 3 * 3 and set(kept.a) == {"vanilla"}  # what is planned; `compare` shows the others
+    rows = RunFolder(folder).pairs.set_index(["dataset", "measure", "a", "b"])
+    assert len(rows) == 2 * 3 * 6
     row = rows.loc[("rag", "speedup", "quick", "quicker")]
     assert row.same_group and row.significant and row.p < row.p_holm < 0.05
     assert row.ratio == pytest.approx(5.1 / 6.1, rel=0.02) and row.low < row.ratio < row.high < 1
@@ -121,7 +123,7 @@ def test_a_synthetic_run_says_so_and_names_no_best(tmp_path: Path) -> None:
 
 def test_table_4_live(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "run", "live", NOISY, [4])
-    text = derive.write(folder)
+    text = derive.main_tables(derive.write(folder))
     assert {path.name for path in (folder / "table4").iterdir()} == {"table.csv", "table.json", "table.md"}
     assert "toy, Table 4, speedup" in text
     frame = pd.read_csv(folder / "table4" / "table.csv").set_index(["method", "context", "dataset"])
@@ -201,13 +203,13 @@ def test_a_run_that_is_not_complete_is_named_and_wins_nothing(tmp_path: Path) ->
         lines = [line for line in records.read_text().splitlines(keepends=True) if '"method":"ngram_trie"' in line]
         records.write_text("".join(lines[:1] if name == "c" else lines))
         replace(manifest, config={**config, "method": method}).write(folder / "manifest.json")
-    derive.gather(tmp_path)
+    collect.collect(tmp_path)
     assert set(pd.read_csv(tmp_path / "table.csv").num_draft) == {4, 6}
     assert "Left out, since they are not complete" in (tmp_path / "table.md").read_text()
     manifest = RunManifest.read(tmp_path / "b" / "manifest.json")
     replace(manifest, prompts="others").write(tmp_path / "b" / "manifest.json")
-    with pytest.raises(ValueError, match="its runs are over 2 sets of prompts, and are not compared"):
-        derive.gather(tmp_path)
+    with pytest.raises(ValueError, match="its runs have other prompts, and are not compared"):
+        collect.collect(tmp_path)
 
 
 def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,6 +217,6 @@ def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: 
         write_records(tmp_path / name, [], {"engine": {"name": engine}})
         (tmp_path / name / "records.jsonl").touch()
     met = []
-    monkeypatch.setattr(derive, "_gathered", lambda folder, runs: met.append((folder.name, len(runs))) or "table")
-    assert derive.gather(tmp_path) == "== live\ntable\n== replay\ntable"
+    monkeypatch.setattr(collect, "_collected", lambda folder, runs: met.append((folder.name, len(runs))) or [folder])
+    assert collect.collect(tmp_path) == [tmp_path / "live", tmp_path / "replay"]
     assert met == [("live", 1), ("replay", 2)]

@@ -9,13 +9,17 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from ngram_trie.bench.measures import ACCEPT_LENGTH, SPEEDUP, Value
 from ngram_trie.bench.pairwise import between
-from ngram_trie.report.blocks import Block, Cell, Tables, read, save
+from ngram_trie.report.blocks import Block, Tables, read, save
 from ngram_trie.report.embed import fill, markdown_of, pairwise_of
 from ngram_trie.report.markup import markdown
 from ngram_trie.store.files import PROJECT
 
-ROWS = {"vanilla": [Cell(1.0), Cell(1)], "trie (warm)†": [Cell(1.5, 1.25, 1.75, 2.5, 1), Cell()]}
+ROWS = {
+    "vanilla": [{SPEEDUP: Value(1.0)}, {SPEEDUP: Value(1)}],
+    "trie (warm)†": [{SPEEDUP: Value(1.5, 1.25, 1.75, 1), ACCEPT_LENGTH: Value(2.5)}, {}],
+}
 TABLES = Tables([Block("tiny, corrected", ["rag", "all"], ROWS, ["a note"])], published=[Block("theirs", ["rag"], {})])
 
 
@@ -32,7 +36,7 @@ def test_every_committed_table_is_rendered_from_its_blocks(path: Path) -> None:
 
 
 def test_a_page_is_filled_between_its_markers(root: Path) -> None:
-    marker = "<!-- table: table.json; rows: trie = the trie; columns: all | rag = RAG; cells: value interval -->"
+    marker = "<!-- table: table.json; rows: trie = the trie; columns: all | rag = RAG; cells: speedup interval -->"
     page = f"before\n{marker}\nold\n<!-- end -->\nafter\n<!-- table: table.json -->\n<!-- end -->\n"
     filled = fill(page, root)
     assert filled == (
@@ -44,12 +48,13 @@ def test_a_page_is_filled_between_its_markers(root: Path) -> None:
 
 
 def test_marks_are_left_out_and_accept_lengths_alone_have_no_brackets(root: Path) -> None:
-    assert "| 1.50x (2.50) |" in markdown_of("table.json; marks: none; cells: value accept_length", root)
+    assert "| 1.50x (2.50) |" in markdown_of("table.json; marks: none; cells: speedup accept_length", root)
     assert "| 2.50 |" in markdown_of("table.json; cells: accept_length", root)
 
 
 def test_columns_before_the_cells_follow_their_rows(tmp_path: Path) -> None:
-    block = Block("t", ["rag (synthetic)"], ROWS | {"vanilla": [Cell(1.0)], "trie (warm)†": [Cell(1.5)]})
+    rows = {"vanilla": [{SPEEDUP: Value(1.0)}], "trie (warm)†": [{SPEEDUP: Value(1.5)}]}
+    block = Block("t", ["rag (synthetic)"], rows)
     lead = {"group": ["baseline", "warm"], "nodes": ["0.0", "7.5"]}
     save(Tables([replace(block, lead=lead)]), tmp_path)
     assert markdown(read(tmp_path / "table.json")).count("| warm | 7.5 | 1.50x |") == 1

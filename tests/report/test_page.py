@@ -13,6 +13,7 @@ from support.runs import write_run
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.report.blocks import read
+from ngram_trie.report.markup import parts
 from ngram_trie.report.page import LOCAL, page
 from ngram_trie.report.render import note, report_page
 from ngram_trie.store.files import PROJECT
@@ -61,12 +62,8 @@ def test_every_table_of_the_results_is_there_with_its_numbers(tree: Any) -> None
         for _, blocks in read(path).groups():
             for block in blocks:
                 assert all(label in found[texts_of(block.title)] for label in map(texts_of, block.rows))
-                cell = next((c for row in block.rows.values() for c in row if c.value == c.value), None)
-                assert (
-                    cell is None
-                    or f"{cell.value:.{0 if isinstance(cell.value, int) else block.decimals}f}"
-                    in (found[texts_of(block.title)])
-                )
+                cell = next((c for row in block.rows.values() for c in row if c.get(block.measures[0])), None)
+                assert cell is None or parts(cell, block)[0] in found[texts_of(block.title)]
 
 
 def texts_of(text: str) -> str:

@@ -11,13 +11,17 @@ import pandas as pd
 import pytest
 from support.records import record, write_records
 
+from ngram_trie.bench import cost
 from ngram_trie.bench.config import grid_cells
 from ngram_trie.bench.cost import CostCurve
+from ngram_trie.bench.measures import ACCEPT_LENGTH, SPEEDUP, Value
+from ngram_trie.bench.metrics import to_frame
 from ngram_trie.bench.records import PromptRecord
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.report import derive, sweeps
 from ngram_trie.report.blocks import Block, Tables
 from ngram_trie.report.markup import markdown
+from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store.files import PAPER
 
 # ---- cells -----------------------------------------------------------------------------------------------------------
@@ -73,15 +77,17 @@ RECORDS = [
 
 
 def test_replay_rows_by_hand() -> None:
-    frame = sweeps.cell_table(RECORDS, CURVE, live=False, methods=[CELL], cells={CELL: {"num_draft": 10}})
+    frame = cost.with_predicted(to_frame(RECORDS), RECORDS, CURVE)
+    frame = sweeps.cell_table(frame, False, methods=[CELL], cells={CELL: {"num_draft": 10}})
     assert list(frame.columns) == [
-        "method", "group", "dataset", "accept_length", "accept_length_macro", "num_prompts", "num_steps", "draft_nodes",
-        "propose_us_median", "propose_us_p99", "index_ms_median", "predicted_speedup", "num_draft",
+        *sweeps.ABOUT, "predicted_speedup", "accept_length", "accept_length_macro", "draft_nodes", "first_accepted",
+        "propose_us_median", "propose_us_p99", "index_ms_median", *sweeps.COUNTS, "num_draft",
     ]  # fmt: skip
     assert frame.method.tolist() == [CELL] * 3 and frame.dataset.tolist() == ["qa", "rag", "all"]
     assert frame.accept_length.tolist() == pytest.approx([2.0, 2.0, 2.0])
     assert frame.num_prompts.tolist() == [1, 1, 2] and frame.num_steps.tolist() == [2, 1, 3]
     assert frame.draft_nodes.tolist() == pytest.approx([5, 4, 14 / 3])
+    assert frame.first_accepted.tolist() == [1, 1, 1]  # of the steps that drafted anything
     assert frame.propose_us_median.tolist() == pytest.approx([20, 20, 20])
     assert frame.propose_us_p99.tolist() == pytest.approx([29.8, 20, 29.8])
     assert frame.index_ms_median.tolist() == pytest.approx([2, 4, 3])
@@ -95,11 +101,17 @@ def test_replay_rows_by_hand() -> None:
 
 
 def test_live_rows_by_hand() -> None:
-    frame = sweeps.cell_table(RECORDS, None, live=True, methods=[CELL])
-    assert list(frame.columns) == [
-        *sweeps.REPLAY_COLUMNS,
-        "speedup", "speedup_low", "speedup_high", "speedup_session_sd", "tokens_per_second", "trie_ms", "inference_ms",
-    ]  # fmt: skip
+    frame = sweeps.cell_table(to_frame(RECORDS), True, methods=[CELL])
+    live = {
+        "speedup",
+        "speedup_low",
+        "speedup_high",
+        "speedup_session_sd",
+        "tokens_per_second",
+        "trie_ms",
+        "inference_ms",
+    }
+    assert live <= set(frame.columns) and "predicted_speedup" not in frame
     assert frame.speedup.tolist() == pytest.approx([2.0, 4.0, 12 / 5])
     assert frame.speedup_low.isna().tolist() == [True, True, False]  # one prompt has no interval
     assert frame.tokens_per_second.tolist() == pytest.approx([5 / 4, 3 / 1, 8 / 5])
@@ -122,11 +134,12 @@ GRID = pd.DataFrame(
 
 
 def shown(block: Block) -> dict[str, list[float | None]]:
-    return {row: [None if math.isnan(c.value) else c.value for c in cells] for row, cells in block.rows.items()}
+    values = {row: [c.get(block.measures[0], Value()).value for c in cells] for row, cells in block.rows.items()}
+    return {row: [None if math.isnan(value) else value for value in cells] for row, cells in values.items()}
 
 
-def marks(block: Block) -> dict[str, list[int]]:
-    return {row: [cell.value_rank for cell in cells] for row, cells in block.rows.items()}
+def marks(block: Block, measure: str = SPEEDUP) -> dict[str, list[int]]:
+    return {row: [cell.get(measure, Value()).rank for cell in cells] for row, cells in block.rows.items()}
 
 
 def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -> None:
@@ -135,13 +148,13 @@ def test_two_fields_make_a_block_a_dataset_with_the_best_of_the_whole_marked() -
     arguments = {"title": "toy", "notes": ["Note."], "marks": best}
     qa, rag = sweeps.grid_blocks(named, ["n", "prefix_len"], "speedup", **arguments)
     assert qa.title == "toy, qa, speedup" and rag.title == "toy, rag, speedup"
-    assert (qa.corner, qa.columns, qa.unit, qa.notes) == ("n \\ L_p", ["2", "3"], "x", ["Note."])
+    assert (qa.corner, qa.columns, qa.notes) == ("n \\ L_p", ["2", "3"], ["Note."])
     assert shown(qa) == {"9": [1.5, 1.7], "8": [1.6, 1.7]}
     assert shown(rag) == {"9": [3.0, 2.0], "8": [None, None]}  # a cell that is missing, and one without a value
     assert marks(qa) == {"9": [0, 1], "8": [0, 0]} and marks(rag) == {"9": [0, 0], "8": [0, 0]}
-    assert qa.rows["9"][0].accept_rank == 2 and not any(c.accept_rank for row in rag.rows.values() for c in row)
+    assert marks(qa, ACCEPT_LENGTH)["9"] == [2, 0] and marks(rag, ACCEPT_LENGTH) == {"9": [0, 0], "8": [0, 0]}
     cell = qa.rows["8"][0]
-    assert (cell.low, cell.high, cell.accept_length) == pytest.approx((1.5, 1.7, 3.2))
+    assert cell[SPEEDUP] == pytest.approx((1.6, 1.5, 1.7, 0)) and cell[ACCEPT_LENGTH].value == pytest.approx(3.2)
     text = markdown(Tables([qa, rag]))
     assert "| n \\ L_p | 2 | 3 |" in text
     assert "| 9 | 1.50x [1.40, 1.60] (*3.00*) | **1.70x** [1.60, 1.80] (3.40) |" in text
@@ -156,7 +169,9 @@ def test_the_papers_tables_print_every_number_once(number: int) -> None:
     blocks = sweeps.paper_blocks(number)
     values = [c for c in printed.columns if c not in ("model", "dataset", *fields)]
     cells = [cell for block in blocks for row in block.rows.values() for cell in row]
-    assert sorted(c.value for c in cells) == sorted(printed[values].to_numpy().ravel())
+    assert sorted(value.value for cell in cells for value in cell.values()) == sorted(
+        printed[values].to_numpy().ravel()
+    )
     assert "not measured here" in markdown(Tables([], published=blocks))
     assert all(f"Table {number}" in block.title for block in blocks)
 
@@ -197,11 +212,11 @@ def tables_of(*numbers: int) -> set[str]:
 
 def test_a_live_grid_writes_the_papers_tables_and_heatmaps(tmp_path: Path) -> None:
     folder = make_folder(tmp_path / "live", "live", NUMBERS, [2, 5, 6, 3, 1])
-    text = derive.write(folder)
+    text = derive.main_tables(derive.write(folder))
     assert files(folder) >= tables_of(2, 5, 6) | {"accept_length.png", "speedup.png", "trie_ms.png"}
     assert not any(name.startswith(("table3", "table1/")) for name in files(folder))
     table = pd.read_csv(folder / "table.csv")
-    assert list(table.columns) == sweeps.REPLAY_COLUMNS + sweeps.LIVE_COLUMNS + ["n", "prefix_len"]
+    assert list(table.columns)[-4:] == [*sweeps.COUNTS, "n", "prefix_len"]
     assert len(table) == 6 * 3 and not table.method.eq("vanilla").any()
     # The clock of the k-th cell runs (k + 1) times as fast as vanilla's.
     assert table[table.dataset == "rag"].speedup.tolist() == pytest.approx([2, 3, 4, 5, 6, 7])
@@ -221,7 +236,6 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     assert files(folder) >= tables_of(3) | {"accept_length.png", "predicted_speedup.png", "accept_lengths.csv"}
     assert not {"speedup.png", "trie_ms.png"} & files(folder)
     table = pd.read_csv(folder / "table.csv")
-    assert list(table.columns) == [*sweeps.REPLAY_COLUMNS, "num_draft"]
     assert table.num_draft.tolist() == [4] * 3 + [8] * 3 + [16] * 3
     assert table[table.dataset == "all"].accept_length.tolist() == [1, 2, 3]
     assert table[table.dataset == "all"].predicted_speedup.is_monotonic_increasing
@@ -230,8 +244,10 @@ def test_a_replayed_grid_writes_predictions(tmp_path: Path) -> None:
     # what a live sweep adds as the curve's recommendation is the sweep itself here
     assert page.count("Largest predicted speedup: summarization num_draft=16") == 1 and "recommends" not in page
     # The same again, byte for byte.
-    pairs = pd.read_csv(folder / "pairwise.csv")
-    assert set(pairs.measure) == {"accept_length", "predicted_speedup"} and len(pairs) == 2 * 3 * 3
+    pairs = RunFolder(folder).pairs
+    measures = {"accept_length", "predicted_speedup", "first_accepted"}
+    assert set(pairs.measure) == measures and len(pairs) == 3 * 3 * 3
+    assert not (folder / "pairwise.csv").exists()  # cells are compared to explore
     before = {name: (folder / name).read_bytes() for name in files(folder)}
     derive.write(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before

@@ -46,6 +46,13 @@ def test_compiled_once_and_again_where_the_file_is_damaged_or_of_other_sources(f
         assert file.read_bytes()[:64] == whole[:64]
 
 
+def test_no_two_processes_name_their_functions_alike() -> None:
+    """numba keeps constants by a function's name: of code that two processes have kept, one would find the other's."""
+    code = "from ngram_trie.store import inlining as i; print(next(i.FunctionIdentity._unique_ids))"
+    one, other = (subprocess.check_output([sys.executable, "-c", code]) for _ in range(2))
+    assert one != other
+
+
 def test_code_with_addresses_of_its_process_is_not_kept(folder: Path) -> None:
     labs = ctypes.CDLL(None).labs
     labs.argtypes, labs.restype = [ctypes.c_long], ctypes.c_long
@@ -84,7 +91,7 @@ def test_another_release_of_numba_that_lacks_a_part_breaks_nothing(tmp_path: Pat
     """Each part that is used is taken away; then drafts are made, and products, by plain numba."""
     source = inspect.getsource(inlining)
     parts = re.findall(r"^from (numba\.core\.\w+) import", source, re.MULTILINE)
-    assert len(parts) == 8
+    assert len(parts) == 9
     program = """
 import importlib, sys
 import numba.core.registry

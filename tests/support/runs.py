@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ngram_trie.bench.measures import ACCEPT_LENGTH, SPEEDUP, Value
 from ngram_trie.bench.replay import Replay
 from ngram_trie.bench.traces import Trace
 from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.blocks import Block, Cell, Tables, save
+from ngram_trie.report.blocks import Block, Tables, save
 from ngram_trie.store.files import PROJECT
 from support.teacher_forced import MANIFEST
 
@@ -22,7 +23,10 @@ from support.teacher_forced import MANIFEST
 def write_run(folder: Path, model: str, speedup: float) -> None:
     """A live Table 1 of one model, as a GPU run would leave it; records are kept elsewhere."""
     folder.mkdir(parents=True)
-    rows = {"vanilla": [Cell(1.0, 1.0, 1.0, 1.0)], "<script>x</script>": [Cell(speedup, 1, 2, 2.0, 1, 2)]}
+    rows = {
+        "vanilla": [{SPEEDUP: Value(1.0, 1.0, 1.0), ACCEPT_LENGTH: Value(1.0)}],
+        "<script>x</script>": [{SPEEDUP: Value(speedup, 1, 2, 1), ACCEPT_LENGTH: Value(2.0, rank=2)}],
+    }
     block = Block(f"{model}, corrected protocol", ["spec_bench_rag"], rows, ["First note."])
     save(Tables([block], published=[replace(block, title="Table 1")]), folder)
     config = {"model": {"name": model}, "engine": {"name": "live"}, "paper_tables": [1]}
