@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
 from ngram_trie.blend.background import FOLDS, Key, part_of, read_answers
 from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: What the release runs Spec-Bench with: the model reads at most 96 tokens a step, the pending one among them, and 16
@@ -34,56 +35,36 @@ class Sizes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Leaders and their followers, as compiled code reads and writes them. A follower is the place where it begins.
+    """Leaders and their followers, as compiled code reads and writes them. A place is where an n-gram begins.
 
     Attributes:
         text: (c,) the tokens that places point into.
-        older: (c,) of a follower the same leader's next less recent one; -1: none.
-        latest: open-addressed hash table of leaders: the place of the most recent follower + 1; 0 is a free slot. A
-            power of 2, at least twice as long as there are leaders.
+        older: (c,) of an n-gram the same leader's next less recent one; -1: none.
+        latest: hash table of leaders, by the place of their most recent n-gram + 1.
     """
 
     text: IntArray
     older: IntArray
-    latest: IntArray
+    latest: NDArray[np.int32]
 
     @classmethod
     def empty(cls, room: int) -> Table:
-        slots = 1 << (2 * room - 1).bit_length()
-        return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(slots, np.int64))
-
-
-@compiled
-def _same(text: IntArray, place: int, other: IntArray, start: int, length: int) -> bool:
-    """Whether `length` tokens of `text` from `place` on are those of `other` from `start` on."""
-    same = 0
-    while same < length and text[place + same] == other[start + same]:
-        same += 1
-    return same == length
-
-
-@compiled
-def _slot(table: Table, leader: IntArray) -> np.int64:
-    """The slot of a leader, or the free one where it belongs."""
-    length, capacity = len(leader), len(table.latest)
-    slot = first_slot(context_hash(leader), capacity)
-    while table.latest[slot] and not _same(table.text, table.latest[slot] - 1 - length, leader, 0, length):
-        slot = (slot + 1) & (capacity - 1)
-    return slot
+        return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), empty_table(room))
 
 
 @compiled
 def _use(fields: Fields, begin: int, end: int, step: int, sizes_fields: Fields) -> None:
-    """Make the followers at each `step`-th of the places begin..end the most recent ones of their leaders. Of equal
-    followers the earlier place is forgotten, of too many the least recent."""
+    """Make the n-grams at each `step`-th of the places begin..end the most recent ones of their leaders. Of equal ones
+    the earlier place is forgotten, of too many the least recent."""
     table, sizes = Table(*fields), Sizes(*sizes_fields)
-    text, older = table.text, table.older
+    text, older, length = table.text, table.older, sizes.leader_len
     for new in range(begin, end, step):
-        slot = _slot(table, text[new - sizes.leader_len : new])
+        follower = text[new + length : new + length + sizes.follower_len]
+        slot = slot_of_run(text[new : new + length], table.latest, text)
         before, place, kept = new, table.latest[slot] - 1, 1
         table.latest[slot], older[new] = new + 1, place
         while place >= 0:
-            if kept == sizes.followers or _same(text, place, text, new, sizes.follower_len):
+            if kept == sizes.followers or same_run(follower, text, place + length):
                 older[before] = older[place]
                 break
             before, place = place, older[place]
@@ -97,7 +78,8 @@ def _copy(fields: Fields, larger_fields: Fields, size: int, leader_len: int) -> 
     larger.text[:size], larger.older[:size] = table.text[:size], table.older[:size]
     for entry in table.latest:
         if entry:
-            larger.latest[_slot(larger, larger.text[entry - 1 - leader_len : entry - 1])] = entry
+            leader = larger.text[entry - 1 : entry - 1 + leader_len]
+            larger.latest[slot_of_run(leader, larger.latest, larger.text)] = entry
 
 
 @compiled
@@ -149,12 +131,12 @@ def _draft(
             known = _read_leader(text, tokens, parents, leaf, leader)
             rank = 0.0
             for table in tables:
-                place = table.latest[_slot(table, leader)] - 1 if known else -1
+                place = table.latest[slot_of_run(leader, table.latest, table.text)] - 1 if known else -1
                 while place >= 0:
-                    node, shared = leaf, 0
+                    node, shared, begin_at = leaf, 0, place + sizes.leader_len
                     child = node
                     while merge and shared < sizes.follower_len and child >= 0:
-                        child = _child(tokens, parents, size, node, table.text[place + shared])
+                        child = _child(tokens, parents, size, node, table.text[begin_at + shared])
                         if child >= 0:
                             node = child
                             shared += 1
@@ -162,7 +144,7 @@ def _draft(
                     if full:
                         break
                     for index in range(shared, sizes.follower_len):
-                        tokens[size], parents[size] = table.text[place + index], node
+                        tokens[size], parents[size] = table.text[begin_at + index], node
                         step = (sizes.leader_len + index) / (sizes.leader_len + index + 1) if index else 1 / (rank + 2)
                         probs[size] = probs[node] * step
                         node = size
@@ -209,7 +191,7 @@ class NgramCache:
         flat = kinds[np.lexsort([-first, times])].ravel()
         cache = cls(sizes, len(flat) + 1)
         cache.table.text[: len(flat)] = flat
-        _use(tuple(cache.table), sizes.leader_len, len(flat), length, tuple(sizes))
+        _use(tuple(cache.table), 0, len(flat), length, tuple(sizes))
         return cache
 
     @property
@@ -219,8 +201,7 @@ class NgramCache:
 
     def begin_text(self) -> None:
         """No n-gram reaches back behind what comes now."""
-        self._begin = self._size
-        self._used = self._size + self.sizes.leader_len
+        self._begin = self._used = self._size
 
     def extend(self, ids: Sequence[int] | IntArray) -> None:
         """Append tokens to the text; the n-grams that they complete become the most recent ones."""
@@ -231,7 +212,7 @@ class NgramCache:
             self.table = larger
         self.table.text[self._size : end] = ids
         self._size = end
-        used = max(self._used, end - self.sizes.follower_len + 1)
+        used = max(self._used, end - self.sizes.leader_len - self.sizes.follower_len + 1)
         _use(tuple(self.table), self._used, used, 1, tuple(self.sizes))
         self._used = used
 

@@ -11,6 +11,7 @@ import numpy as np
 from ngram_trie.drafter import HistoryDrafter, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import same_run
 from ngram_trie.tree import DraftTree, Fields, IntArray
 from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, NgramTrie, Trie, child_of
 
@@ -25,10 +26,7 @@ def _places(text: IntArray, first: int, last: int, ngram: int) -> IntArray:
     found = [np.int64(0) for _ in range(0)]
     end = len(text) - ngram
     for start in range(first, last + 1):
-        same = 0
-        while same < ngram and text[start + same] == text[end + same]:
-            same += 1
-        if same == ngram:
+        if same_run(text[end:], text, start):
             found.append(np.int64(start))
     return np.array(found, np.int64)
 

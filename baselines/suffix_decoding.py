@@ -30,7 +30,7 @@ from ngram_trie.baselines.sam import (
     Automaton,
     SuffixAutomaton,
     append,
-    edge_slot,
+    edge_of,
 )  # fmt: skip
 from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
@@ -64,7 +64,7 @@ def _extend_counted(new_ids: IntArray, fields: Fields, max_depth: int) -> None:
         # It may just have been cloned; the clone then holds its shorter strings.
         while reached != 0 and states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]
-        reached = automaton.edges[automaton.table[edge_slot(automaton, reached, token)], TARGET]
+        reached = automaton.edges[edge_of(automaton, reached, token), TARGET]
         matched = min(matched + 1, max_depth)
         while states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]

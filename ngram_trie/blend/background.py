@@ -25,6 +25,7 @@ from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurr
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import replacing
+from ngram_trie.store.hashing import empty_table, slot_of, slot_of_pair
 from ngram_trie.tree import IntArray
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
@@ -43,8 +44,9 @@ class Background(NamedTuple):
 
     Attributes:
         text: (s,) a store's token ids, `BOUNDARY` between answers.
-        before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; -1: none.
-        heads, pair_heads: hash tables of the latest places + 1; 0 is empty, the sizes are powers of 2.
+        before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; 0, where
+            the first boundary stands: none.
+        heads, pair_heads: hash tables of the latest places.
         hidden: (2,) occurrences from this place to that do not count.
         rows: (V,) the row of each token; -1: none. A token of V or above has none.
         successors: (R, k) what follows the token, the likeliest first; -1 where there are fewer.
@@ -89,17 +91,10 @@ NOTHING = Background(
 
 
 @kernel
-def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
-    """The slot of `heads` that holds the latest place of `last`, behind `other` unless that is `BOUNDARY`, or would."""
-    mask = len(heads) - 1
-    mixed = (last * 0x5851F42D4C957F2D) ^ ((other + 1) * 0x14057B7EF767814F)  # wraps around
-    slot = (mixed ^ (mixed >> 29)) & mask
-    while heads[slot] != 0:
-        place = heads[slot] - 1
-        if text[place] == last and (other == BOUNDARY or text[place - 1] == other):
-            break
-        slot = (slot + 1) & mask
-    return slot
+def _slots(last: int, other: int, store: Background) -> tuple[int, int]:
+    """The slots that hold the latest place of `last`, and of `last` behind `other`, or would."""
+    at_last = store.text[1:]
+    return slot_of(last, store.heads, at_last), slot_of_pair(last, other, store.pair_heads, at_last, store.text)
 
 
 @compiled
@@ -108,31 +103,23 @@ def _index(store: Background, start: int, end: int) -> None:
     text, before, before_pair = store.text, store.before, store.before_pair
     heads, pair_heads = store.heads, store.pair_heads
     for place in range(start, end):
-        before[place] = before_pair[place] = -1
+        before[place] = before_pair[place] = 0
         if text[place] == BOUNDARY:
             continue
-        slot = _slot(text[place], BOUNDARY, text, heads)
-        before[place] = heads[slot] - 1
-        heads[slot] = place + 1
+        slot, pair_slot = _slots(text[place], text[place - 1], store)
+        before[place], heads[slot] = heads[slot], place
         if text[place - 1] != BOUNDARY:
-            slot = _slot(text[place], text[place - 1], text, pair_heads)
-            before_pair[place] = pair_heads[slot] - 1
-            pair_heads[slot] = place + 1
+            before_pair[place], pair_heads[pair_slot] = pair_heads[pair_slot], place
 
 
 @kernel
 def _row_of(token: int, found: int, successors: Successors) -> int:
     """The row of `token` among the `found` successors; `found`, where it is entered, if it is new."""
-    mask = len(successors.slots) - 1
-    slot = (token ^ (token >> 9)) & mask
-    while successors.slots[slot] != 0:
-        row = successors.slots[slot] - 1
-        if successors.tokens[row] == token:
-            return row
-        slot = (slot + 1) & mask
-    successors.slots[slot] = found + 1
-    successors.tokens[found] = token
-    return found
+    slot = slot_of(token, successors.slots, successors.tokens)
+    if successors.slots[slot] == 0:
+        successors.slots[slot] = found + 1
+        successors.tokens[found] = token
+    return successors.slots[slot] - 1
 
 
 @kernel
@@ -141,12 +128,10 @@ def _tally(store: Background, context: IntArray, pairs: bool, found: int, succes
     its last token alone. Returns how many successors there are now.
     """
     text, hidden = store.text, store.hidden
-    if pairs:
-        place, links = store.pair_heads[_slot(context[0], context[1], text, store.pair_heads)] - 1, store.before_pair
-    else:
-        place, links = store.heads[_slot(context[0], BOUNDARY, text, store.heads)] - 1, store.before
+    slot, pair_slot = _slots(context[0], context[1] if pairs else BOUNDARY, store)
+    place, links = (store.pair_heads[pair_slot], store.before_pair) if pairs else (store.heads[slot], store.before)
     looked = 0
-    while place >= 0 and looked < store.max_occurrences:
+    while place > 0 and looked < store.max_occurrences:
         looked += 1
         agreed = 2 if pairs else 1
         while agreed < len(context) and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
@@ -250,9 +235,8 @@ class AnswerStore:
         self._rebuild()
 
     def _rebuild(self) -> None:
-        slots = 1 << (2 * self.max_tokens - 1).bit_length()
         text, before, before_pair = (np.empty(self.max_tokens, np.int32) for _ in range(3))
-        heads, pair_heads = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        heads, pair_heads = empty_table(self.max_tokens), empty_table(self.max_tokens)
         self._store = NOTHING._replace(
             text=text, before=before, before_pair=before_pair, heads=heads, pair_heads=pair_heads,
             max_occurrences=self.max_occurrences,
