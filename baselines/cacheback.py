@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.blend.background import FOLDS, Key, part_of, read_answers
-from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
+from ngram_trie.drafter import Traits, check_bool, check_int
+from ngram_trie.memory import KeepingDrafter, RecordedAnswers, answers_file
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
@@ -217,7 +218,7 @@ class NgramCache:
         self._used = used
 
 
-class Cacheback(Drafter):
+class Cacheback(KeepingDrafter):
     """Cacheback: a dynamic table of the n-grams of prompt and output and, if there are texts for it, a frozen one of
     theirs. The last `leader_len` tokens are looked up in both, and their followers drafted side by side, the dynamic
     table's first, the most recent (of the frozen one's: the most frequent) first. Chaining then looks up the end of
@@ -252,8 +253,8 @@ class Cacheback(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    not_sent = ("_frozen",)  # another process makes them itself
+    traits = Traits(scores_nodes=True)
+    not_sent = (*KeepingDrafter.not_sent, "_frozen")  # another process makes them itself
 
     def __init__(
         self,
@@ -273,18 +274,12 @@ class Cacheback(Drafter):
         check_int("follower_len", follower_len, 1)
         check_int("followers", followers, 1)
         check_bool("merge", merge)
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.reserve, self.merge = num_draft, reserve, merge
         self.sizes = Sizes(leader_len, follower_len, followers)
-        self.keep_between_prompts = keep_between_prompts
-        if answers is not None:
-            check_place("answers", answers, " or null")
-        self.answers = Path(answers) if answers else None
-        self._dynamic = NgramCache(self.sizes)
-        if keep_between_prompts:
-            self.state = "warm"
-        elif answers:
-            self.state = "preloaded"
+        self.answers = answers_file(answers)
+        super().__init__(keep_between_prompts)
+        if answers and not keep_between_prompts:
+            self.traits = replace(self.traits, state="preloaded")
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -294,25 +289,20 @@ class Cacheback(Drafter):
     def parts(self) -> Mapping[Path, str]:
         return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
 
+    def forget(self) -> None:
+        self._dynamic = NgramCache(self.sizes)
+
     @functools.cached_property
-    def _frozen(self) -> tuple[dict[Key, int], list[NgramCache]]:
-        """The part of each recorded question, and by part the table of the others' answers; last that of all."""
-        recorded = read_answers(self.answers) if self.answers else []
-        rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in recorded]
-        parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
-        others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
-        return parts, [NgramCache.of_texts(each, self.sizes) for each in others]
+    def _frozen(self) -> RecordedAnswers[NgramCache]:
+        return RecordedAnswers(self.answers, lambda others: NgramCache.of_texts(others, self.sizes))
 
     def bind(self, target: Any) -> None:
         super().bind(target)
-        len(self._frozen)  # made before a prompt is timed
+        self._frozen  # noqa: B018 (made before a prompt is timed)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        parts, caches = self._frozen
-        self._looked_up = caches[part_of(prompt, parts, self.answers)].table
-        if not self.keep_between_prompts:
-            self._dynamic = NgramCache(self.sizes, 2 * len(prompt.ids) + 256)
+        self._looked_up = self._frozen.beside(prompt).table
         self._dynamic.begin_text()
         self._dynamic.extend(prompt.ids)
 

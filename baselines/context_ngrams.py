@@ -4,11 +4,12 @@ most frequent first."""
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, Verify, check_choice, check_int
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
@@ -82,7 +83,7 @@ class RowsDrafter(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
 
     def __init__(self, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:
         check_int("k", k, 1)
@@ -91,7 +92,8 @@ class RowsDrafter(HistoryDrafter):
             check_int("num_draft", num_draft, 1)
         if verify is not None:
             check_choice("verify", verify, get_args(Verify))
-        self.k, self.w, self.num_draft, self.verify = k, w, num_draft, verify
+        self.k, self.w, self.num_draft = k, w, num_draft
+        self.traits = replace(self.traits, verify=verify)
 
     @abstractmethod
     def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import same_run
@@ -64,7 +64,7 @@ class NgramMap(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     def __init__(self, *, ngram: int = 12, num_draft: int = 48, min_hits: int = 1) -> None:
         check_int("ngram", ngram, 1)
@@ -171,7 +171,7 @@ class NgramCache(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     def __init__(self, *, num_draft: int = 8) -> None:
         check_int("num_draft", num_draft, 1)

@@ -17,7 +17,7 @@ from accelerate import init_empty_weights
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, State, check_choice, check_int, check_place
+from ngram_trie.drafter import Drafter, Traits, check_choice, check_int, check_place
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, FloatArray
 
@@ -123,8 +123,7 @@ class HeadDrafter(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "trained"
-    reads = "hidden states"
+    traits = Traits(state="trained", reads="hidden states")
     module: Any  # the heads, once they are bound
     _model: Any = None  # that they were loaded for
 

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table, hash_of, slot_of, slot_of_pair
@@ -129,8 +129,7 @@ class NgramPredictor(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(self, *, max_order: int = 4, num_draft: int = 4, history: int = 512, ties: Ties = "recent") -> None:
         check_int("max_order", max_order, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int, check_token
+from ngram_trie.drafter import HistoryDrafter, Traits, check_bool, check_int, check_token
 from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -45,8 +45,7 @@ class PromptLookup(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(
         self,

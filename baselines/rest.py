@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
-from ngram_trie.drafter import HistoryDrafter, State, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
@@ -101,8 +101,7 @@ class REST(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    state: State = "preloaded"
+    traits = Traits(scores_nodes=True, state="preloaded")
     not_sent = ("_store",)  # another process maps the files itself
 
     def __init__(

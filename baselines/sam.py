@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
-from ngram_trie.drafter import Drafter, check_bool, check_context, check_int, check_positive
+from ngram_trie.drafter import Drafter, State, Traits, check_bool, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.hashing import empty_table, slot_of_pair
@@ -322,8 +323,7 @@ class SAMDecoding(Drafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
     not_sent = ("_static",)  # another process builds its own
 
     @classmethod
@@ -350,8 +350,8 @@ class SAMDecoding(Drafter):
         check_context(context)
         check_int("static_bias", static_bias, 0)
         self.datastore = None if datastore is None else check_folder(datastore)
-        if self.datastore:
-            self.state = "preloaded"
+        state: State = "preloaded" if self.datastore else "cold"
+        self.traits = replace(self.traits, state=state, context=context)
         self.static_bias = static_bias
         self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
         self.require_full, self.context = require_full, context

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from functools import cache
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
-from ngram_trie.prompt import Prompt
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table, hash_of, slot_of
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
@@ -168,7 +168,7 @@ def _fill(
     return tokens[:drafted], above[:drafted], probs[:drafted]
 
 
-class STAND(HistoryDrafter):
+class STAND(KeepingDrafter, HistoryDrafter):
     """STAND: of every n-gram of the text the target's k likeliest next tokens and their probabilities, averaged over
     its occurrences; a node of the tree is drafted from the longest n-gram that ends there and is known.
 
@@ -200,8 +200,7 @@ class STAND(HistoryDrafter):
         ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = "top-k tokens"
+    traits = Traits(scores_nodes=True, reads="top-k tokens")
 
     def __init__(
         self, *, num_draft: int = TREE_NODES, order: int = 4, k: int = 10, keep_between_prompts: bool = False
@@ -209,23 +208,11 @@ class STAND(HistoryDrafter):
         check_int("num_draft", num_draft, 1)
         check_int("order", order, 1)
         check_int("k", k, 1)
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.order, self.k = num_draft, order, k
-        self.keep_between_prompts = keep_between_prompts
-        self._table: Table | None = None
-        self._model: Any = None
-        if keep_between_prompts:
-            self.state = "warm"
+        super().__init__(keep_between_prompts)
 
-    def bind(self, target: Any) -> None:
-        if target.model is not self._model:
-            self._table = None  # another model has other likely tokens
-        self.target, self._model = target, target.model
-
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-        if self._table is None or not self.keep_between_prompts:
-            self._table = Table.empty(1024 * self.order, self.k)
+    def forget(self) -> None:
+        self._table = Table.empty(1024 * self.order, self.k)
 
     def propose(self, budget: int) -> DraftTree:
         table = self.learn()
@@ -247,7 +234,6 @@ class STAND(HistoryDrafter):
 
     def _room_for(self, contexts: int) -> Table:
         """The table, with room for this many more."""
-        assert self._table is not None
         needed = int(self._table.size[0]) + contexts
         if needed > len(self._table.seen):
             larger, size = Table.empty(2 * needed, self.k), self._table.size[0]

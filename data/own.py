@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.bundled import check_choice, choose
-from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.methods import near
+from ngram_trie.store.lines import read_rows
 
 FIELDS = ("prompt", "messages", "context", "id", "reference", "answers")
 

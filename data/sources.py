@@ -19,9 +19,9 @@ from huggingface_hub.file_download import http_get
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.data.bundled import check_choice, choose
-from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
+from ngram_trie.store.lines import read_rows
 from ngram_trie.targets.hub import from_hub
 
 Row = Mapping[str, Any]

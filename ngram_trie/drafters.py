@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
-from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int, check_token
+from ngram_trie.drafter import (
+    Drafter,
+    HistoryDrafter,
+    Traits,
+    check_bool,
+    check_choice,
+    check_context,
+    check_int,
+    check_token,
+)
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
@@ -15,7 +25,7 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -28,7 +38,7 @@ class NoDraft(Drafter):
 class _TrieDrafter(HistoryDrafter):
     """A trie of one part of the prompt, matched with the end of the whole text so far."""
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
     _trie: NgramTrie | ReleasedTrie
 
     def __init__(self, n: int, prefix_len: int, num_draft: int, context: str, update_with_output: bool) -> None:
@@ -39,6 +49,7 @@ class _TrieDrafter(HistoryDrafter):
         check_bool("update_with_output", update_with_output)
         self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft
         self.context, self.update_with_output = context, update_with_output
+        self.traits = replace(self.traits, context=context)
 
     @abstractmethod
     def _index(self, texts: Sequence[IntArray]) -> NgramTrie | ReleasedTrie:

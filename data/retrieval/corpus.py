@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.data.lines import opened
-from ngram_trie.data.lines import read_rows as lines_of
 from ngram_trie.data.sources import fetch_url
 from ngram_trie.store.files import content_hash, first_line
+from ngram_trie.store.lines import opened
+from ngram_trie.store.lines import read_rows as lines_of
 
 FIELDS = ("id", "title", "text")
 KINDS = (".jsonl", ".tsv")

@@ -13,16 +13,15 @@ latest occurrences alone would miss the long ones.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
-from ngram_trie.prompt import Prompt
+from ngram_trie.memory import Key, Memory, read_answers
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import replacing
 from ngram_trie.store.hashing import empty_table, slot_of, slot_of_pair
@@ -32,11 +31,6 @@ from ngram_trie.tree import IntArray
 NUM_COMMON = 64
 #: What stands before each answer of a store.
 BOUNDARY = -1
-#: Of recorded answers, a question's table is made of those to the questions of the other parts.
-FOLDS = 10
-
-#: Data set and question id.
-Key: TypeAlias = tuple[str, str]
 
 
 class Background(NamedTuple):
@@ -228,10 +222,9 @@ class AnswerStore:
         if max_tokens < 4:
             raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
         self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
-        self._answers: OrderedDict[tuple[Key, int], IntArray] = OrderedDict()
+        self._memory: Memory[IntArray] = Memory()
         #: Of all answers that were ever remembered.
         self.datasets: set[str] = set()
-        self._unnamed = 0
         self._rebuild()
 
     def _rebuild(self) -> None:
@@ -244,7 +237,7 @@ class AnswerStore:
         self._counts = np.zeros(0, np.int64)
         self._places: dict[Key, tuple[int, int]] = {}
         self._size = 0
-        for (key, _), answer in self._answers.items():
+        for (key, _), answer in self._memory.answers.items():
             self._append(key, answer)
 
     def _append(self, key: Key, answer: IntArray) -> None:
@@ -264,28 +257,24 @@ class AnswerStore:
     @property
     def order(self) -> list[Key]:
         """The data set and question of each answer, oldest first."""
-        return [key for key, _ in self._answers]
+        return [key for key, _ in self._memory.answers]
 
     def add(self, answer: Sequence[int] | IntArray, dataset: str = "", question_id: str = "", turn: int = 0) -> None:
         """Remember an answer. One to a question and turn that is remembered already is not added again; answers
         without a question id are all different.
         """
-        key, number = (dataset, question_id), turn
+        key = dataset, question_id
         self.datasets.add(dataset)
-        if not question_id:
-            self._unnamed += 1
-            number = -self._unnamed
         ids = np.asarray(answer, np.int64)[-(self.max_tokens * 3 // 4 - 1) :]
-        if not len(ids) or (key, number) in self._answers:
+        if not len(ids) or not self._memory.add(key, turn, ids):
             return
-        self._answers[key, number] = ids
         if self._size + 1 + len(ids) <= self.max_tokens:
             self._append(key, ids)
             return
         # Make room for a while at once: all is built anew.
-        size = sum(1 + len(kept) for kept in self._answers.values())
+        size = sum(1 + len(kept) for kept in self._memory.answers.values())
         while size > self.max_tokens * 3 // 4:
-            size -= 1 + len(self._answers.popitem(last=False)[1])
+            size -= 1 + len(self._memory.answers.popitem(last=False)[1])
         self._rebuild()
 
     def background(self, dataset: str = "", question_id: str = "") -> Background:
@@ -308,73 +297,14 @@ class AnswerStore:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-            for ((dataset, question_id), turn), answer in self._answers.items():
+            for ((dataset, question_id), turn), answer in self._memory.answers.items():
                 row = {"dataset": dataset, "question_id": question_id, "turn": max(turn, 0)}
                 file.write(json.dumps(row | {"output_token_ids": answer.tolist()}, separators=(",", ":")) + "\n")
 
     @classmethod
     def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:
-        """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.bench.traces`).
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: a line is no answer; the message names file, line and reason.
-        """
+        """The answers of a file that `save` wrote, or of recorded ones: see `read_answers`."""
         store = cls(max_tokens, max_occurrences)
         for row in read_answers(Path(path)):
             store.add(row["output_token_ids"], row["dataset"], row["question_id"], row["turn"])
         return store
-
-
-def part_of(prompt: Prompt, parts: Mapping[Key, int], path: Path | None) -> int:
-    """The part of a file of answers that holds this question's, which drafts for it are not made from; one more than
-    there are where none is to this question, or none was given.
-
-    Raises:
-        ValueError: whether the file holds an answer to this question cannot be told.
-    """
-    check_answers(prompt, {dataset for dataset, _ in parts}, path)
-    return parts.get(prompt.question, FOLDS)
-
-
-def check_answers(prompt: Prompt, datasets: Collection[str], path: Path | None) -> None:
-    """Raises:
-    ValueError: whether a file with answers of these data sets holds one to this question cannot be told.
-    """
-    if path and prompt.question_id and prompt.question[0] not in datasets:
-        raise ValueError(
-            f"answers={path}: of {', '.join(sorted(datasets))}, not of {prompt.dataset}: whether one answers question "
-            f"{prompt.question_id} cannot be told; give answers that name its data set"
-        )
-
-
-def read_answers(path: Path) -> list[dict[str, Any]]:
-    """The answers of a file: data set, question id, turn and token ids of each.
-
-    Raises:
-        FileNotFoundError, ValueError: as `AnswerStore.load`.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file of answers; give one of AnswerStore.save or a recording")
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):  # a text may hold other ends of lines
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
-                continue
-            ids = row["output_token_ids"]
-            if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-                raise ValueError
-            rows.append(
-                {
-                    "dataset": str(row.get("dataset", row.get("category", ""))),
-                    "question_id": str(row.get("question_id", "")),
-                    "turn": int(row.get("turn", 0)),
-                    "output_token_ids": ids,
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ValueError(f"{path}:{number}: no answer: output_token_ids must be a list of token ids") from None
-    return rows

@@ -26,7 +26,7 @@ from ngram_trie.bench.replay import TraceTarget, replay
 from ngram_trie.bench.traces import Trace, answers, trace_files
 from ngram_trie.cli.app import run
 from ngram_trie.decoding import verify_greedy
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.methods import make_method
 from ngram_trie.prompt import Prompt, question_number
 from ngram_trie.report.budgets import label
@@ -186,7 +186,7 @@ class Beside(Drafter):
         asked: of each step whether EAGLE drafted.
     """
 
-    reads = "recording"
+    traits = Traits(reads="recording")
 
     def __init__(self, copies: Drafter | None, rule: Rule) -> None:
         self.copies, self.rule = copies, rule

@@ -19,11 +19,12 @@ from ngram_trie.baselines.cacheback import Cacheback
 from ngram_trie.bench.live import part_hashes, split_missing
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace
-from ngram_trie.blend.background import FOLDS, AnswerStore, Background, expect, most_successors, over, read_answers
+from ngram_trie.blend.background import AnswerStore, Background, expect, most_successors, over
 from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.ppm import room_for
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.memory import FOLDS, read_answers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.ngram_tables import NgramTables
 
@@ -196,7 +197,7 @@ def test_a_store_is_that_of_the_latest_answers(answers: list[list[int]], max_tok
     for answer in answers:
         store.add(answer)
         assert len(store) <= max_tokens
-    kept = [kept.tolist() for kept in store._answers.values()]
+    kept = [kept.tolist() for kept in store._memory.answers.values()]
     most = max_tokens * 3 // 4 - 1
     assert kept == [answer[-most:] for answer in answers[len(answers) - len(kept) :]]
     if answers:
@@ -299,7 +300,7 @@ def test_earlier_answers_over_a_bigram(tmp_path: Path) -> None:
     drafter, alone = BlendWarmDrafter(**options), BlendWarmDrafter()
     for each in (drafter, alone, BlendDrafter(**options)):
         each.start(prompt)
-    assert drafter.state == "preloaded" and alone.state == "warm" and drafter.remembers
+    assert drafter.traits.state == "preloaded" and alone.traits.state == "warm" and drafter.traits.remembers
     assert 0 in drafter.propose(9).tokens and 0 not in alone.propose(9).tokens
 
 
