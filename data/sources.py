@@ -21,7 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 from ngram_trie.data.bundled import check_choice, choose
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
-from ngram_trie.store.lines import read_rows
+from ngram_trie.store.lines import placed, read_objects
 from ngram_trie.targets.hub import from_hub
 
 Row = Mapping[str, Any]
@@ -219,12 +219,14 @@ def read_file(file: Path) -> Iterator[Row]:
             rows = parquet.read_table(file).to_pylist()
         except Exception as error:  # many kinds
             raise ValueError(f"{file}: not readable as parquet ({first_line(error)})") from error
+        yield from (placed(row, f"{file}: row {number}") for number, row in enumerate(rows, 1))
     else:
-        rows = [row for _, row in read_rows(file)]
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping):
-            raise ValueError(f"{file}: row {number} is no object with named fields")
-        yield row
+        yield from (row for _, row in read_objects(file))
+
+
+def where(number: int, row: Row) -> str:
+    """Where a row stands: its file and line, or of a set of the hub its number."""
+    return str(getattr(row, "where", f"question {number}"))
 
 
 def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
@@ -233,7 +235,7 @@ def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
     """
     for field in fields:
         if field not in row:
-            raise ValueError(f"question {number} has no field {field!r}; it has {', '.join(row)}: another file?")
+            raise ValueError(f"{where(number, row)}: no field {field!r}; it has {', '.join(row)}: another file?")
 
 
 def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
@@ -244,9 +246,9 @@ def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
         shape.validate_python(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"]))
         raise ValueError(
-            f"question {number}: {where}: {first['msg']}; it has {', '.join(row)}: another file?"
+            f"{where(number, row)}: {field}: {first['msg']}; it has {', '.join(row)}: another file?"
         ) from None
 
 

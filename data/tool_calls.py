@@ -7,10 +7,13 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_file
+from ngram_trie.data.sources import Published, Row, check_shape, read_file, where
 
 #: The files hold the functions alone.
 SYSTEM = """\
@@ -18,6 +21,21 @@ You can call the functions below. Answer with the calls that the request needs a
 {"name": "FUNCTION", "parameters": {"NAME": VALUE}}
 
 """
+
+
+class _Message(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _Asked(TypedDict):
+    id: str | int
+    question: Annotated[list[Annotated[list[_Message], Field(min_length=1)]], Field(min_length=1)]
+    function: NotRequired[list[Any]]
+
+
+#: What is read of a row, which may hold more.
+SHAPE = TypeAdapter(_Asked)
 
 
 class ToolCalls(Published):
@@ -44,10 +62,10 @@ class ToolCalls(Published):
         self.divide([self._question(number, row) for number, row in enumerate(read_file(place), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
-        check_fields(number, row, ("id", "question"))
+        check_shape(number, row, SHAPE)
         if "function" not in row or len(row["question"]) > 1:
             raise ValueError(
-                f"question {number} needs the results of calls, which are not computed: another dataset.file"
+                f"{where(number, row)} needs the results of calls, which are not computed: another dataset.file"
             )
         functions = "\n".join(json.dumps(function) for function in row["function"])
         turns = [

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from ngram_trie.drafter import Drafter, check_bool, check_place
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.lines import read_rows
+from ngram_trie.store.lines import Row, is_token_ids, read_objects
 
 T = TypeVar("T")
 #: Data set and question id.
@@ -33,20 +33,16 @@ def read_answers(path: Path) -> list[dict[str, Any]]:
     """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file of answers; give one of AnswerStore.save or a recording")
-    return [answer for number, row in read_rows(path) if (answer := _answer(row, f"{path}:{number}"))]
+    # a recording says so of texts that were tokenised anew
+    return [_answer(row) for _, row in read_objects(path) if row.get("token_count_matches") is not False]
 
 
-def _answer(row: Any, where: str) -> dict[str, Any] | None:
-    try:
-        if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
-            return None
-        ids = row["output_token_ids"]
-        if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-            raise ValueError
-        about = {"dataset": str(row.get("dataset", row.get("category", ""))), "turn": int(row.get("turn", 0))}
-        return {**about, "question_id": str(row.get("question_id", "")), "output_token_ids": ids}
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise ValueError(f"{where}: no answer: output_token_ids must be a list of token ids") from None
+def _answer(row: Row) -> dict[str, Any]:
+    turn = row.get("turn", 0)
+    if not is_token_ids(ids := row.get("output_token_ids")) or type(turn) is not int:
+        raise ValueError(f"{row.where}: no answer: output_token_ids must be a list of token ids, turn an integer")
+    about = {"dataset": str(row.get("dataset", row.get("category", ""))), "turn": turn}
+    return {**about, "question_id": str(row.get("question_id", "")), "output_token_ids": ids}
 
 
 def check_answers(prompt: Prompt, datasets: Collection[str], path: Path | None) -> None:

@@ -271,7 +271,7 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
         tokens = set(drafter.propose(200).tokens.tolist())
         # what was recorded for its own part, the first and the eleventh question, is not known
         assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
-    with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be told"):
+    with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be known"):
         drafter.start(Prompt(np.array([50]), {}, "questions", "3"))
     drafter.start(Prompt(np.array([50]), {}, "qa", "3", noise_kind="paragraph"))
     assert 103 not in drafter.propose(200).tokens
@@ -290,7 +290,7 @@ def test_a_recording_with_noise_is_known_for_the_same_questions(kind: Any, tmp_p
     asked = Trace("m", Prompt(np.array([5, 6]), {}, "qa", "1"), answer)
     drafter = kind(answers=record(tmp_path / "traces.jsonl", noisy))
     assert len(replay(drafter, asked).accept_lengths) == len(answer) - 1  # none is drafted from the answer itself
-    with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be told"):
+    with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be known"):
         drafter.start(Prompt(np.array([50]), {}, "sums", "1"))
 
 

@@ -121,7 +121,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     ):
         configured("gsm8k", path=str(tmp_path / "none.jsonl"))
     path = str(write(tmp_path / "x.jsonl", GSM8K))
-    with pytest.raises(ConfigError, match=r"question 1 has no field 'turns'; it has question, answer: another file\?"):
+    with pytest.raises(ConfigError, match=r"x\.jsonl:1: no field 'turns'; it has question, answer: another file\?"):
         configured("gsm8k", path=path, prompt="turns")
     with pytest.raises(ConfigError, match="5 questions, of which 5 are for warming up"):
         configured("gsm8k", path=path, warmup=5)
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
         configured("gsm8k", path=path, warmup=-1)
     for name, content, reason in (
         ("torn.jsonl", "{not json", r"torn\.jsonl:1: not JSON \(Expecting property name"),
-        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
+        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl:1: no object with named fields"),
         ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
         ("rows.json", json.dumps(GSM8K[:2]), "2 questions, of which 2 are for warming up"),
         ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
@@ -196,6 +196,6 @@ def test_what_is_asked_is_a_text(tmp_path: Path, prompt: object, said: str) -> N
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     rows = [{"question": [{"role": "assistant", "content": "Hm."}], "answer": 0}] * 3
     with pytest.raises(
-        ConfigError, match=r"the field 'question' of question 1: it holds a dict, where a text or turns"
+        ConfigError, match=r"own\.jsonl:1: the field 'question': it holds a dict, where a text or turns"
     ):
         configured("gsm8k", path=str(write(tmp_path / "own.jsonl", rows)))
