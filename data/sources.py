@@ -180,7 +180,7 @@ def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterab
 
     Raises:
         FileNotFoundError: no such file, or none of a known kind; or files of several sets.
-        ValueError: a file that holds no rows.
+        ValueError: a file that is none of rows, or no rows at all.
     """
     files = sorted(f for f in path.rglob("*") if kind(f) in KINDS) if path.is_dir() else [path]
     if len(files) > 1:
@@ -195,7 +195,9 @@ def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterab
         raise FileNotFoundError(f"path={path}: no such file, or no {', '.join(KINDS)} file of split {split!r} in it")
     if len({*map(kind, files)}) > 1 or kind(files[0]) not in KINDS:
         raise FileNotFoundError(f"path={path}: give files of one kind of {', '.join(KINDS)}")
-    return [row for file in files for row in read_file(file)]
+    if not (rows := [row for file in files for row in read_file(file)]):
+        raise ValueError(f"path={path}: it holds no rows")
+    return rows
 
 
 def _named(files: Sequence[Path], word: str, folder: Path) -> list[Path]:

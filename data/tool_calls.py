@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_shape, read_file, where
+from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
 
 #: The files hold the functions alone.
 SYSTEM = """\
@@ -59,7 +59,7 @@ class ToolCalls(Published):
         place = Path(path) / file if path and Path(path).is_dir() else Path(path or file)
         if not path or not place.is_file():
             raise FileNotFoundError(f"dataset.path={path}: no such file or folder with {file}; a copy of {source}")
-        self.divide([self._question(number, row) for number, row in enumerate(read_file(place), 1)])
+        self.divide([self._question(number, row) for number, row in enumerate(read_local(place), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
         check_shape(number, row, SHAPE)

@@ -57,18 +57,9 @@ class Corpus:
         return len(self._rows)
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages of these rows, in this order.
-
-        Raises:
-            ValueError: one of them has no text.
-        """
+        """The passages of these rows, in this order."""
         found = self._rows[rows if isinstance(rows, range) else list(rows)]  # a range is read in one piece
-        fields = zip(*(found[field] for field in FIELDS), strict=True)
-        passages = [Passage(str(id), title or "", text) for id, title, text in fields]
-        for row, passage in zip(rows, passages, strict=True):
-            if not isinstance(passage.text, str) or not passage.text:
-                raise ValueError(f"{self.path}: passage {row + 1} has no text")
-        return passages
+        return [Passage(*fields) for fields in zip(*(found[field] for field in FIELDS), strict=True)]
 
     def contents(self, start: int, stop: int) -> list[str]:
         """What an encoder reads of the rows [start, stop)."""
@@ -117,8 +108,8 @@ def _rows_of(path: Path, kind: str, about: object) -> Iterator[dict[str, str]]:
     for _, row in read_table(path, FIELDS) if kind == ".tsv" else read_objects(path):
         if missing := [field for field in FIELDS if field not in row]:
             raise ValueError(f"{row.where}: no field {missing[0]!r}; it has {', '.join(row)}")
-        if not isinstance(row["text"], str) or not isinstance(row["title"], str | None):
-            raise ValueError(f"{row.where}: title and text must be texts")
+        if not isinstance(row["text"], str) or not row["text"] or not isinstance(row["title"], str | None):
+            raise ValueError(f"{row.where}: title and text must be texts, the second not empty")
         if not isinstance(row["id"], str | int):
             raise ValueError(f"{row.where}: id must be a text or an integer")
         yield {"id": str(row["id"]), "title": row["title"] or "", "text": row["text"]}

@@ -124,7 +124,7 @@ def read_table(file: Path, fields: Sequence[str]) -> Iterator[tuple[int, Row]]:
     """
     columns: list[str] = []
     for number, line in read_lines(file):
-        if not line.strip():
+        if not line:
             continue
         try:
             cells = next(csv.reader([line], delimiter="\t", strict=True)) if '"' in line else line.split("\t")
