@@ -30,9 +30,6 @@ class ArcticSuffix(HistoryDrafter):
         alpha: nodes at most per token of the match; None for no such limit.
         max_depth: longest string that is kept.
         min_prob: a node less likely is not drafted.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True)

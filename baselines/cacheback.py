@@ -248,9 +248,6 @@ class Cacheback(KeepingDrafter):
         keep_between_prompts: keep the dynamic table from one prompt to the next. The drafter's state is then "warm".
         answers: a file of recorded answers (`read_answers`), which the frozen table is made of. The state is then
             "preloaded", unless it is warm.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True)

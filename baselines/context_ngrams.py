@@ -78,9 +78,6 @@ class RowsDrafter(HistoryDrafter):
             length, the best ones a token longer. `propose` takes its budget where that is smaller.
         verify: "rows" to have them verified as the batch that the paper makes of them, "tree" as one tree; None as the
             run does (`engine.verify`). Both accept the same tokens.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True)

@@ -30,9 +30,6 @@ class Jacobi(Drafter):
         fill: first guess for a position: "prompt", a token drawn from the prompt; "repeat", the guess before it again;
             or a token id, such as that of a padding token.
         seed: of the generator that draws from the prompt, anew for every prompt.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(reads="choices at other tokens", drafts_chains=True)

@@ -59,9 +59,6 @@ class NgramMap(HistoryDrafter):
         ngram: n, the engine's size_n.
         num_draft: m, the engine's size_m; `propose` takes its budget where that is smaller.
         min_hits: how often a key must have been met.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(drafts_chains=True)
@@ -166,9 +163,6 @@ class NgramCache(HistoryDrafter):
 
     Args:
         num_draft: most tokens of a draft; `propose` takes its budget where that is smaller.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(drafts_chains=True)

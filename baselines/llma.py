@@ -53,9 +53,6 @@ class LLMA(HistoryDrafter):
         max_n: the longest match that is looked for, longest first; equal to `n`, every match is as good as another.
         context: the part of the prompt that is the reference (`Prompt.part`). The source hands over the documents.
         which: which of equally long matches is copied from, "first" or "last".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True)

@@ -101,9 +101,6 @@ class LogitSpec(HistoryDrafter):
         max_ngram: longest match.
         num_copy: most tokens copied behind the last token.
         top_k: k, of which one is the last token.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, reads="top-k tokens")

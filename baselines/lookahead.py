@@ -83,9 +83,6 @@ class Lookahead(Drafter):
         seed_with_prompt: also pool the n-grams of the prompt and of the output (upstream's `POOL_FROM_PROMPT`, off
             unless it is set).
         seed: of the generator that draws the first row, anew for every prompt.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(reads="choices at other tokens")

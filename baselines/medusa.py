@@ -118,9 +118,6 @@ class HeadDrafter(Drafter):
         tree: "published", the static tree of 63 nodes; "likely", the `num_draft` nodes that the accuracies in the
             weights' config.json (`head_accuracies`) promise the most of.
         num_draft: most nodes; `propose` takes its budget where that is smaller. None for all of the published tree.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(state="trained", reads="hidden states")

@@ -124,9 +124,6 @@ class NgramPredictor(HistoryDrafter):
         history: the sliding window of recent tokens, MAX_HISTORY.
         ties: of equally frequent continuations, the one that reached the count last ("recent", the default because the
             chapter wants "recency bias") or first ("earlier").
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True)

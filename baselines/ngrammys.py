@@ -31,9 +31,6 @@ class TableDrafter(RowsDrafter):
     Args:
         tables: folder that `scripts.build_ngram_tables` wrote for the target; opened when it is first needed.
         k, w, num_draft, verify: as in `RowsDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = replace(RowsDrafter.traits, state="preloaded")

@@ -26,9 +26,6 @@ class PLDPlus(Drafter):
     Args:
         num_draft: K, most tokens copied; `propose` takes its budget where that is smaller. Prompt lookup's 10 by
             default; the paper's own number is not known here.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True, reads="hidden states")

@@ -40,9 +40,6 @@ class PromptLookup(HistoryDrafter):
         require_full: a match counts only if all `num_draft` tokens follow it in the text so far; else a shorter n-gram
             is looked up.
         dummy_when_none: the token drafted where nothing matches; None drafts nothing.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True)

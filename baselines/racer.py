@@ -211,9 +211,6 @@ class RACER(KeepingDrafter, HistoryDrafter):
         min_match: shortest border.
         max_nodes: c, with the root.
         keep_between_prompts: keep automaton and table from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, reads="top-k tokens")

@@ -23,9 +23,6 @@ class Recorded(Drafter):
             Otherwise only accepted tokens are counted as nodes, fewer than were verified: what a drafter that looks up
             n-grams drafted in vain was not recorded.
         trained: whether its weights were trained for it.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(reads="recording", drafts_chains=True)

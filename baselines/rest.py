@@ -96,9 +96,6 @@ class REST(HistoryDrafter):
         num_tokens: tokens read after each hit.
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
         max_hits: most hits that are read, the first in the order of the suffix array.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, state="preloaded")

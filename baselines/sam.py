@@ -318,9 +318,6 @@ class SAMDecoding(Drafter):
         datastore: folder that `scripts.build_datastore` wrote, whose texts the static automaton is made of; None for
             none. The drafter's state is then "preloaded". The automaton is built by `bind`, in memory.
         static_bias: a static match is followed where it is longer than the dynamic one by more than this many tokens.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True)

@@ -36,9 +36,6 @@ class SAMTokenRecycling(Drafter):
         k: successors kept for a token.
         keep_between_prompts: whether the matrix outlives a prompt.
         context, datastore: as in `SAMDecoding`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = TokenRecycling.traits

@@ -127,9 +127,6 @@ class SGLangNgram(KeepingDrafter, HistoryDrafter):
         min_breadth, max_breadth: see above.
         match_type: BFS.
         keep_between_prompts: share the trie between prompts. The state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     def __init__(

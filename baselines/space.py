@@ -36,9 +36,6 @@ class Space(Drafter):
         mask_id: its mask token.
         num_masks: k, candidates of a step; fewer where the budget is below (k + 1)^2 - 1 nodes.
         revision: of the hub id.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(state="trained", reads="choices at mask tokens")

@@ -32,9 +32,6 @@ class SpS(Drafter):
         max_gamma: most tokens drafted; `propose` takes its budget where that is smaller.
         min_confidence: drafting stops behind a token that the draft model gives less probability than this
             (transformers' `assistant_confidence_threshold`, 0.4 there in newer versions; 0 turns it off, as published).
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(state="trained", scores_nodes=True, drafts_chains=True, uses_device=True)

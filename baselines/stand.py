@@ -195,9 +195,6 @@ class STAND(KeepingDrafter, HistoryDrafter):
         order: tokens of the longest context.
         k: tokens kept for a context.
         keep_between_prompts: keep the table from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, reads="top-k tokens")

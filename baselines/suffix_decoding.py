@@ -228,9 +228,6 @@ class SuffixDecoding(RememberingDrafter):
             leave it to a heap.
         context: the part of the prompt that is indexed (`Prompt.part`).
         remember_outputs: also draft from the answers to earlier prompts. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True)

@@ -93,9 +93,6 @@ class TokenRecycling(KeepingDrafter):
             `template` for which are left out.
         k: successors kept for a token, at most the 8 that the template uses.
         keep_between_prompts: keep the matrix from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, reads="top-k tokens")

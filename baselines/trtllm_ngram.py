@@ -24,9 +24,6 @@ class NgramPool(KeepingDrafter, HistoryDrafter):
         max_ngram: longest key, k.
         num_draft: length of values, v; `propose` takes its budget where that is smaller.
         keep_between_prompts: share the pool between prompts, the engine's `is_public_pool`. The state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True)

@@ -33,10 +33,6 @@ class HubDataset(Published):
             of a folder with several files those are read whose path names the split. "package:PACKAGE/FILE" is a file
             of an installed package; the hub is asked where the package is not there.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
-        ValueError: a field that is not there, or a value that is not allowed.
     """
 
     def __init__(

@@ -255,7 +255,7 @@ def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
 
 
 class Published:
-    """The options that all published data sets have.
+    """What all published data sets have.
 
     Args:
         name: the dataset's name in records.
@@ -264,7 +264,8 @@ class Published:
             recorded answers. A set without ids is numbered from 1.
 
     Raises:
-        ValueError: a value that is not allowed; before anything is fetched.
+        FileNotFoundError: by every set: neither the hub, a download nor a path gives it; the message says what to do.
+        ValueError: a value that is not allowed, before anything is fetched; then by row and field what is not there.
     """
 
     def __init__(self, name: str, warmup: int = 2, limit: int | None = None, parity: str | None = None) -> None:

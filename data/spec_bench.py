@@ -73,10 +73,6 @@ class SpecBench(_ByCategory):
         category: one, a list of several, or None for all of them.
         path: instead of the download a copy of it.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
-        ValueError: another file than the published one, a field that is not there, or a value that is not allowed.
     """
 
     def __init__(
@@ -110,10 +106,6 @@ class SpeedBench(_ByCategory):
         split: "qualitative", "throughput_1k", 2k, 8k, 16k or 32k.
         category: one, a list of several, or None for all of them.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: no folder is given, or it has no such split.
-        ValueError: a file that was not prepared, or a value that is not allowed.
     """
 
     def __init__(

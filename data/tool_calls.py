@@ -48,10 +48,6 @@ class ToolCalls(Published):
             here computes, so they are refused.
         source: where a copy is to be had, for the message.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file of another kind, or a value that is not allowed.
     """
 
     def __init__(self, name: str, path: str | None, file: str, source: str, **options: Any) -> None:

@@ -51,10 +51,6 @@ class TriviaQA(Published):
         num_passages: this many of each question's passages are given, from the best on.
         instruction: one of INSTRUCTIONS; the released one asks for longer answers.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: no such file; the message says what makes it.
-        ValueError: a field that is not there, or a value that is not allowed.
     """
 
     def __init__(

@@ -170,6 +170,9 @@ class Drafter(ABC):
     Attributes:
         root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
         traits: what it is to the loop.
+
+    Raises:
+        ValueError: by every drafter's constructor: a value that is not allowed; the message names it and what is.
     """
 
     root: int

@@ -79,9 +79,6 @@ class NgramTrieDrafter(_TrieDrafter):
         context: the part of the prompt that the trie is built from (`Prompt.part`).
         update_with_output: also index the output as it is emitted; the paper does not.
         ties: which of equally frequent nodes are kept, "deep" or "shallow" (`NgramTrie.draft`).
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     _trie: NgramTrie
@@ -121,9 +118,6 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
         eos_id: the token that pads the text; None for the model's own, or in a replay, where there is no model, for
             Llama's and Vicuna's.
         no_match_id: the token that is drafted where nothing matches.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     _trie: ReleasedTrie

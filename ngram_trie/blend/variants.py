@@ -40,9 +40,6 @@ class BlendDrafter(Drafter):
         tables: folder of the model's own bigram (`scripts.build_ngram_tables`; N-Grammys, section 4.1), which the text
             falls back to, or what else the drafter knows; opened when it is first needed.
         k: successors of each token that are taken of the bigram.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = Traits(scores_nodes=True)
@@ -120,9 +117,6 @@ class BlendBigramDrafter(BlendDrafter):
             questions are dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts
             hold, one of the same data sets that is not among them with all.
         options: as in `BlendDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = replace(BlendDrafter.traits, state="preloaded")
@@ -159,9 +153,6 @@ class BlendWarmDrafter(RememberingDrafter, BlendDrafter):
 
     Attributes:
         store: what is remembered; `store.save(path)` keeps it.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = replace(BlendDrafter.traits, state="warm", keeps_answers=True)
@@ -218,9 +209,6 @@ class BlendLogitsDrafter(BlendDrafter):
         prompt_step: the model's head is computed at every prompt_step-th token of the prompt; 0: only at the last one.
         vocabulary: for which tokens it is computed there: the "prompt"'s own, or "all".
         options: as in `BlendDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = replace(BlendDrafter.traits, reads="top-k tokens")
@@ -318,9 +306,6 @@ class BlendLogitsWarmDrafter(RememberingDrafter, BlendLogitsDrafter):
         max_places: of all answers together, tokens and rejected drafts. A place takes 24 bytes,
             and 12 for each token that was likely behind it.
         options: as in `BlendLogitsDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     traits = replace(BlendLogitsDrafter.traits, state="warm", keeps_answers=True)
