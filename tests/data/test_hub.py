@@ -130,7 +130,7 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     for name, content, reason in (
         ("torn.jsonl", "{not json", r"torn\.jsonl:1: not JSON \(Expecting property name"),
         ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl:1: no object with named fields"),
-        ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
+        ("empty.jsonl", "", r"empty\.jsonl: it holds no rows"),
         ("rows.json", json.dumps(GSM8K[:2]), "2 questions, of which 2 are for warming up"),
         ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
     ):
