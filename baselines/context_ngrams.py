@@ -21,8 +21,9 @@ def _followers(text: IntArray, q: int, w: int) -> IntArray:
     end = len(text)
     positions = np.empty(max(end, 0), np.int64)
     size = 0
+    run = text[end - q :]
     for start in range(end - q - w, -1, -1):
-        if same_run(text[end - q :], text, start):
+        if same_run(run, text, start):
             positions[size] = start + q
             size += 1
     return positions[:size]
@@ -39,13 +40,13 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
         like a continuation up to each of its tokens, over the number of all of them and one more.
     """
     positions = _followers(text, q, w)
-    table, counts = empty_table(len(positions)), np.zeros(len(text), np.int64)  # by where a continuation occurred last
+    table, counts = empty_table(len(positions)), np.empty(len(text), np.int64)  # by where a continuation occurred last
     starts = np.empty(len(positions), np.int64)  # of each distinct continuation, in the order of latest occurrence
     size = 0
     for start in positions:
         slot = slot_of_run(text[start : start + w], table, text)
         if table[slot] == 0:
-            table[slot] = start + 1
+            table[slot], counts[start] = start + 1, 0
             starts[size] = start
             size += 1
         counts[table[slot] - 1] += 1

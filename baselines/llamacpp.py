@@ -25,8 +25,9 @@ def _places(text: IntArray, first: int, last: int, ngram: int) -> IntArray:
     """Where in [first, last] the last `ngram` tokens of `text` begin."""
     found = [np.int64(0) for _ in range(0)]
     end = len(text) - ngram
+    run = text[end:]
     for start in range(first, last + 1):
-        if same_run(text[end:], text, start):
+        if same_run(run, text, start):
             found.append(np.int64(start))
     return np.array(found, np.int64)
 
