@@ -100,4 +100,4 @@ def first_of(value: Any) -> str:
         value = value.get("content")
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"it holds a {type(value).__name__}, where a text or turns of a conversation are needed")
-    return "" if value is None else str(value)
+    return "" if value is None or value != value else str(value)  # pandas' NaN is nothing

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -281,8 +282,11 @@ class Published:
         """Divide the set's questions into those to ask and those to warm up on.
 
         Raises:
-            ValueError: no question to ask is left, or a parity is asked for and an id has no number.
+            ValueError: no question to ask is left, two have one id, or a parity is asked for and an id has no number.
         """
+        number = Counter(question.question_id for question in questions)
+        if twice := [id for id, times in number.items() if times > 1]:
+            raise ValueError(f"id {twice[0]!r} is that of {number[twice[0]]} questions: name another field")
         if len(questions) <= self._num_warmup:
             raise ValueError(f"{len(questions)} questions, of which {self._num_warmup} are for warming up")
         asked = questions[: len(questions) - self._num_warmup]
