@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,6 +152,20 @@ def test_what_a_conversion_depends_on_is_in_its_folders_name(tmp_path: Path, mon
         write()
         found.append(gguf.conversion(file))
     assert len(set(found)) == 4
+
+
+def test_a_large_files_identity_changes_with_any_layer(tmp_path: Path) -> None:
+    """Weights merged into layers in the middle leave size, header and both ends as they are."""
+    file, found = tmp_path / "model.safetensors", set()
+    file.touch()
+    os.truncate(file, (1 << 30) + 5)  # takes no room
+    for place in (None, 0, 3 << 28, (1 << 30) + 4):
+        if place is not None:
+            with file.open("rb+") as content:
+                content.seek(place)
+                content.write(bytes([1]) * min(1 << 24, (1 << 30) + 5 - place))
+        found.add(fingerprint(str(file)))
+    assert len(found) == 4
 
 
 def test_every_part_of_a_method_that_lies_in_a_file_is_in_a_runs_identity() -> None:
