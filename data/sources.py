@@ -181,7 +181,7 @@ def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterab
 
     Raises:
         FileNotFoundError: no such file, or none of a known kind; or files of several sets.
-        ValueError: a file that is none of rows, or no rows at all.
+        ValueError: a file of another kind, or without rows.
     """
     files = sorted(f for f in path.rglob("*") if kind(f) in KINDS) if path.is_dir() else [path]
     if len(files) > 1:

@@ -73,16 +73,10 @@ def same_run(run: Table, text: Table, place: int) -> bool:
     return same == len(run)
 
 
-@kernel
-def with_token(key: np.uint64, token: int) -> np.uint64:
-    """The hash of a run and one more token: a round of 64-bit FNV-1a, over whole tokens."""
-    return (key ^ np.uint64(token)) * _PRIME
-
-
 @compiled
 def hash_of(run: Table) -> np.uint64:
     """64-bit FNV-1a over whole tokens."""
     key = _OFFSET
     for token in run:
-        key = with_token(key, token)
+        key = (key ^ np.uint64(token)) * _PRIME
     return key
