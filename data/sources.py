@@ -222,7 +222,7 @@ def read_file(file: Path) -> Iterator[Row]:
             rows = parquet.read_table(file).to_pylist()
         except Exception as error:  # many kinds
             raise ValueError(f"{file}: not readable as parquet ({first_line(error)})") from error
-        yield from (placed(row, f"{file}: row {number}") for number, row in enumerate(rows, 1))
+        yield from (placed(row, file, number) for number, row in enumerate(rows, 1))
     else:
         yield from (row for _, row in read_objects(file))
 

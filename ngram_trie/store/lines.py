@@ -10,7 +10,7 @@ import gzip
 import itertools
 import json
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,13 +18,14 @@ from ngram_trie.store.files import first_line
 
 
 class Row(dict[str, Any]):
-    """A row, by field, that knows where it stands.
+    """A row, by field, that knows where it stands."""
 
-    Attributes:
-        where: "FILE:LINE"; of a JSON list the row's place in it.
-    """
+    place: tuple[Path, int]
 
-    where: str = ""
+    @property
+    def where(self) -> str:
+        """ "FILE:LINE"; of a JSON list, or of Parquet, the row's place in it."""
+        return "{}:{}".format(*self.place)
 
 
 def opened(file: Path) -> BinaryIO:
@@ -100,7 +101,7 @@ def read_objects(file: Path) -> Iterator[tuple[int, Row]]:
     for number, row in read_rows(file):
         if not isinstance(row, Mapping):
             raise ValueError(f"{file}:{number}: no object with named fields")
-        yield number, placed(row, f"{file}:{number}")
+        yield number, placed(row, file, number)
 
 
 def is_token_ids(value: object) -> bool:
@@ -108,10 +109,10 @@ def is_token_ids(value: object) -> bool:
     return isinstance(value, list) and all(type(token) is int and 0 <= token < 2**31 for token in value)
 
 
-def placed(row: Mapping[str, Any], where: str) -> Row:
+def placed(row: Mapping[str, Any] | Iterable[tuple[str, Any]], file: Path, number: int) -> Row:
     """The row with where it stands."""
     found = Row(row)
-    found.where = where
+    found.place = file, number
     return found
 
 
@@ -137,8 +138,8 @@ def read_table(file: Path, fields: Sequence[str]) -> Iterator[tuple[int, Row]]:
             columns = cells
             if missing := [field for field in fields if columns.count(field) != 1]:
                 raise ValueError(f"{file}:{number}: no field {missing[0]!r}, or several; it has {', '.join(columns)}")
+            places = [columns.index(field) for field in fields]
         elif len(cells) != len(columns):
             raise ValueError(f"{file}:{number}: {len(cells)} cells, and {len(columns)} names in the first line")
         else:
-            values = dict(zip(columns, cells, strict=True))
-            yield number, placed({field: values[field] for field in fields}, f"{file}:{number}")
+            yield number, placed(zip(fields, (cells[place] for place in places), strict=True), file, number)
