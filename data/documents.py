@@ -20,7 +20,7 @@ from tqdm import tqdm
 
 from ngram_trie.data import world
 from ngram_trie.data.prompts import named_tokenizer
-from ngram_trie.data.sources import KINDS, Row, kind, read_file, read_local, where
+from ngram_trie.data.sources import KINDS, kind, read_file, where
 from ngram_trie.store.files import first_line
 from ngram_trie.store.lines import is_token_ids, read_lines
 
@@ -133,7 +133,7 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
 def dataset_texts(
     name: str, split: str, field: str | None, file: str | None = None, revision: str | None = None
 ) -> Iterator[str]:
-    """The texts of a data set: a file or folder (`read_local`), or streamed from the hub by the `datasets` library.
+    """The texts of a data set of the hub, streamed by the `datasets` library.
 
     Args:
         file: of the hub's repository the one to read; None for all of the split.
@@ -142,22 +142,18 @@ def dataset_texts(
     Raises:
         ValueError: it cannot be read, or a row is not what it should be; the message names it.
     """
-    is_here = Path(name).exists()
     try:
-        if is_here:
-            rows: Iterable[Row] = read_local(Path(name), split)
-        else:
-            import datasets
+        import datasets
 
-            rows = datasets.load_dataset(name, data_files=file, revision=revision, split=split, streaming=True)
+        rows = datasets.load_dataset(name, data_files=file, revision=revision, split=split, streaming=True)
         for number, row in enumerate(rows, 1):
             try:
                 yield from texts_of(row, field)
             except ValueError as error:
                 raise ValueError(f"{where(number, row)}: {error}") from None
     except Exception as error:  # the library's, pyarrow's and the network's, which have no common ancestor
-        hint = "" if is_here else " (no such file or folder here; is the hub reachable, and the id right?)"
-        raise ValueError(f"--dataset={name}{hint}: {first_line(error)}") from None
+        said = f"{first_line(error)}; is the hub reachable, and the id right? A file or folder is given as SOURCE"
+        raise ValueError(f"--dataset={name}: {said}") from None
 
 
 def documents(
