@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.suffix_decoding import SuffixDecoding
-from ngram_trie.drafter import HistoryDrafter, check_int, check_positive, check_share
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int, check_positive, check_share
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -30,12 +30,9 @@ class ArcticSuffix(HistoryDrafter):
         alpha: nodes at most per token of the match; None for no such limit.
         max_depth: longest string that is kept.
         min_prob: a node less likely is not drafted.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
     not_sent = ("_cache",)  # compiled, and of one prompt
     _cache: Any = None
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.blend.background import FOLDS, Key, part_of, read_answers
-from ngram_trie.drafter import Drafter, check_bool, check_int, check_place
+from ngram_trie.drafter import Traits, check_bool, check_int
+from ngram_trie.memory import KeepingDrafter, RecordedAnswers, answers_file
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: What the release runs Spec-Bench with: the model reads at most 96 tokens a step, the pending one among them, and 16
@@ -34,56 +36,36 @@ class Sizes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Leaders and their followers, as compiled code reads and writes them. A follower is the place where it begins.
+    """Leaders and their followers, as compiled code reads and writes them. A place is where an n-gram begins.
 
     Attributes:
         text: (c,) the tokens that places point into.
-        older: (c,) of a follower the same leader's next less recent one; -1: none.
-        latest: open-addressed hash table of leaders: the place of the most recent follower + 1; 0 is a free slot. A
-            power of 2, at least twice as long as there are leaders.
+        older: (c,) of an n-gram the same leader's next less recent one; -1: none.
+        latest: hash table of leaders, by the place of their most recent n-gram + 1.
     """
 
     text: IntArray
     older: IntArray
-    latest: IntArray
+    latest: NDArray[np.int32]
 
     @classmethod
     def empty(cls, room: int) -> Table:
-        slots = 1 << (2 * room - 1).bit_length()
-        return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), np.zeros(slots, np.int64))
-
-
-@compiled
-def _same(text: IntArray, place: int, other: IntArray, start: int, length: int) -> bool:
-    """Whether `length` tokens of `text` from `place` on are those of `other` from `start` on."""
-    same = 0
-    while same < length and text[place + same] == other[start + same]:
-        same += 1
-    return same == length
-
-
-@compiled
-def _slot(table: Table, leader: IntArray) -> np.int64:
-    """The slot of a leader, or the free one where it belongs."""
-    length, capacity = len(leader), len(table.latest)
-    slot = first_slot(context_hash(leader), capacity)
-    while table.latest[slot] and not _same(table.text, table.latest[slot] - 1 - length, leader, 0, length):
-        slot = (slot + 1) & (capacity - 1)
-    return slot
+        return cls(np.zeros(room, np.int64), np.zeros(room, np.int64), empty_table(room))
 
 
 @compiled
 def _use(fields: Fields, begin: int, end: int, step: int, sizes_fields: Fields) -> None:
-    """Make the followers at each `step`-th of the places begin..end the most recent ones of their leaders. Of equal
-    followers the earlier place is forgotten, of too many the least recent."""
+    """Make the n-grams at each `step`-th of the places begin..end the most recent ones of their leaders. Of equal ones
+    the earlier place is forgotten, of too many the least recent."""
     table, sizes = Table(*fields), Sizes(*sizes_fields)
-    text, older = table.text, table.older
+    text, older, length = table.text, table.older, sizes.leader_len
     for new in range(begin, end, step):
-        slot = _slot(table, text[new - sizes.leader_len : new])
+        follower = text[new + length : new + length + sizes.follower_len]
+        slot = slot_of_run(text[new : new + length], table.latest, text)
         before, place, kept = new, table.latest[slot] - 1, 1
         table.latest[slot], older[new] = new + 1, place
         while place >= 0:
-            if kept == sizes.followers or _same(text, place, text, new, sizes.follower_len):
+            if kept == sizes.followers or same_run(follower, text, place + length):
                 older[before] = older[place]
                 break
             before, place = place, older[place]
@@ -97,7 +79,8 @@ def _copy(fields: Fields, larger_fields: Fields, size: int, leader_len: int) -> 
     larger.text[:size], larger.older[:size] = table.text[:size], table.older[:size]
     for entry in table.latest:
         if entry:
-            larger.latest[_slot(larger, larger.text[entry - 1 - leader_len : entry - 1])] = entry
+            leader = larger.text[entry - 1 : entry - 1 + leader_len]
+            larger.latest[slot_of_run(leader, larger.latest, larger.text)] = entry
 
 
 @compiled
@@ -149,12 +132,12 @@ def _draft(
             known = _read_leader(text, tokens, parents, leaf, leader)
             rank = 0.0
             for table in tables:
-                place = table.latest[_slot(table, leader)] - 1 if known else -1
+                place = table.latest[slot_of_run(leader, table.latest, table.text)] - 1 if known else -1
                 while place >= 0:
-                    node, shared = leaf, 0
+                    node, shared, begin_at = leaf, 0, place + sizes.leader_len
                     child = node
                     while merge and shared < sizes.follower_len and child >= 0:
-                        child = _child(tokens, parents, size, node, table.text[place + shared])
+                        child = _child(tokens, parents, size, node, table.text[begin_at + shared])
                         if child >= 0:
                             node = child
                             shared += 1
@@ -162,7 +145,7 @@ def _draft(
                     if full:
                         break
                     for index in range(shared, sizes.follower_len):
-                        tokens[size], parents[size] = table.text[place + index], node
+                        tokens[size], parents[size] = table.text[begin_at + index], node
                         step = (sizes.leader_len + index) / (sizes.leader_len + index + 1) if index else 1 / (rank + 2)
                         probs[size] = probs[node] * step
                         node = size
@@ -209,7 +192,7 @@ class NgramCache:
         flat = kinds[np.lexsort([-first, times])].ravel()
         cache = cls(sizes, len(flat) + 1)
         cache.table.text[: len(flat)] = flat
-        _use(tuple(cache.table), sizes.leader_len, len(flat), length, tuple(sizes))
+        _use(tuple(cache.table), 0, len(flat), length, tuple(sizes))
         return cache
 
     @property
@@ -219,8 +202,7 @@ class NgramCache:
 
     def begin_text(self) -> None:
         """No n-gram reaches back behind what comes now."""
-        self._begin = self._size
-        self._used = self._size + self.sizes.leader_len
+        self._begin = self._used = self._size
 
     def extend(self, ids: Sequence[int] | IntArray) -> None:
         """Append tokens to the text; the n-grams that they complete become the most recent ones."""
@@ -231,12 +213,12 @@ class NgramCache:
             self.table = larger
         self.table.text[self._size : end] = ids
         self._size = end
-        used = max(self._used, end - self.sizes.follower_len + 1)
+        used = max(self._used, end - self.sizes.leader_len - self.sizes.follower_len + 1)
         _use(tuple(self.table), self._used, used, 1, tuple(self.sizes))
         self._used = used
 
 
-class Cacheback(Drafter):
+class Cacheback(KeepingDrafter):
     """Cacheback: a dynamic table of the n-grams of prompt and output and, if there are texts for it, a frozen one of
     theirs. The last `leader_len` tokens are looked up in both, and their followers drafted side by side, the dynamic
     table's first, the most recent (of the frozen one's: the most frequent) first. Chaining then looks up the end of
@@ -266,13 +248,10 @@ class Cacheback(Drafter):
         keep_between_prompts: keep the dynamic table from one prompt to the next. The drafter's state is then "warm".
         answers: a file of recorded answers (`read_answers`), which the frozen table is made of. The state is then
             "preloaded", unless it is warm.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    not_sent = ("_frozen",)  # another process makes them itself
+    traits = Traits(scores_nodes=True)
+    not_sent = (*KeepingDrafter.not_sent, "_frozen")  # another process makes them itself
 
     def __init__(
         self,
@@ -292,18 +271,12 @@ class Cacheback(Drafter):
         check_int("follower_len", follower_len, 1)
         check_int("followers", followers, 1)
         check_bool("merge", merge)
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.reserve, self.merge = num_draft, reserve, merge
         self.sizes = Sizes(leader_len, follower_len, followers)
-        self.keep_between_prompts = keep_between_prompts
-        if answers is not None:
-            check_place("answers", answers, " or null")
-        self.answers = Path(answers) if answers else None
-        self._dynamic = NgramCache(self.sizes)
-        if keep_between_prompts:
-            self.state = "warm"
-        elif answers:
-            self.state = "preloaded"
+        self.answers = answers_file(answers)
+        super().__init__(keep_between_prompts)
+        if answers and not keep_between_prompts:
+            self.traits = replace(self.traits, state="preloaded")
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -313,25 +286,20 @@ class Cacheback(Drafter):
     def parts(self) -> Mapping[Path, str]:
         return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
 
+    def forget(self) -> None:
+        self._dynamic = NgramCache(self.sizes)
+
     @functools.cached_property
-    def _frozen(self) -> tuple[dict[Key, int], list[NgramCache]]:
-        """The part of each recorded question, and by part the table of the others' answers; last that of all."""
-        recorded = read_answers(self.answers) if self.answers else []
-        rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in recorded]
-        parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
-        others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
-        return parts, [NgramCache.of_texts(each, self.sizes) for each in others]
+    def _frozen(self) -> RecordedAnswers[NgramCache]:
+        return RecordedAnswers(self.answers, lambda others: NgramCache.of_texts(others, self.sizes))
 
     def bind(self, target: Any) -> None:
         super().bind(target)
-        len(self._frozen)  # made before a prompt is timed
+        self._frozen  # noqa: B018 (made before a prompt is timed)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        parts, caches = self._frozen
-        self._looked_up = caches[part_of(prompt, parts, self.answers)].table
-        if not self.keep_between_prompts:
-            self._dynamic = NgramCache(self.sizes, 2 * len(prompt.ids) + 256)
+        self._looked_up = self._frozen.beside(prompt).table
         self._dynamic.begin_text()
         self._dynamic.extend(prompt.ids)
 

@@ -4,13 +4,14 @@ most frequent first."""
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
 
-from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter, Verify, check_choice, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, Verify, check_choice, check_int
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
 
 
@@ -20,11 +21,9 @@ def _followers(text: IntArray, q: int, w: int) -> IntArray:
     end = len(text)
     positions = np.empty(max(end, 0), np.int64)
     size = 0
+    run = text[end - q :]
     for start in range(end - q - w, -1, -1):
-        same = 0
-        while same < q and text[start + same] == text[end - q + same]:
-            same += 1
-        if same == q:
+        if same_run(run, text, start):
             positions[size] = start + q
             size += 1
     return positions[:size]
@@ -41,37 +40,26 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
         like a continuation up to each of its tokens, over the number of all of them and one more.
     """
     positions = _followers(text, q, w)
-    capacity = 4
-    while capacity < 2 * len(positions):
-        capacity *= 2
-    slots = np.full(capacity, -1, np.int64)  # hash table: the number of a continuation
+    table, counts = empty_table(len(positions)), np.empty(len(text), np.int64)  # by where a continuation occurred last
     starts = np.empty(len(positions), np.int64)  # of each distinct continuation, in the order of latest occurrence
-    counts = np.zeros(len(positions), np.int64)
     size = 0
     for start in positions:
-        slot = first_slot(context_hash(text[start : start + w]), capacity)
-        while slots[slot] >= 0:
-            same = 0
-            while same < w and text[starts[slots[slot]] + same] == text[start + same]:
-                same += 1
-            if same == w:
-                break
-            slot = (slot + 1) & (capacity - 1)
-        if slots[slot] < 0:
-            slots[slot] = size
+        slot = slot_of_run(text[start : start + w], table, text)
+        if table[slot] == 0:
+            table[slot], counts[start] = start + 1, 0
             starts[size] = start
             size += 1
-        counts[slots[slot]] += 1
+        counts[table[slot] - 1] += 1
     rows = np.empty((min(k, size), w), np.int64)
     row_counts = np.empty(len(rows), np.int64)
     for rank in range(len(rows)):
         best = 0
         for number in range(1, size):
-            if counts[number] > counts[best]:  # the first of equals occurred last
+            if counts[starts[number]] > counts[starts[best]]:  # the first of equals occurred last
                 best = number
         rows[rank] = text[starts[best] : starts[best] + w]
-        row_counts[rank] = counts[best]
-        counts[best] = 0
+        row_counts[rank] = counts[starts[best]]
+        counts[starts[best]] = 0
     shares = np.zeros((len(rows), w))
     for rank in range(len(rows)):
         for start in positions:
@@ -91,12 +79,9 @@ class RowsDrafter(HistoryDrafter):
             length, the best ones a token longer. `propose` takes its budget where that is smaller.
         verify: "rows" to have them verified as the batch that the paper makes of them, "tree" as one tree; None as the
             run does (`engine.verify`). Both accept the same tokens.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
 
     def __init__(self, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:
         check_int("k", k, 1)
@@ -105,7 +90,8 @@ class RowsDrafter(HistoryDrafter):
             check_int("num_draft", num_draft, 1)
         if verify is not None:
             check_choice("verify", verify, get_args(Verify))
-        self.k, self.w, self.num_draft, self.verify = k, w, num_draft, verify
+        self.k, self.w, self.num_draft = k, w, num_draft
+        self.traits = replace(self.traits, verify=verify)
 
     @abstractmethod
     def rows(self, text: IntArray) -> tuple[IntArray, FloatArray]:

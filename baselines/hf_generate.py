@@ -33,7 +33,6 @@ class HFGenerate(Decoder):
     """
 
     kind = "decoder"
-    state = "cold"
 
     def __init__(self, *, prompt_lookup_num_tokens: int | None = None, max_matching_ngram_size: int = 2) -> None:
         check_int("max_matching_ngram_size", max_matching_ngram_size, 1)

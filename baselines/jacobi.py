@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import SEEDS, Drafter, check_int
+from ngram_trie.drafter import SEEDS, Drafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -30,13 +30,9 @@ class Jacobi(Drafter):
         fill: first guess for a position: "prompt", a token drawn from the prompt; "repeat", the guess before it again;
             or a token id, such as that of a padding token.
         seed: of the generator that draws from the prompt, anew for every prompt.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "choices at other tokens"
-    drafts_chains = True
+    traits = Traits(reads="choices at other tokens", drafts_chains=True)
 
     def __init__(self, *, num_draft: int = 5, fill: str | int = "prompt", seed: int = 0) -> None:
         check_int("num_draft", num_draft, 1)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import same_run
 from ngram_trie.tree import DraftTree, Fields, IntArray
 from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, NgramTrie, Trie, child_of
 
@@ -24,11 +25,9 @@ def _places(text: IntArray, first: int, last: int, ngram: int) -> IntArray:
     """Where in [first, last] the last `ngram` tokens of `text` begin."""
     found = [np.int64(0) for _ in range(0)]
     end = len(text) - ngram
+    run = text[end:]
     for start in range(first, last + 1):
-        same = 0
-        while same < ngram and text[start + same] == text[end + same]:
-            same += 1
-        if same == ngram:
+        if same_run(run, text, start):
             found.append(np.int64(start))
     return np.array(found, np.int64)
 
@@ -61,12 +60,9 @@ class NgramMap(HistoryDrafter):
         ngram: n, the engine's size_n.
         num_draft: m, the engine's size_m; `propose` takes its budget where that is smaller.
         min_hits: how often a key must have been met.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     def __init__(self, *, ngram: int = 12, num_draft: int = 48, min_hits: int = 1) -> None:
         check_int("ngram", ngram, 1)
@@ -168,12 +164,9 @@ class NgramCache(HistoryDrafter):
 
     Args:
         num_draft: most tokens of a draft; `propose` takes its budget where that is smaller.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     def __init__(self, *, num_draft: int = 8) -> None:
         check_int("num_draft", num_draft, 1)

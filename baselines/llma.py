@@ -3,9 +3,10 @@ reference, copy what follows them there."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from ngram_trie.drafter import HistoryDrafter, check_choice, check_context, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_choice, check_context, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, IntArray
@@ -52,13 +53,9 @@ class LLMA(HistoryDrafter):
         max_n: the longest match that is looked for, longest first; equal to `n`, every match is as good as another.
         context: the part of the prompt that is the reference (`Prompt.part`). The source hands over the documents.
         which: which of equally long matches is copied from, "first" or "last".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(
         self, *, n: int = 1, k: int = 20, max_n: int = 5, context: str = "prompt", which: Which = "first"
@@ -69,6 +66,7 @@ class LLMA(HistoryDrafter):
         check_context(context)
         check_choice("which", which, get_args(Which))
         self.n, self.k, self.max_n, self.context = n, k, max_n, context
+        self.traits = replace(self.traits, context=context)
         self.which: Which = which
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow
@@ -101,13 +101,9 @@ class LogitSpec(HistoryDrafter):
         max_ngram: longest match.
         num_copy: most tokens copied behind the last token.
         top_k: k, of which one is the last token.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = "top-k tokens"
+    traits = Traits(scores_nodes=True, reads="top-k tokens")
 
     def __init__(self, *, num_draft: int = 63, max_ngram: int = 3, num_copy: int = 20, top_k: int = 64) -> None:
         check_int("num_draft", num_draft, 1)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import SEEDS, Drafter, check_bool, check_int
+from ngram_trie.drafter import SEEDS, Drafter, Traits, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -83,12 +83,9 @@ class Lookahead(Drafter):
         seed_with_prompt: also pool the n-grams of the prompt and of the output (upstream's `POOL_FROM_PROMPT`, off
             unless it is set).
         seed: of the generator that draws the first row, anew for every prompt.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "choices at other tokens"
+    traits = Traits(reads="choices at other tokens")
 
     def __init__(
         self, *, window: int = 7, level: int = 5, guesses: int = 7, seed_with_prompt: bool = False, seed: int = 0

@@ -17,7 +17,7 @@ from accelerate import init_empty_weights
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_config, read_tensors, weight_parts
-from ngram_trie.drafter import Drafter, State, check_choice, check_int, check_place
+from ngram_trie.drafter import Drafter, Traits, check_choice, check_int, check_place
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, FloatArray
 
@@ -118,13 +118,9 @@ class HeadDrafter(Drafter):
         tree: "published", the static tree of 63 nodes; "likely", the `num_draft` nodes that the accuracies in the
             weights' config.json (`head_accuracies`) promise the most of.
         num_draft: most nodes; `propose` takes its budget where that is smaller. None for all of the published tree.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "trained"
-    reads = "hidden states"
+    traits = Traits(state="trained", reads="hidden states")
     module: Any  # the heads, once they are bound
     _model: Any = None  # that they were loaded for
 

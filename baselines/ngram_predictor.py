@@ -9,16 +9,13 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table, hash_of, slot_of, slot_of_pair
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 Ties = Literal["recent", "earlier"]
-
-FNV_OFFSET = np.uint64(14695981039346656037)
-FNV_PRIME = np.uint64(1099511628211)
-_HALF = np.uint64(32)
 
 
 def expected_accepted(alpha: float, num_draft: int) -> float:
@@ -31,74 +28,47 @@ def expected_accepted(alpha: float, num_draft: int) -> float:
 
 
 class _Tables(NamedTuple):
-    """Counts of what followed each context: open-addressed hash tables, one row for each length of context
-    (row c - 1: contexts of c tokens); c = capacity, a power of two, o = orders. A count of 0 marks a free slot."""
+    """Counts of what followed each context, a row for each length of context (row c - 1: contexts of c tokens), in the
+    order in which contexts, and pairs of a context and what continued it, were met; o = orders, r = room."""
 
-    contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context
-    best_tokens: IntArray  # (o, c) its most frequent continuation
-    best_counts: IntArray  # (o, c) how often that was seen
-    pair_contexts: NDArray[np.uint64]  # (o, c) FNV-1a of a context, once for each of its continuations
-    pair_tokens: IntArray  # (o, c) that continuation
-    pair_counts: IntArray  # (o, c) how often it was seen
-    totals: IntArray  # (o, c) of a context: how often it was seen with any continuation
-
-
-@compiled
-def _fnv(key: np.uint64, token: int) -> np.uint64:
-    """One round of FNV-1a over whole tokens, as the chapter's `context_hash` does it."""
-    return (key ^ np.uint64(token)) * FNV_PRIME
-
-
-@compiled
-def context_hash(tokens: IntArray) -> np.uint64:
-    """The chapter's key of a context: 64-bit FNV-1a over its tokens."""
-    key = FNV_OFFSET
-    for token in tokens:
-        key = _fnv(key, token)
-    return key
-
-
-@compiled
-def first_slot(key: np.uint64, capacity: int) -> np.int64:
-    """Where to look for `key` first in a table of `capacity` slots, a power of two."""
-    # The low bits of an FNV key depend on the low bits of the tokens only.
-    return np.int64((key ^ (key >> _HALF)) & np.uint64(capacity - 1))
-
-
-@compiled
-def _context_slot(tables: _Tables, row: int, key: np.uint64) -> np.int64:
-    """The slot of a context, or the free one where it belongs."""
-    capacity = tables.contexts.shape[1]
-    slot = first_slot(key, capacity)
-    while tables.best_counts[row, slot] and tables.contexts[row, slot] != key:
-        slot = (slot + 1) & (capacity - 1)
-    return slot
+    slots: NDArray[np.int32]  # (o, c) hash tables of contexts, by number + 1
+    keys: NDArray[np.uint64]  # (o, r) the chapter's key of a context, 64-bit FNV-1a over its tokens
+    best_tokens: IntArray  # (o, r) its most frequent continuation
+    best_counts: IntArray  # (o, r) how often that was seen
+    totals: IntArray  # (o, r) how often it was seen with any continuation
+    pair_slots: NDArray[np.int32]  # (o, c) hash tables of pairs, by number + 1
+    pair_contexts: IntArray  # (o, r) the context of a pair
+    pair_tokens: IntArray  # (o, r) what continued it
+    pair_counts: IntArray  # (o, r) how often that was seen
+    sizes: IntArray  # (o, 2) contexts and pairs
 
 
 @compiled
 def count(tables: _Tables, text: IntArray, begin: int, ties_recent: bool) -> None:
     """Count text[begin:], each token after all its contexts within `text`; no more than the tables have room for."""
-    num_rows, capacity = tables.contexts.shape
     for at in range(begin, len(text)):
         token = text[at]
-        for length in range(1, min(num_rows, at) + 1):
+        for length in range(1, min(len(tables.slots), at) + 1):
             row = length - 1
-            key = context_hash(text[at - length : at])
-            pair = first_slot(_fnv(key, token), capacity)
-            while tables.pair_counts[row, pair] and (
-                tables.pair_contexts[row, pair] != key or tables.pair_tokens[row, pair] != token
-            ):
-                pair = (pair + 1) & (capacity - 1)
-            tables.pair_contexts[row, pair] = key
-            tables.pair_tokens[row, pair] = token
-            tables.pair_counts[row, pair] += 1
-            seen = tables.pair_counts[row, pair]
-            slot = _context_slot(tables, row, key)
-            if seen > tables.best_counts[row, slot] or (ties_recent and seen == tables.best_counts[row, slot]):
-                tables.contexts[row, slot] = key
-                tables.best_tokens[row, slot] = token
-                tables.best_counts[row, slot] = seen
-            tables.totals[row, slot] += 1
+            key, slots = hash_of(text[at - length : at]), tables.slots[row]
+            slot = slot_of(key, slots, tables.keys[row])
+            if slots[slot] == 0:
+                tables.keys[row, tables.sizes[row, 0]] = key
+                tables.sizes[row, 0] += 1
+                slots[slot] = tables.sizes[row, 0]
+            context, slots = slots[slot] - 1, tables.pair_slots[row]
+            slot = slot_of_pair(context, token, slots, tables.pair_contexts[row], tables.pair_tokens[row])
+            if slots[slot] == 0:
+                tables.pair_contexts[row, tables.sizes[row, 1]] = context
+                tables.pair_tokens[row, tables.sizes[row, 1]] = token
+                tables.sizes[row, 1] += 1
+                slots[slot] = tables.sizes[row, 1]
+            tables.pair_counts[row, slots[slot] - 1] += 1
+            seen = tables.pair_counts[row, slots[slot] - 1]
+            if seen > tables.best_counts[row, context] or (ties_recent and seen == tables.best_counts[row, context]):
+                tables.best_tokens[row, context] = token
+                tables.best_counts[row, context] = seen
+            tables.totals[row, context] += 1
 
 
 @compiled
@@ -106,7 +76,7 @@ def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, 
     """(d,) the drafts that continue `text`, each appended to the context of the next, d at most `num_draft`; and
     (d + 1,) path probabilities, the root's 1 first: products of each draft's share of what followed its context, the
     first context followed once more by something new."""
-    num_rows = tables.contexts.shape[0]
+    num_rows = len(tables.slots)
     known = min(num_rows, len(text))
     context = np.empty(known + num_draft, np.int64)
     context[:known] = text[len(text) - known :]
@@ -114,11 +84,12 @@ def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, 
     end = known
     while end < len(context):
         for length in range(min(num_rows, end), 0, -1):
-            slot = _context_slot(tables, length - 1, context_hash(context[end - length : end]))
-            if tables.best_counts[length - 1, slot]:
-                context[end] = tables.best_tokens[length - 1, slot]
-                total = tables.totals[length - 1, slot] + (end == known)
-                share = tables.best_counts[length - 1, slot] / total
+            key = hash_of(context[end - length : end])
+            found = tables.slots[length - 1, slot_of(key, tables.slots[length - 1], tables.keys[length - 1])] - 1
+            if found >= 0:
+                context[end] = tables.best_tokens[length - 1, found]
+                total = tables.totals[length - 1, found] + (end == known)
+                share = tables.best_counts[length - 1, found] / total
                 probs[end - known + 1] = probs[end - known] * share
                 break
         else:
@@ -129,10 +100,9 @@ def predict(tables: _Tables, text: IntArray, num_draft: int) -> tuple[IntArray, 
 
 def empty_tables(max_order: int, room: int) -> _Tables:
     """Tables for n-grams of 2 to `max_order` tokens, in which `room` tokens can be counted."""
-    # At most one slot in two is taken: every token counted takes at most one of each row.
-    shape = (max_order - 1, 1 << (2 * max(room, 1) - 1).bit_length())
-    kinds = (*(np.uint64, np.int64, np.int64) * 2, np.int64)
-    return _Tables._make(np.zeros(shape, kind) for kind in kinds)
+    orders, tables = max_order - 1, [np.tile(empty_table(room), (max_order - 1, 1)) for _ in range(2)]
+    keys, *rest = (np.zeros((orders, room), kind) for kind in (np.uint64, *[np.int64] * 6))
+    return _Tables._make([tables[0], keys, *rest[:3], tables[1], *rest[3:], np.zeros((orders, 2), np.int64)])
 
 
 class NgramPredictor(HistoryDrafter):
@@ -154,13 +124,9 @@ class NgramPredictor(HistoryDrafter):
         history: the sliding window of recent tokens, MAX_HISTORY.
         ties: of equally frequent continuations, the one that reached the count last ("recent", the default because the
             chapter wants "recency bias") or first ("earlier").
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(self, *, max_order: int = 4, num_draft: int = 4, history: int = 512, ties: Ties = "recent") -> None:
         check_int("max_order", max_order, 2)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,7 +18,7 @@ import numpy as np
 
 from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
 from ngram_trie.baselines.datastore import check_folder
-from ngram_trie.drafter import State, Verify, check_choice, check_int
+from ngram_trie.drafter import Verify, check_choice, check_int
 from ngram_trie.store.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
 from ngram_trie.tree import FloatArray, IntArray, Sources, rank_probs
 
@@ -30,12 +31,9 @@ class TableDrafter(RowsDrafter):
     Args:
         tables: folder that `scripts.build_ngram_tables` wrote for the target; opened when it is first needed.
         k, w, num_draft, verify: as in `RowsDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "preloaded"
+    traits = replace(RowsDrafter.traits, state="preloaded")
     not_sent = ("opened",)  # another process maps the files itself
 
     def __init__(self, tables: str, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from ngram_trie.drafter import Drafter, check_int
+from ngram_trie.drafter import Drafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -26,14 +26,9 @@ class PLDPlus(Drafter):
     Args:
         num_draft: K, most tokens copied; `propose` takes its budget where that is smaller. Prompt lookup's 10 by
             default; the paper's own number is not known here.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
-    reads = "hidden states"
+    traits = Traits(scores_nodes=True, drafts_chains=True, reads="hidden states")
     not_sent: ClassVar[Sequence[str]] = ("target", "_states", "_state")
     target: Any = None
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int, check_token
+from ngram_trie.drafter import HistoryDrafter, Traits, check_bool, check_int, check_token
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import same_run
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -16,11 +17,9 @@ def _find_copy(text: IntArray, min_ngram: int, max_ngram: int, least_copied: int
     tokens follow, and that n; -1 and 0 if there is none."""
     end = len(text)
     for length in range(min(max_ngram, end - 1), min_ngram - 1, -1):
+        run = text[end - length :]
         for start in range(end - length - least_copied + 1):
-            same = 0
-            while same < length and text[start + same] == text[end - length + same]:
-                same += 1
-            if same == length:
+            if same_run(run, text, start):
                 return start + length, length
     return -1, 0
 
@@ -40,13 +39,9 @@ class PromptLookup(HistoryDrafter):
         require_full: a match counts only if all `num_draft` tokens follow it in the text so far; else a shorter n-gram
             is looked up.
         dummy_when_none: the token drafted where nothing matches; None drafts nothing.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(
         self,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, grow, rank_probs
@@ -176,7 +178,7 @@ def _refill(
     return size
 
 
-class RACER(HistoryDrafter):
+class RACER(KeepingDrafter, HistoryDrafter):
     """RACER: a retrieval tree from an automaton over the n-grams of prompt and output, and a logits tree in what is
     left of the nodes (section 3.3; hkr04/RACER).
 
@@ -209,13 +211,9 @@ class RACER(HistoryDrafter):
         min_match: shortest border.
         max_nodes: c, with the root.
         keep_between_prompts: keep automaton and table from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = "top-k tokens"
+    traits = Traits(scores_nodes=True, reads="top-k tokens")
 
     def __init__(
         self,
@@ -232,14 +230,11 @@ class RACER(HistoryDrafter):
         check_int("ngram", ngram, 2)
         check_int("min_match", min_match, 1)
         check_int("max_nodes", max_nodes, ngram + 1)
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.k, self.ngram, self.min_match = num_draft, k, ngram, min_match
-        self.reads_top_k = k
-        self.max_nodes, self.keep_between_prompts = max_nodes, keep_between_prompts
-        self.state = "warm" if keep_between_prompts else "cold"
+        self.max_nodes = max_nodes
         self._rank_probs = rank_probs(np.arange(k))
-        self._model: Any = None
-        self._forget()
+        self.traits = replace(self.traits, reads_top_k=k)
+        super().__init__(keep_between_prompts)
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -248,19 +243,12 @@ class RACER(HistoryDrafter):
         """
         return {"num_draft": num_nodes, "k": max(1, min(8, num_nodes // 4))}
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
         self._trie = Automaton.empty(self.max_nodes)
         self._table = np.full((0, self.k), -1, np.int32)
 
-    def bind(self, target: Any) -> None:
-        if target.model is not self._model:
-            self._forget()
-        self.target, self._model = target, target.model
-
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        if not self.keep_between_prompts:
-            self._forget()
         self._num_indexed = 0
         self._index(len(prompt.ids))
         # only the last place of each token counts

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from ngram_trie.drafter import Drafter, check_bool, check_choice, check_int
+from ngram_trie.drafter import Drafter, Traits, check_bool, check_choice, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
@@ -22,13 +23,9 @@ class Recorded(Drafter):
             Otherwise only accepted tokens are counted as nodes, fewer than were verified: what a drafter that looks up
             n-grams drafted in vain was not recorded.
         trained: whether its weights were trained for it.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "recording"
-    drafts_chains = True
+    traits = Traits(reads="recording", drafts_chains=True)
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -42,7 +39,7 @@ class Recorded(Drafter):
         check_bool("trained", trained)
         self.recording, self.num_draft, self.full = recording, num_draft, full
         if trained:
-            self.state = "trained"
+            self.traits = replace(self.traits, state="trained")
 
     def bind(self, target: Any) -> None:
         """Raises:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
-from ngram_trie.drafter import HistoryDrafter, State, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 from ngram_trie.trie import COUNT, NUM_FIELDS, Trie, add_child, prune
 
@@ -66,10 +67,7 @@ def _retrieve(
         return text[-1:].copy(), np.full(1, -1, np.int64), np.ones(1)
     high = min(high, low + max_hits)
     capacity = (high - low) * num_tokens + 1
-    table_size = 2
-    while table_size < 2 * capacity:
-        table_size *= 2
-    trie = Trie(np.zeros((capacity, NUM_FIELDS), np.int32), np.zeros(table_size, np.int32), np.ones(1, np.int64))
+    trie = Trie(np.zeros((capacity, NUM_FIELDS), np.int32), empty_table(capacity), np.ones(1, np.int64))
     for hit in range(low, high):
         start = suffixes[hit] + length
         node = 0
@@ -98,13 +96,9 @@ class REST(HistoryDrafter):
         num_tokens: tokens read after each hit.
         num_draft: most nodes of a draft; `propose` takes its budget where that is smaller.
         max_hits: most hits that are read, the first in the order of the suffix array.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    state: State = "preloaded"
+    traits = Traits(scores_nodes=True, state="preloaded")
     not_sent = ("_store",)  # another process maps the files itself
 
     def __init__(

@@ -2,15 +2,15 @@
 before, found in a suffix automaton.
 
 The automaton is three flat arrays under numba. `states` (capacity, 5) holds a state a row, the initial one in row 0;
-`edges` (capacity, 4) a transition a row; `table` is an open-addressing hash from (state, token) to the transition's
-row, where -1 means empty. A state's transitions are chained, for the time when it is cloned. A text of k tokens has at
-most 2k states and 3k transitions.
+`edges` (capacity, 4) a transition a row; `table` is a hash table of these, by row + 1. A state's transitions are
+chained, for the time when it is cloned. A text of k tokens has at most 2k states and 3k transitions.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
-from ngram_trie.drafter import Drafter, check_bool, check_context, check_int, check_positive
+from ngram_trie.drafter import Drafter, State, Traits, check_bool, check_context, check_int, check_positive
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.store.hashing import empty_table, slot_of_pair
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
 Rows: TypeAlias = NDArray[np.int32]
@@ -53,15 +54,15 @@ class Automaton(NamedTuple):
 
 
 @kernel
-def edge_slot(automaton: Automaton, state: int, token: int) -> int:
+def _slot(automaton: Automaton, state: int, token: int) -> int:
     """Where the table holds the transition of `state` by `token`, or would hold it."""
-    edges, table = automaton.edges, automaton.table
-    mask = len(table) - 1
-    mixed = (state * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
-    slot = (mixed ^ (mixed >> 31)) & mask
-    while table[slot] != NONE and (edges[table[slot], SOURCE] != state or edges[table[slot], TOKEN] != token):
-        slot = (slot + 1) & mask
-    return slot
+    return slot_of_pair(state, token, automaton.table, automaton.edges[:, SOURCE], automaton.edges[:, TOKEN])
+
+
+@kernel
+def edge_of(automaton: Automaton, state: int, token: int) -> int:
+    """The transition of `state` by `token`, or NONE."""
+    return automaton.table[_slot(automaton, state, token)] - 1
 
 
 @kernel
@@ -69,7 +70,7 @@ def _connect(automaton: Automaton, source: int, token: int, target: int) -> None
     """Add a transition that is not there yet."""
     edge = automaton.sizes[NUM_EDGES]
     automaton.sizes[NUM_EDGES] += 1
-    automaton.table[edge_slot(automaton, source, token)] = edge
+    automaton.table[_slot(automaton, source, token)] = edge + 1
     new = automaton.edges[edge]
     new[SOURCE], new[TOKEN], new[TARGET], new[NEXT_EDGE] = source, token, target, automaton.states[source, EDGES]
     automaton.states[source, EDGES] = edge
@@ -78,7 +79,7 @@ def _connect(automaton: Automaton, source: int, token: int, target: int) -> None
 @kernel
 def append(automaton: Automaton, token: int) -> None:
     """Blumer et al.'s online construction, one token."""
-    states, edges, table, sizes = automaton
+    states, edges, _, sizes = automaton
     sizes[SIZE] += 1
     current, state = sizes[NUM_STATES], sizes[LAST]
     sizes[NUM_STATES] += 1
@@ -87,7 +88,7 @@ def append(automaton: Automaton, token: int) -> None:
     states[current, EDGES] = NONE
     found = NONE
     while state != NONE:
-        found = table[edge_slot(automaton, state, token)]
+        found = edge_of(automaton, state, token)
         if found != NONE:
             break
         _connect(automaton, state, token, current)
@@ -103,7 +104,7 @@ def append(automaton: Automaton, token: int) -> None:
 @kernel
 def _clone(automaton: Automaton, target: int, state: int, token: int) -> int:
     """Give the strings of `target` that are no longer than those of `state` and `token` a state of their own."""
-    states, edges, table, sizes = automaton
+    states, edges, _, sizes = automaton
     clone = sizes[NUM_STATES]
     sizes[NUM_STATES] += 1
     for field in range(states.shape[1]):  # the link, the first end and the count, too
@@ -115,7 +116,7 @@ def _clone(automaton: Automaton, target: int, state: int, token: int) -> int:
         _connect(automaton, clone, edges[edge, TOKEN], edges[edge, TARGET])
         edge = edges[edge, NEXT_EDGE]
     while state != NONE:
-        found = table[edge_slot(automaton, state, token)]
+        found = edge_of(automaton, state, token)
         if found == NONE or edges[found, TARGET] != target:
             break
         edges[found, TARGET] = clone
@@ -136,7 +137,7 @@ def _rehash(fields: Fields) -> None:
     automaton = Automaton(*fields)
     for edge in range(automaton.sizes[NUM_EDGES]):
         source, token = automaton.edges[edge, SOURCE], automaton.edges[edge, TOKEN]
-        automaton.table[edge_slot(automaton, source, token)] = edge
+        automaton.table[_slot(automaton, source, token)] = edge + 1
 
 
 @compiled
@@ -156,11 +157,11 @@ def _follow(new_ids: IntArray, fields: Fields, state: int, length: int) -> tuple
     """The state and length of the longest suffix that is a string of the automaton, after `new_ids`."""
     automaton = Automaton(*fields)
     for token in new_ids:
-        edge = automaton.table[edge_slot(automaton, state, token)]
+        edge = edge_of(automaton, state, token)
         while edge == NONE and state != 0:
             state = automaton.states[state, LINK]
             length = automaton.states[state, LENGTH]
-            edge = automaton.table[edge_slot(automaton, state, token)]
+            edge = edge_of(automaton, state, token)
         if edge != NONE:
             state = automaton.edges[edge, TARGET]
             length += 1
@@ -223,8 +224,7 @@ class SuffixAutomaton:
         old = self._automaton
         states, edges = np.empty((2 * capacity + 2, 5), np.int32), np.empty((3 * capacity + 3, 4), np.int32)
         states[: len(old.states)], edges[: len(old.edges)] = old.states, old.edges
-        table = np.full(1 << (4 * capacity + 3).bit_length(), NONE, np.int32)
-        self._automaton = Automaton(states, edges, table, old.sizes)
+        self._automaton = Automaton(states, edges, empty_table(2 * capacity + 2), old.sizes)
         _rehash(tuple(self._automaton))
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> None:
@@ -318,13 +318,9 @@ class SAMDecoding(Drafter):
         datastore: folder that `scripts.build_datastore` wrote, whose texts the static automaton is made of; None for
             none. The drafter's state is then "preloaded". The automaton is built by `bind`, in memory.
         static_bias: a static match is followed where it is longer than the dynamic one by more than this many tokens.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
     not_sent = ("_static",)  # another process builds its own
 
     @classmethod
@@ -351,8 +347,8 @@ class SAMDecoding(Drafter):
         check_context(context)
         check_int("static_bias", static_bias, 0)
         self.datastore = None if datastore is None else check_folder(datastore)
-        if self.datastore:
-            self.state = "preloaded"
+        state: State = "preloaded" if self.datastore else "cold"
+        self.traits = replace(self.traits, state=state, context=context)
         self.static_bias = static_bias
         self.num_draft, self.min_match, self.alpha = num_draft, min_match, alpha
         self.require_full, self.context = require_full, context

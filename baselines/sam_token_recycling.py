@@ -4,6 +4,7 @@ copy where a long suffix of the text occurred before, else Token Recycling's tre
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,9 @@ class SAMTokenRecycling(Drafter):
         k: successors kept for a token.
         keep_between_prompts: whether the matrix outlives a prompt.
         context, datastore: as in `SAMDecoding`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = TokenRecycling.reads
+    traits = TokenRecycling.traits
 
     def __init__(
         self,
@@ -61,12 +58,10 @@ class SAMTokenRecycling(Drafter):
         )  # fmt: skip
         check_int("tree_nodes", tree_nodes, 1, TEMPLATE_NODES)
         self.recycled = TokenRecycling(num_draft=tree_nodes, k=k, keep_between_prompts=keep_between_prompts)
-        self.state = self.copies.state if datastore else self.recycled.state
-        self.context = context
-
-    @property
-    def remembers(self) -> bool:
-        return self.recycled.remembers
+        traits = replace(self.recycled.traits, context=context)
+        if datastore:
+            traits = replace(traits, state=self.copies.traits.state, keeps_answers=traits.remembers)
+        self.traits = traits
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:

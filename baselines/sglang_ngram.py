@@ -7,7 +7,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_choice, check_int
+from ngram_trie.drafter import HistoryDrafter, check_choice, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, Fields, IntArray, grow
@@ -107,7 +108,7 @@ class _LatestPaths(TrieStorage):
         return DraftTree(*_by_recency(text, tuple(self._trie), self._used, depth, breadths, size))
 
 
-class SGLangNgram(HistoryDrafter):
+class SGLangNgram(KeepingDrafter, HistoryDrafter):
     """SGLang's NGRAM (python/sglang/srt/speculative: ngram_worker.py and cpp_ngram/trie.cpp, 0.5).
 
     After each step the last `depth` tokens of the request go into the trie, with every suffix of them; so the longest
@@ -126,9 +127,6 @@ class SGLangNgram(HistoryDrafter):
         min_breadth, max_breadth: see above.
         match_type: BFS.
         keep_between_prompts: share the trie between prompts. The state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     def __init__(
@@ -146,18 +144,15 @@ class SGLangNgram(HistoryDrafter):
         check_int("min_breadth", min_breadth, 1)
         check_int("max_breadth", max_breadth, min_breadth)
         check_choice("match_type", match_type, get_args(MatchType))
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.depth = num_draft, depth
         self.min_breadth, self.max_breadth = min_breadth, max_breadth
-        self.keep_between_prompts = keep_between_prompts
-        if keep_between_prompts:
-            self.state = "warm"
+        super().__init__(keep_between_prompts)
+
+    def forget(self) -> None:
         self._paths = _LatestPaths()
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        if not self.keep_between_prompts:
-            self._paths = _LatestPaths()
         self._is_first = True
 
     def observe(self, new_ids: Sequence[int]) -> None:
@@ -169,7 +164,7 @@ class SGLangNgram(HistoryDrafter):
 
     def remind(self, prompt: Prompt, output_ids: Sequence[int]) -> None:
         """As if each step had emitted one token."""
-        if self.remembers:
+        if self.traits.remembers:
             self.start(prompt)
             for token in output_ids:
                 self.observe([token])

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, State, check_int, check_place
+from ngram_trie.drafter import Drafter, Traits, check_int, check_place
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
@@ -35,19 +36,16 @@ class Space(Drafter):
         mask_id: its mask token.
         num_masks: k, candidates of a step; fewer where the budget is below (k + 1)^2 - 1 nodes.
         revision: of the hub id.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "trained"
-    reads = "choices at mask tokens"
+    traits = Traits(state="trained", reads="choices at mask tokens")
 
     def __init__(self, *, model: str, mask_id: int, num_masks: int = NUM_MASKS, revision: str | None = None) -> None:
         check_place("model", model, " or a hub id")
         check_int("mask_id", mask_id, 0)
         check_int("num_masks", num_masks, 1)
-        self.own_model, self.own_revision = model, revision
+        self.traits = replace(self.traits, own_model=model, own_revision=revision)
+        self.model, self.revision = model, revision
         self.mask_id, self.num_masks = mask_id, num_masks
 
     @classmethod
@@ -56,11 +54,11 @@ class Space(Drafter):
         return {"num_masks": min(max(math.isqrt(num_nodes + 1) - 1, 1), NUM_MASKS)}
 
     def weights(self) -> Mapping[str, str | None]:
-        return {str(self.own_model): self.own_revision}
+        return {self.model: self.revision}
 
     def parts(self) -> Mapping[Path, str]:
         return weight_parts(
-            str(self.own_model), self.own_revision, "`python -m scripts.studies.tiny.train space` trains the tiny one"
+            self.model, self.revision, "`python -m scripts.studies.tiny.train space` trains the tiny one"
         )
 
     def bind(self, target: TargetModel) -> None:
@@ -68,7 +66,7 @@ class Space(Drafter):
         ValueError: the model has no such mask token.
         """
         if self.mask_id >= target.model.config.vocab_size:
-            raise ValueError(f"mask_id={self.mask_id}: {self.own_model} has {target.model.config.vocab_size} tokens")
+            raise ValueError(f"mask_id={self.mask_id}: {self.model} has {target.model.config.vocab_size} tokens")
         self.target = target
 
     def propose(self, budget: int) -> DraftTree:

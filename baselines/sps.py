@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from ngram_trie.baselines.checkpoints import weight_parts
-from ngram_trie.drafter import Drafter, State, check_choice, check_int, check_place
+from ngram_trie.drafter import Drafter, Traits, check_choice, check_int, check_place
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.load import load_model
 from ngram_trie.targets.model import TargetModel
@@ -32,15 +32,9 @@ class SpS(Drafter):
         max_gamma: most tokens drafted; `propose` takes its budget where that is smaller.
         min_confidence: drafting stops behind a token that the draft model gives less probability than this
             (transformers' `assistant_confidence_threshold`, 0.4 there in newer versions; 0 turns it off, as published).
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "trained"
-    scores_nodes = True
-    drafts_chains = True
-    uses_device = True
+    traits = Traits(state="trained", scores_nodes=True, drafts_chains=True, uses_device=True)
     not_sent = ("_draft", "_model")  # another process loads the weights itself
     _draft: Any = None
     _model: Any = None  # that the draft model was loaded beside

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from functools import cache
 from heapq import heappop, heappush
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.baselines.ngram_predictor import context_hash, first_slot
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
-from ngram_trie.prompt import Prompt
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.store.compiled import compiled
+from ngram_trie.store.hashing import empty_table, hash_of, slot_of
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: The size of the paper's tree.
@@ -54,15 +54,15 @@ class Table(NamedTuple):
     """What was likely behind each context of each length, as compiled code reads and writes it.
 
     Attributes:
-        keys: open-addressed hash table of contexts (`context_hash`), twice as long as r or more; a power of 2.
-        rows: of each key the row of its context; -1: a free slot.
+        slots: hash table of contexts, by row + 1.
+        keys: (r,) their keys (`hash_of`).
         seen: (r,) how often the context occurred.
         tokens, probs: (r, k) the likeliest tokens behind it, best first, and their mean probabilities.
         size: (1,) rows in use.
     """
 
+    slots: NDArray[np.int32]
     keys: NDArray[np.uint64]
-    rows: IntArray
     seen: IntArray
     tokens: NDArray[np.int32]
     probs: NDArray[np.float32]
@@ -70,29 +70,15 @@ class Table(NamedTuple):
 
     @classmethod
     def empty(cls, room: int, k: int) -> Table:
-        slots = 1 << (2 * room - 1).bit_length()
         columns = np.zeros(room, np.int64), np.zeros((room, k), np.int32), np.zeros((room, k), np.float32)
-        return cls(np.zeros(slots, np.uint64), np.full(slots, -1, np.int64), *columns, np.zeros(1, np.int64))
+        return cls(empty_table(room), np.zeros(room, np.uint64), *columns, np.zeros(1, np.int64))
 
 
 @compiled
-def _slot(table: Table, key: np.uint64) -> np.int64:
-    """The slot of a context, or the free one where it belongs."""
-    capacity = len(table.keys)
-    slot = first_slot(key, capacity)
-    while table.rows[slot] >= 0 and table.keys[slot] != key:
-        slot = (slot + 1) & (capacity - 1)
-    return slot
-
-
-@compiled
-def _enter_all(fields: Fields, larger_fields: Fields) -> None:
-    """Enter all contexts into the hash table of a larger table, which is empty."""
-    table, larger = Table(*fields), Table(*larger_fields)
-    for slot in range(len(table.keys)):
-        if table.rows[slot] >= 0:
-            moved = _slot(larger, table.keys[slot])
-            larger.keys[moved], larger.rows[moved] = table.keys[slot], table.rows[slot]
+def _rehash(fields: Fields) -> None:
+    table = Table(*fields)
+    for row in range(table.size[0]):
+        table.slots[slot_of(table.keys[row], table.slots, table.keys)] = row + 1
 
 
 @compiled
@@ -130,19 +116,20 @@ def _learn(fields: Fields, text: IntArray, ends: IntArray, tokens: IntArray, pro
     for row in range(len(ends)):
         end = ends[row]
         for length in range(1, min(order, end) + 1):
-            key = context_hash(text[end - length : end])
-            slot = _slot(table, key)
-            if table.rows[slot] < 0:
-                table.keys[slot], table.rows[slot] = key, table.size[0]
+            key = hash_of(text[end - length : end])
+            slot = slot_of(key, table.slots, table.keys)
+            if table.slots[slot] == 0:
+                table.keys[table.size[0]] = key
                 table.size[0] += 1
-            _average(table, table.rows[slot], tokens[row], probs[row])
+                table.slots[slot] = table.size[0]
+            _average(table, table.slots[slot] - 1, tokens[row], probs[row])
 
 
 @compiled
 def _find(table: Table, context: IntArray) -> int:
     """The row of the longest end of `context` that occurred; -1 if none did."""
     for start in range(len(context)):
-        row = table.rows[_slot(table, context_hash(context[start:]))]
+        row = table.slots[slot_of(hash_of(context[start:]), table.slots, table.keys)] - 1
         if row >= 0:
             return int(row)
     return -1
@@ -181,7 +168,7 @@ def _fill(
     return tokens[:drafted], above[:drafted], probs[:drafted]
 
 
-class STAND(HistoryDrafter):
+class STAND(KeepingDrafter, HistoryDrafter):
     """STAND: of every n-gram of the text the target's k likeliest next tokens and their probabilities, averaged over
     its occurrences; a node of the tree is drafted from the longest n-gram that ends there and is known.
 
@@ -208,13 +195,9 @@ class STAND(HistoryDrafter):
         order: tokens of the longest context.
         k: tokens kept for a context.
         keep_between_prompts: keep the table from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = "top-k tokens"
+    traits = Traits(scores_nodes=True, reads="top-k tokens")
 
     def __init__(
         self, *, num_draft: int = TREE_NODES, order: int = 4, k: int = 10, keep_between_prompts: bool = False
@@ -222,23 +205,11 @@ class STAND(HistoryDrafter):
         check_int("num_draft", num_draft, 1)
         check_int("order", order, 1)
         check_int("k", k, 1)
-        check_bool("keep_between_prompts", keep_between_prompts)
         self.num_draft, self.order, self.k = num_draft, order, k
-        self.keep_between_prompts = keep_between_prompts
-        self._table: Table | None = None
-        self._model: Any = None
-        if keep_between_prompts:
-            self.state = "warm"
+        super().__init__(keep_between_prompts)
 
-    def bind(self, target: Any) -> None:
-        if target.model is not self._model:
-            self._table = None  # another model has other likely tokens
-        self.target, self._model = target, target.model
-
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-        if self._table is None or not self.keep_between_prompts:
-            self._table = Table.empty(1024 * self.order, self.k)
+    def forget(self) -> None:
+        self._table = Table.empty(1024 * self.order, self.k)
 
     def propose(self, budget: int) -> DraftTree:
         table = self.learn()
@@ -260,13 +231,12 @@ class STAND(HistoryDrafter):
 
     def _room_for(self, contexts: int) -> Table:
         """The table, with room for this many more."""
-        assert self._table is not None
         needed = int(self._table.size[0]) + contexts
         if needed > len(self._table.seen):
             larger, size = Table.empty(2 * needed, self.k), self._table.size[0]
-            for name in ("seen", "tokens", "probs"):
+            for name in ("keys", "seen", "tokens", "probs"):
                 getattr(larger, name)[:size] = getattr(self._table, name)[:size]
             larger.size[0] = size
-            _enter_all(tuple(self._table), tuple(larger))
+            _rehash(tuple(larger))
             self._table = larger
         return self._table

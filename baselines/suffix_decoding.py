@@ -8,6 +8,7 @@ a path of the tree is a path of the automaton, and its count the same, for far f
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -30,9 +31,19 @@ from ngram_trie.baselines.sam import (
     Automaton,
     SuffixAutomaton,
     append,
-    edge_slot,
+    edge_of,
 )  # fmt: skip
-from ngram_trie.drafter import Drafter, check_bool, check_choice, check_context, check_int, check_positive, check_share
+from ngram_trie.drafter import (
+    State,
+    Traits,
+    check_bool,
+    check_choice,
+    check_context,
+    check_int,
+    check_positive,
+    check_share,
+)
+from ngram_trie.memory import Key, Memory, RememberingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
@@ -64,7 +75,7 @@ def _extend_counted(new_ids: IntArray, fields: Fields, max_depth: int) -> None:
         # It may just have been cloned; the clone then holds its shorter strings.
         while reached != 0 and states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]
-        reached = automaton.edges[automaton.table[edge_slot(automaton, reached, token)], TARGET]
+        reached = automaton.edges[edge_of(automaton, reached, token), TARGET]
         matched = min(matched + 1, max_depth)
         while states[states[reached, LINK], LENGTH] >= matched:
             reached = states[reached, LINK]
@@ -192,7 +203,7 @@ class CountedAutomaton(SuffixAutomaton):
         return _best_draft(tuple(self._automaton), *match, tuple(rules))
 
 
-class SuffixDecoding(Drafter):
+class SuffixDecoding(RememberingDrafter):
     """SuffixDecoding, per request: for every suffix of the text, p tokens long, that occurred before, a tree of at most
     MAX_SPEC = alpha x p nodes is grown below it, the likeliest node first; the tree of the best SCORE is drafted.
 
@@ -217,12 +228,9 @@ class SuffixDecoding(Drafter):
             leave it to a heap.
         context: the part of the prompt that is indexed (`Prompt.part`).
         remember_outputs: also draft from the answers to earlier prompts. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
 
     def __init__(
         self,
@@ -251,13 +259,12 @@ class SuffixDecoding(Drafter):
         self.context, self.remember_outputs = context, remember_outputs
         self._earlier: CountedAutomaton | None = None
         if remember_outputs:
-            self.state = "warm"
             self._earlier = CountedAutomaton(max_depth=max_depth)
-        self._prompt: Prompt | None = None
-        self._output: list[int] = []
-        #: By question and turn, in order. The tree holds those of all questions but `_hidden`.
-        self._answers: dict[tuple[tuple[str, str], int], list[int]] = {}
-        self._hidden: tuple[str, str] | None = None
+        state: State = "warm" if remember_outputs else "cold"
+        self.traits = replace(self.traits, state=state, context=context)
+        self._memory: Memory[list[int]] = Memory()
+        #: The tree holds the answers to all questions but this one.
+        self._hidden: Key | None = None
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -272,40 +279,28 @@ class SuffixDecoding(Drafter):
         if not prompt.ends_with(self.context):
             self._own.begin_text()
         if self._earlier is not None:
-            self._remember()
             self._hide(prompt.question if prompt.question_id else None)
-            self._prompt = prompt
             # Longer matches than the tree is deep are of no use.
             self._match = self._earlier.follow(prompt.ids[-self.max_depth :], 0, 0)
-        self._output = []
 
-    def _remember(self) -> None:
-        """Keep the previous answer; of a question and turn the first one counts."""
-        if not self._prompt or not self._output:
-            return
-        key = self._prompt.question, self._prompt.turn
-        if not self._prompt.question_id:
-            key = key[0], -1 - len(self._answers)
-        if key not in self._answers:
-            self._answers[key] = self._output
-            if key[0] != self._hidden:
-                self._add(self._output)
+    def take(self, prompt: Prompt, output: list[int]) -> None:
+        is_new = self.remember_outputs and self._memory.add(prompt.question, prompt.turn, output)
+        if is_new and prompt.question != self._hidden:
+            self._add(output)
 
-    def _hide(self, question: tuple[str, str] | None) -> None:
+    def _hide(self, question: Key | None) -> None:
         """Let the tree hold the answers to all questions but this one."""
         if question == self._hidden:
             return
         hidden, self._hidden = self._hidden, question
-        if any(known == question for known, _ in self._answers):  # nothing can be taken out: all is built anew
+        answers = self._memory.answers.items()
+        if any(known == question for (known, _), _ in answers):  # nothing can be taken out: all is built anew
             self._earlier = CountedAutomaton(max_depth=self.max_depth)
-            hidden = None
-            for (known, _), answer in self._answers.items():
-                if known != question:
-                    self._add(answer)
-        elif hidden is not None:
-            for (known, _), answer in self._answers.items():
-                if known == hidden:
-                    self._add(answer)
+            added = [answer for (known, _), answer in answers if known != question]
+        else:
+            added = [answer for (known, _), answer in answers if known == hidden]
+        for answer in added:
+            self._add(answer)
 
     def _add(self, answer: list[int]) -> None:
         assert self._earlier is not None
@@ -316,7 +311,6 @@ class SuffixDecoding(Drafter):
         super().observe(new_ids)
         self._own.extend(new_ids)
         if self._earlier is not None:
-            self._output.extend(new_ids)
             self._match = self._earlier.follow(new_ids, *self._match)
 
     def propose(self, budget: int) -> DraftTree:

@@ -6,12 +6,14 @@ Shapes: k = successors kept for a token, m = nodes with the root.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import Drafter, check_bool, check_int
+from ngram_trie.drafter import Traits, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, rank_probs
 
@@ -75,7 +77,7 @@ def template_probs(num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K) -> Floa
     return probs
 
 
-class TokenRecycling(Drafter):
+class TokenRecycling(KeepingDrafter):
     """Token Recycling: a matrix of the k likeliest successors that every token had when it was last seen, searched
     breadth first from the text's last token in a fixed tree (section 3 of the paper; Luowaterbi/TokenRecycling).
 
@@ -91,26 +93,21 @@ class TokenRecycling(Drafter):
             `template` for which are left out.
         k: successors kept for a token, at most the 8 that the template uses.
         keep_between_prompts: keep the matrix from one prompt to the next. The drafter's state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    reads = "top-k tokens"
+    traits = Traits(scores_nodes=True, reads="top-k tokens")
 
     def __init__(
         self, *, num_draft: int = TEMPLATE_NODES, k: int = TEMPLATE_K, keep_between_prompts: bool = False
     ) -> None:
         check_int("num_draft", num_draft, 1, TEMPLATE_NODES)
         check_int("k", k, 1, TEMPLATE_K)
-        check_bool("keep_between_prompts", keep_between_prompts)
-        self.num_draft, self.k, self.keep_between_prompts = num_draft, k, keep_between_prompts
-        self.reads_top_k = k
+        self.num_draft, self.k = num_draft, k
+        self.traits = replace(self.traits, reads_top_k=k)
+        super().__init__(keep_between_prompts)
+
+    def forget(self) -> None:
         self._matrix: dict[int, list[int]] = {}  # rows that are not all zeros
-        self._model: Any = None
-        if keep_between_prompts:
-            self.state = "warm"
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -120,13 +117,9 @@ class TokenRecycling(Drafter):
     def bind(self, target: Any) -> None:
         if target.model and (size := target.model.get_input_embeddings().num_embeddings) < self.k:
             raise ValueError(f"k={self.k}: must be at most {size}, the size of the model's vocabulary")
-        if target.model is not self._model:
-            self._matrix = {}  # another model has another vocabulary
-        self.target, self._model = target, target.model
+        super().bind(target)
 
     def start(self, prompt: Prompt) -> None:
-        if not self.keep_between_prompts:
-            self._matrix = {}
         super().start(prompt)
         self._prefilled = prompt.ids[-1:]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ngram_trie.drafter import HistoryDrafter, check_bool, check_int
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int
+from ngram_trie.memory import KeepingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
 
 
-class NgramPool(HistoryDrafter):
+class NgramPool(KeepingDrafter, HistoryDrafter):
     """TensorRT-LLM's pool (tensorrt_llm/_torch/speculative/ngram.py, 1.0 and later), with `is_keep_all` and
     `is_use_oldest`, its defaults: the longest key that the text ends with drafts the oldest of the longest values that
     were seen behind it.
@@ -23,27 +24,21 @@ class NgramPool(HistoryDrafter):
         max_ngram: longest key, k.
         num_draft: length of values, v; `propose` takes its budget where that is smaller.
         keep_between_prompts: share the pool between prompts, the engine's `is_public_pool`. The state is then "warm".
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
-    drafts_chains = True
+    traits = Traits(scores_nodes=True, drafts_chains=True)
 
     def __init__(self, *, max_ngram: int = 3, num_draft: int = 5, keep_between_prompts: bool = False) -> None:
         check_int("max_ngram", max_ngram, 1)
         check_int("num_draft", num_draft, 1)
-        check_bool("keep_between_prompts", keep_between_prompts)
-        self.max_ngram, self.num_draft, self.keep_between_prompts = max_ngram, num_draft, keep_between_prompts
-        if keep_between_prompts:
-            self.state = "warm"
+        self.max_ngram, self.num_draft = max_ngram, num_draft
+        super().__init__(keep_between_prompts)
+
+    def forget(self) -> None:
         self._pool: dict[tuple[int, ...], tuple[int, ...]] = {}
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        if not self.keep_between_prompts:
-            self._pool = {}
         self._add(0)
 
     def observe(self, new_ids: Sequence[int]) -> None:

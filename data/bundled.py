@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from ngram_trie.data.prompts import Question
 from ngram_trie.prompt import question_number
+from ngram_trie.store.lines import Row, read_objects
 
 FOLDER = Path(__file__).parent / "tiny" / "prompts"
 MODEL = FOLDER.with_name("model")
@@ -33,7 +33,7 @@ class BundledDataset:
             raise FileNotFoundError(f"{path}: no such bundled task; `make prompts` writes them")
         check_choice(limit, parity)
         self.name = name
-        questions = [read_question(name, line) for line in path.read_text(encoding="utf-8").splitlines()]
+        questions = [_question(name, row) for _, row in read_objects(path)]
         self.warmup = [question for question in questions if "warmup" in question.question_id]
         asked = [question for question in questions if question not in self.warmup]
         self.questions = choose(asked, limit, parity)
@@ -61,7 +61,6 @@ def choose(questions: Sequence[Question], limit: int | None, parity: str | None)
     return [question for question in kept if question.question_id in first]
 
 
-def read_question(dataset: str, line: str) -> Question:
-    row = json.loads(line)
+def _question(dataset: str, row: Row) -> Question:
     pairs = tuple((asked, answered) for asked, answered in row.pop("history", ()))
     return Question(dataset, **row | {"key_facts": tuple(row["key_facts"])}, history=pairs)

@@ -9,7 +9,6 @@ The layouts of data sets that are read:
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -21,14 +20,16 @@ from tqdm import tqdm
 
 from ngram_trie.data import world
 from ngram_trie.data.prompts import named_tokenizer
+from ngram_trie.data.sources import KINDS, kind, read_file, where
 from ngram_trie.store.files import first_line
+from ngram_trie.store.lines import is_token_ids, read_lines
 
 #: The file that REST's datastore for chat is made of (He et al. 2023, section 4.1), and Spec-Bench's.
 SHAREGPT = "ShareGPT_V4.3_unfiltered_cleaned_split.json"
 #: Fields that hold the text, in the order in which they are looked for.
 FIELDS = ("text", "conversations", "messages", "data")
-#: What files of texts in a folder are called.
-TEXT_FILES = (".jsonl", ".md", ".rst", ".txt")
+#: How the names of files in a folder end; those that hold no rows hold paragraphs.
+ENDINGS = (*KINDS, ".md", ".rst", ".txt")
 BATCH = 256
 Tokenizer = Callable[[list[str]], list[list[int]]]
 
@@ -88,41 +89,36 @@ def encode(texts: Iterable[str], tokenizer: Tokenizer | None) -> Iterator[list[i
 
 
 def file_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
-    """The token ids of each document of a file: each recorded answer of a traces.jsonl; each line of other JSON lines,
-    or each turn of its conversation; each paragraph of any other text.
+    """The token ids of each document of a file: each recorded answer of a traces.jsonl; each other row, or each turn of
+    its conversation; each paragraph of a file that holds no rows.
 
     Raises:
         ValueError: a line is not what it should be, or a tokenizer is needed; the message names file and line.
     """
-    with source.open(encoding="utf-8") as lines:
-        if source.suffix != ".jsonl":
-            yield from encode(paragraphs(lines), tokenizer)
-            return
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-                if not isinstance(row, dict) or "output_token_ids" not in row:
-                    yield from encode(texts_of(row, field), tokenizer)
-                elif row.get("token_count_matches") is not False:
-                    ids = row["output_token_ids"]
-                    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-                        raise ValueError("output_token_ids must be a list of token ids")
-                    yield ids
-            except ValueError as error:
-                raise ValueError(f"{source}:{number}: {error}") from None
+    if kind(source) not in KINDS:
+        yield from encode(paragraphs(line for _, line in read_lines(source)), tokenizer)
+        return
+    for row in read_file(source):
+        try:
+            if "output_token_ids" not in row:
+                yield from encode(texts_of(row, field), tokenizer)
+            elif row.get("token_count_matches") is not False:
+                if not is_token_ids(row["output_token_ids"]):
+                    raise ValueError("output_token_ids must be a list of token ids")
+                yield row["output_token_ids"]
+        except ValueError as error:
+            raise ValueError(f"{where(0, row)}: {error}") from None
 
 
 def folder_documents(source: Path, tokenizer: Tokenizer | None, field: str | None) -> Iterator[list[int]]:
-    """The documents of all files in a folder and below it whose names end in one of TEXT_FILES, in order of names.
+    """The documents of all files in a folder and below it whose names end in one of ENDINGS, in order of names.
 
     Raises:
         ValueError: as `file_documents`, or there is no such file.
     """
-    files = sorted(path for path in source.rglob("*") if path.suffix in TEXT_FILES)
+    files = sorted(path for path in source.rglob("*") if kind(path) in ENDINGS)
     if not files:
-        raise ValueError(f"{source}: holds no file that ends in {', '.join(TEXT_FILES)}")
+        raise ValueError(f"{source}: holds no file that ends in {', '.join(ENDINGS)}")
     for file in files:
         yield from file_documents(file, tokenizer, field)
 
@@ -131,13 +127,13 @@ def paragraphs(lines: Iterable[str]) -> Iterator[str]:
     """What stands between empty lines."""
     for is_text, part in groupby(lines, key=lambda line: bool(line.strip())):
         if is_text:
-            yield "".join(part).rstrip("\n")
+            yield "\n".join(part)
 
 
 def dataset_texts(
     name: str, split: str, field: str | None, file: str | None = None, revision: str | None = None
 ) -> Iterator[str]:
-    """The texts of a data set of the hub, or of a file or folder, streamed through the `datasets` library.
+    """The texts of a data set of the hub, streamed by the `datasets` library.
 
     Args:
         file: of the hub's repository the one to read; None for all of the split.
@@ -148,25 +144,16 @@ def dataset_texts(
     """
     try:
         import datasets
-    except ImportError:
-        raise ValueError(f"--dataset={name}: needs the datasets library; `pip install datasets`") from None
-    path = Path(name)
-    kind = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}.get(path.suffix)
-    try:
-        if path.is_file() and kind is None:
-            raise ValueError("a file must end in .json, .jsonl, .parquet or .csv")
-        arguments: dict[str, Any] = {"path": name, "data_files": file, "revision": revision}
-        if path.is_file():
-            arguments = {"path": kind, "data_files": name}
-        rows = datasets.load_dataset(**arguments, split=split, streaming=True)
-        for number, row in enumerate(rows):
+
+        rows = datasets.load_dataset(name, data_files=file, revision=revision, split=split, streaming=True)
+        for number, row in enumerate(rows, 1):
             try:
                 yield from texts_of(row, field)
             except ValueError as error:
-                raise ValueError(f"row {number}: {error}") from None
+                raise ValueError(f"{where(number, row)}: {error}") from None
     except Exception as error:  # the library's, pyarrow's and the network's, which have no common ancestor
-        hint = "" if path.exists() else " (no such file or folder here; is the hub reachable, and the id right?)"
-        raise ValueError(f"--dataset={name}{hint}: {first_line(error)}") from None
+        said = f"{first_line(error)}; is the hub reachable, and the id right? A file or folder is given as SOURCE"
+        raise ValueError(f"--dataset={name}: {said}") from None
 
 
 def documents(

@@ -49,10 +49,6 @@ class Hagrid(Published):
         revision: a commit of the hub's repository; None for its newest.
         path: instead of the hub a file of the same layout, or a folder with one for each split.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
-        ValueError: a field that is not there, or a value that is not allowed.
     """
 
     def __init__(

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import PAGES, Published, Row, check_fields, read_hub, read_local, remedy
+from ngram_trie.data.sources import PAGES, Published, Row, check_fields, read_hub, read_local, remedy, where
 from ngram_trie.store.files import NotInstalled, package_file
 
 
@@ -33,10 +33,6 @@ class HubDataset(Published):
             of a folder with several files those are read whose path names the split. "package:PACKAGE/FILE" is a file
             of an installed package; the hub is asked where the package is not there.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: neither the hub nor a path gives the set; the message says what to do.
-        ValueError: a field that is not there, or a value that is not allowed.
     """
 
     def __init__(
@@ -64,7 +60,7 @@ class HubDataset(Published):
         check_fields(number, row, filter(None, self._fields.values()))
         text, answer = (self._text(number, row, field) for field in (self._fields["prompt"], self._fields["reference"]))
         if not text:
-            raise ValueError(f"the field {self._fields['prompt']!r} of question {number} is empty")
+            raise ValueError(f"{where(number, row)}: the field {self._fields['prompt']!r} is empty")
         own = self._fields["id"]
         # Chat templates strip a message's outer white space.
         before, after = self._before.lstrip(), self._after.rstrip()
@@ -76,7 +72,7 @@ class HubDataset(Published):
         try:
             return first_of(row[field]) if field else ""
         except ValueError as error:
-            raise ValueError(f"the field {field!r} of question {number}: {error}") from None
+            raise ValueError(f"{where(number, row)}: the field {field!r}: {error}") from None
 
 
 def read_either(
@@ -104,4 +100,4 @@ def first_of(value: Any) -> str:
         value = value.get("content")
     if not isinstance(value, str | int | float | None):
         raise ValueError(f"it holds a {type(value).__name__}, where a text or turns of a conversation are needed")
-    return "" if value is None else str(value)
+    return "" if value is None or value != value else str(value)  # pandas' NaN is nothing

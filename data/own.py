@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ngram_trie.data.bundled import check_choice, choose
-from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.methods import near
+from ngram_trie.store.lines import read_rows
 
 FIELDS = ("prompt", "messages", "context", "id", "reference", "answers")
 
@@ -84,9 +84,9 @@ def _question(dataset: str, number: int, row: Any) -> Question:
     answers = row.get("answers", [])
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise ValueError("answers: must be a list of texts")
-    question = Question(
-        dataset, str(row.get("id", number)), "", "", "", _text(row, "reference", ""), answers=tuple(answers)
-    )
+    if not isinstance(id := row.get("id", number), str | int):
+        raise ValueError("id: must be a text or an integer")
+    question = Question(dataset, str(id), "", "", "", _text(row, "reference", ""), answers=tuple(answers))
     if "messages" in row:
         question = _conversation(question, row["messages"])
     else:

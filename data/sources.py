@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from huggingface_hub.file_download import http_get
 from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.data.bundled import check_choice, choose
-from ngram_trie.data.lines import read_rows
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
+from ngram_trie.store.lines import placed, read_objects
 from ngram_trie.targets.hub import from_hub
 
 Row = Mapping[str, Any]
@@ -180,7 +181,7 @@ def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterab
 
     Raises:
         FileNotFoundError: no such file, or none of a known kind; or files of several sets.
-        ValueError: a file that holds no rows.
+        ValueError: a file of another kind, or without rows.
     """
     files = sorted(f for f in path.rglob("*") if kind(f) in KINDS) if path.is_dir() else [path]
     if len(files) > 1:
@@ -195,7 +196,9 @@ def read_local(path: Path, split: str = "", subset: str | None = None) -> Iterab
         raise FileNotFoundError(f"path={path}: no such file, or no {', '.join(KINDS)} file of split {split!r} in it")
     if len({*map(kind, files)}) > 1 or kind(files[0]) not in KINDS:
         raise FileNotFoundError(f"path={path}: give files of one kind of {', '.join(KINDS)}")
-    return [row for file in files for row in read_file(file)]
+    if not (rows := [row for file in files for row in read_file(file)]):
+        raise ValueError(f"path={path}: it holds no rows")
+    return rows
 
 
 def _named(files: Sequence[Path], word: str, folder: Path) -> list[Path]:
@@ -219,12 +222,14 @@ def read_file(file: Path) -> Iterator[Row]:
             rows = parquet.read_table(file).to_pylist()
         except Exception as error:  # many kinds
             raise ValueError(f"{file}: not readable as parquet ({first_line(error)})") from error
+        yield from (placed(row, file, number) for number, row in enumerate(rows, 1))
     else:
-        rows = [row for _, row in read_rows(file)]
-    for number, row in enumerate(rows, 1):
-        if not isinstance(row, Mapping):
-            raise ValueError(f"{file}: row {number} is no object with named fields")
-        yield row
+        yield from (row for _, row in read_objects(file))
+
+
+def where(number: int, row: Row) -> str:
+    """Where a row stands: its file and line, or of a set of the hub its number."""
+    return str(getattr(row, "where", f"question {number}"))
 
 
 def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
@@ -233,7 +238,7 @@ def check_fields(number: int, row: Row, fields: Iterable[str]) -> None:
     """
     for field in fields:
         if field not in row:
-            raise ValueError(f"question {number} has no field {field!r}; it has {', '.join(row)}: another file?")
+            raise ValueError(f"{where(number, row)}: no field {field!r}; it has {', '.join(row)}: another file?")
 
 
 def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
@@ -244,14 +249,14 @@ def check_shape(number: int, row: Row, shape: TypeAdapter[Any]) -> None:
         shape.validate_python(row)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
+        field = ".".join(map(str, first["loc"]))
         raise ValueError(
-            f"question {number}: {where}: {first['msg']}; it has {', '.join(row)}: another file?"
+            f"{where(number, row)}: {field}: {first['msg']}; it has {', '.join(row)}: another file?"
         ) from None
 
 
 class Published:
-    """The options that all published data sets have.
+    """What all published data sets have.
 
     Args:
         name: the dataset's name in records.
@@ -260,7 +265,8 @@ class Published:
             recorded answers. A set without ids is numbered from 1.
 
     Raises:
-        ValueError: a value that is not allowed; before anything is fetched.
+        FileNotFoundError: by every set: neither the hub, a download nor a path gives it; the message says what to do.
+        ValueError: a value that is not allowed, before anything is fetched; then by row and field what is not there.
     """
 
     def __init__(self, name: str, warmup: int = 2, limit: int | None = None, parity: str | None = None) -> None:
@@ -276,8 +282,11 @@ class Published:
         """Divide the set's questions into those to ask and those to warm up on.
 
         Raises:
-            ValueError: no question to ask is left, or a parity is asked for and an id has no number.
+            ValueError: no question to ask is left, two have one id, or a parity is asked for and an id has no number.
         """
+        number = Counter(question.question_id for question in questions)
+        if twice := [id for id, times in number.items() if times > 1]:
+            raise ValueError(f"id {twice[0]!r} is that of {number[twice[0]]} questions: name another field")
         if len(questions) <= self._num_warmup:
             raise ValueError(f"{len(questions)} questions, of which {self._num_warmup} are for warming up")
         asked = questions[: len(questions) - self._num_warmup]

@@ -7,11 +7,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, NotRequired
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from ngram_trie.data.bundled import choose
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, fetch_url, local_copy, read_local, remedy
+from ngram_trie.data.sources import Published, Row, check_shape, fetch_url, local_copy, read_local, remedy
 from ngram_trie.methods import near
 
 #: From a category and a message to what is said before the text that was handed over, that text, and what is after it.
@@ -24,13 +27,24 @@ UNPREPARED = "FULL BENCHMARK DATA SHOULD BE FETCHED"
 WARMUP = "Count from one to twenty in words, one number a line, and then say which of them have five letters."
 
 
+class _Asked(TypedDict):
+    question_id: str | int
+    category: str
+    turns: Annotated[list[str], Field(min_length=1)]
+    reference: NotRequired[list[str | list[str]] | None]
+
+
+#: What is read of a row, which may hold more.
+SHAPE = TypeAdapter(_Asked)
+
+
 class _ByCategory(Published):
     """Questions with turns, asked by category. Those to warm up on are of other categories, or of none."""
 
     def _ask(self, rows: Iterable[Row], category: str | Sequence[str] | None, parts: Parts) -> None:
         turns: dict[str, list[Question]] = {}
         for number, row in enumerate(rows, 1):
-            check_fields(number, row, ("question_id", "category", "turns"))
+            check_shape(number, row, SHAPE)
             turns.setdefault(row["category"], []).extend(read_turns(self.name, row, parts))
         wanted = [category] if isinstance(category, str) else list(category or turns)
         for unknown in set(wanted) - set(turns):
@@ -59,10 +73,6 @@ class SpecBench(_ByCategory):
         category: one, a list of several, or None for all of them.
         path: instead of the download a copy of it.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: neither the download nor a path gives the set; the message says what to do.
-        ValueError: another file than the published one, a field that is not there, or a value that is not allowed.
     """
 
     def __init__(
@@ -96,10 +106,6 @@ class SpeedBench(_ByCategory):
         split: "qualitative", "throughput_1k", 2k, 8k, 16k or 32k.
         category: one, a list of several, or None for all of them.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: no folder is given, or it has no such split.
-        ValueError: a file that was not prepared, or a value that is not allowed.
     """
 
     def __init__(

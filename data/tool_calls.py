@@ -7,10 +7,13 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, NotRequired
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_fields, read_file
+from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
 
 #: The files hold the functions alone.
 SYSTEM = """\
@@ -18,6 +21,21 @@ You can call the functions below. Answer with the calls that the request needs a
 {"name": "FUNCTION", "parameters": {"NAME": VALUE}}
 
 """
+
+
+class _Message(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class _Asked(TypedDict):
+    id: str | int
+    question: Annotated[list[Annotated[list[_Message], Field(min_length=1)]], Field(min_length=1)]
+    function: NotRequired[list[Any]]
+
+
+#: What is read of a row, which may hold more.
+SHAPE = TypeAdapter(_Asked)
 
 
 class ToolCalls(Published):
@@ -30,10 +48,6 @@ class ToolCalls(Published):
             here computes, so they are refused.
         source: where a copy is to be had, for the message.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: a file of another kind, or a value that is not allowed.
     """
 
     def __init__(self, name: str, path: str | None, file: str, source: str, **options: Any) -> None:
@@ -41,13 +55,13 @@ class ToolCalls(Published):
         place = Path(path) / file if path and Path(path).is_dir() else Path(path or file)
         if not path or not place.is_file():
             raise FileNotFoundError(f"dataset.path={path}: no such file or folder with {file}; a copy of {source}")
-        self.divide([self._question(number, row) for number, row in enumerate(read_file(place), 1)])
+        self.divide([self._question(number, row) for number, row in enumerate(read_local(place), 1)])
 
     def _question(self, number: int, row: Row) -> Question:
-        check_fields(number, row, ("id", "question"))
+        check_shape(number, row, SHAPE)
         if "function" not in row or len(row["question"]) > 1:
             raise ValueError(
-                f"question {number} needs the results of calls, which are not computed: another dataset.file"
+                f"{where(number, row)} needs the results of calls, which are not computed: another dataset.file"
             )
         functions = "\n".join(json.dumps(function) for function in row["function"])
         turns = [

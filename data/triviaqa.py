@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from ngram_trie.data.prompts import Question
-from ngram_trie.data.sources import Published, Row, check_shape, read_local
+from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
 
 #: What is asked after the passages. `released`: verbatim what the paper's released code asks (github
 #: mrlife219/Ngram-Trie, 613b258, trivia/trivia.py), the blank line at its end included.
@@ -51,10 +51,6 @@ class TriviaQA(Published):
         num_passages: this many of each question's passages are given, from the best on.
         instruction: one of INSTRUCTIONS; the released one asks for longer answers.
         options: `warmup`, `limit` and `parity`, as in `data.sources.Published`.
-
-    Raises:
-        FileNotFoundError: no such file; the message says what makes it.
-        ValueError: a field that is not there, or a value that is not allowed.
     """
 
     def __init__(
@@ -79,7 +75,7 @@ class TriviaQA(Published):
         passages = row["passages"]
         if len(passages) < self._num_passages:
             raise ValueError(
-                f"dataset.num_passages={self._num_passages}: question {number} has {len(passages)}; retrieve more"
+                f"dataset.num_passages={self._num_passages}: {where(number, row)} has {len(passages)}; retrieve more"
             )
         texts = tuple(passage["text"] for passage in passages[: self._num_passages])
         context = "\n\n".join(texts).lstrip()  # chat templates strip a message's outer white space

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import first_line
 from ngram_trie.tree import DraftTree, IntArray
@@ -23,7 +23,7 @@ class Target(Protocol):
     Attributes:
         model: the network, of transformers; None for recorded tokens.
         build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
-        keeps_top_k: `Drafter.reads_top_k` of the drafter whose drafts are verified.
+        keeps_top_k: `Traits.reads_top_k` of the drafter whose drafts are verified.
         saved_seconds: what the last `prefill` did not take because another method had just read the same prompt.
     """
 
@@ -164,14 +164,13 @@ class Decoder(ABC):
 
     Attributes:
         kind: "drafter" for the project's loop, "decoder" for any other.
-        state, remembers: what survives from one prompt to the next, as of `Drafter`.
+        traits: those of its drafter; outside loops have no drafts that `shape=chain` could cut.
         baseline: the method that it is compared with, in speed and token by token.
         target: the model that `bind` was given.
     """
 
     kind: str = "decoder"
-    state: str = "cold"
-    remembers: bool = False
+    traits = Traits(drafts_chains=True)
     baseline: str = "vanilla"
     target: Any
 
@@ -262,7 +261,7 @@ class SpeculativeDecoder(Decoder):
     def __init__(self, target: Target, drafter: Drafter, baseline: str = "vanilla") -> None:
         self.drafter = drafter
         self.baseline = baseline
-        self.state, self.remembers = drafter.state, drafter.remembers
+        self.traits = drafter.traits
         self.bind(target)
 
     def bind(self, target: Target) -> None:
@@ -290,7 +289,7 @@ class SpeculativeDecoder(Decoder):
         output: list[int] = []
         accept_lengths: list[int] = []
         tree_sizes: list[int] = []
-        self.target.keeps_top_k = self.drafter.reads_top_k
+        self.target.keeps_top_k = self.drafter.traits.reads_top_k
         self.target.synchronize()
         watch = Stopwatch()
 
@@ -325,7 +324,7 @@ class SpeculativeDecoder(Decoder):
         """Target and drafter read the prompt; returns the first output token. A drafter that needs nothing of what the
         target says, and no device, indexes on the host while a device reads.
         """
-        on_host = self.drafter.reads == "tokens" and not self.drafter.uses_device
+        on_host = self.drafter.traits.reads == "tokens" and not self.drafter.traits.uses_device
         if on_host and isinstance(self.target, ReadsAhead):
             with watch("prefill"):
                 self.target.begin_prefill(prompt.ids)

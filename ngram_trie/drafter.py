@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -113,6 +114,52 @@ class TopK(NamedTuple):
     probs: FloatArray
 
 
+@dataclass(frozen=True)
+class Traits:
+    """What a drafter is to the loop and to tables. A class declares it; an instance whose settings decide has its own.
+
+    Attributes:
+        state: what it has beside the prompt, and what methods are ranked within: nothing ("cold"), earlier outputs
+            ("warm"), a store that was built before ("preloaded"), or weights that were trained for it ("trained").
+        keeps_answers: whether it keeps earlier outputs beside a store; a warm one does.
+        context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
+        reads: what drafts are made from: "tokens", which is all that a replay has, or what else of the target's forward
+            ("hidden states", "logits", "top-k tokens").
+        reads_top_k: how many of the likeliest tokens behind every node it asks for after each step (`target.top_k`); 0
+            where it does not ask for all nodes. A backend may find them on the way.
+        uses_device: whether it runs a model of its own: begun during the target's prefill, it would wait for it and be
+            timed with it.
+        scores_nodes: whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule
+            can cut them.
+        drafts_chains: whether its drafts are chains, or nothing at all, so that `shape=chain` leaves them as they are.
+        verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
+        own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
+            comes with a model that was trained for it, and is compared with that model's own vanilla.
+    """
+
+    state: State = "cold"
+    keeps_answers: bool = False
+    context: str = "prompt"
+    reads: str = "tokens"
+    reads_top_k: int = 0
+    uses_device: bool = False
+    scores_nodes: bool = False
+    drafts_chains: bool = False
+    verify: Verify | None = None
+    own_model: str | None = None
+    own_revision: str | None = None
+
+    @property
+    def remembers(self) -> bool:
+        """Whether it keeps something of earlier answers, so that it meets questions in order and each one once."""
+        return self.keeps_answers or self.state == "warm"
+
+    @property
+    def needs_tokens_alone(self) -> bool:
+        """Whether it drafts without any model's forwards."""
+        return self.reads == "tokens" and not self.uses_device and not self.own_model
+
+
 class Drafter(ABC):
     """Proposes continuations from the tokens seen so far.
 
@@ -122,46 +169,17 @@ class Drafter(ABC):
 
     Attributes:
         root: the last observed token, which every draft tree begins with. `start` and `observe` keep it.
-        state: what it has beside the prompt, and what methods are ranked within: nothing ("cold"), earlier outputs
-            ("warm"), a store that was built before ("preloaded"; it may keep earlier outputs, too), or weights that
-            were trained for it ("trained").
-        context: the part of the prompt that drafts are made from, a name of `Prompt.part`.
-        verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
-        own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
-            comes with a model that was trained for it, and is compared with that model's own vanilla.
+        traits: what it is to the loop.
+
+    Raises:
+        ValueError: by every drafter's constructor: a value that is not allowed; the message names it and what is.
     """
 
     root: int
-    state: State = "cold"
-    context: str = "prompt"
-    verify: Verify | None = None
-    own_model: str | None = None
-    own_revision: str | None = None
-    #: What drafts are made from: "tokens", which is all that a replay has, or what else of the target's forward
-    #: ("hidden states", "logits", "top-k tokens").
-    reads: ClassVar[str] = "tokens"
-    #: How many of the likeliest tokens behind every node it asks for after each step (`target.top_k`); 0 where it does
-    #: not ask for all nodes. A backend may find them on the way.
-    reads_top_k: int = 0
-    #: Whether it runs a model of its own: begun during the target's prefill, it would wait for it and be timed with it.
-    uses_device: ClassVar[bool] = False
-    #: Whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule can cut them.
-    scores_nodes: ClassVar[bool] = False
-    #: Whether its drafts are chains, or nothing at all, so that `shape=chain` leaves them as they are.
-    drafts_chains: ClassVar[bool] = False
+    traits = Traits()
     #: Attributes that no copy in another process takes along (mapped files, weights): it makes its own. Each has a
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
-
-    @property
-    def remembers(self) -> bool:
-        """Whether it keeps something of earlier answers, so that it meets questions in order and each one once."""
-        return self.state == "warm"
-
-    @property
-    def needs_tokens_alone(self) -> bool:
-        """Whether it drafts without any model's forwards."""
-        return self.reads == "tokens" and not self.uses_device and not self.own_model
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
@@ -221,13 +239,9 @@ class Drafter(ABC):
         """Take note of an answer that was recorded before an interruption, if it remembers answers. What drafters keep
         of the model's forwards is lost.
         """
-        if self.remembers and self.reads == "tokens":
+        if self.traits.remembers and self.traits.reads == "tokens":
             self.start(prompt)
             self.observe(output_ids)
-
-
-#: What a drafter is to the loop: all that the class declares but its place in the text and what copies leave behind.
-TRAITS = tuple(name for name in Drafter.__annotations__ if name not in ("root", "not_sent"))
 
 
 class WrappedDrafter(Drafter):
@@ -238,13 +252,7 @@ class WrappedDrafter(Drafter):
     """
 
     def __init__(self, drafter: Drafter) -> None:
-        self.drafter = drafter
-        for name in TRAITS:
-            setattr(self, name, getattr(drafter, name))
-
-    @property
-    def remembers(self) -> bool:
-        return self.drafter.remembers
+        self.drafter, self.traits = drafter, drafter.traits
 
     def weights(self) -> Mapping[str, str | None]:
         return self.drafter.weights()

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, get_args
 
-from ngram_trie.drafter import Drafter, HistoryDrafter, check_bool, check_choice, check_context, check_int, check_token
+from ngram_trie.drafter import (
+    Drafter,
+    HistoryDrafter,
+    Traits,
+    check_bool,
+    check_choice,
+    check_context,
+    check_int,
+    check_token,
+)
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
@@ -15,7 +25,7 @@ from ngram_trie.trie import NgramTrie, ReleasedTrie, Ties
 class NoDraft(Drafter):
     """Vanilla: every step is a plain decoding step."""
 
-    drafts_chains = True
+    traits = Traits(drafts_chains=True)
 
     @classmethod
     def sized(cls, num_nodes: int) -> dict[str, Any]:
@@ -28,7 +38,7 @@ class NoDraft(Drafter):
 class _TrieDrafter(HistoryDrafter):
     """A trie of one part of the prompt, matched with the end of the whole text so far."""
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
     _trie: NgramTrie | ReleasedTrie
 
     def __init__(self, n: int, prefix_len: int, num_draft: int, context: str, update_with_output: bool) -> None:
@@ -39,6 +49,7 @@ class _TrieDrafter(HistoryDrafter):
         check_bool("update_with_output", update_with_output)
         self.n, self.prefix_len, self.num_draft = n, prefix_len, num_draft
         self.context, self.update_with_output = context, update_with_output
+        self.traits = replace(self.traits, context=context)
 
     @abstractmethod
     def _index(self, texts: Sequence[IntArray]) -> NgramTrie | ReleasedTrie:
@@ -68,9 +79,6 @@ class NgramTrieDrafter(_TrieDrafter):
         context: the part of the prompt that the trie is built from (`Prompt.part`).
         update_with_output: also index the output as it is emitted; the paper does not.
         ties: which of equally frequent nodes are kept, "deep" or "shallow" (`NgramTrie.draft`).
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     _trie: NgramTrie
@@ -110,9 +118,6 @@ class ReleasedNgramTrieDrafter(_TrieDrafter):
         eos_id: the token that pads the text; None for the model's own, or in a replay, where there is no model, for
             Llama's and Vicuna's.
         no_match_id: the token that is drafted where nothing matches.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
     _trie: ReleasedTrie

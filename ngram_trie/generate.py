@@ -118,7 +118,7 @@ class Speculator:
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
         budget: "auto" drafts the nodes that pay on this machine, none where none does, as it learns from its own steps
             (`budget.adaptive`); "fixed" all that the drafter proposes. A drafter that doesn't say how likely its
-            nodes are (`Drafter.scores_nodes`) is fixed.
+            nodes are (`Traits.scores_nodes`) is fixed.
 
     Raises:
         ValueError: a drafter that does not exist or does not fit, a model that cannot verify drafts; one line.
@@ -159,7 +159,7 @@ class Speculator:
 
     def _sized(self, drafter: Drafter) -> Drafter:
         """The drafter under the budget that was asked for."""
-        if self._budget == "fixed" or not drafter.scores_nodes or isinstance(drafter, AdaptiveDrafter):
+        if self._budget == "fixed" or not drafter.traits.scores_nodes or isinstance(drafter, AdaptiveDrafter):
             return drafter
         return AdaptiveDrafter(drafter, _learned(self.model, drafter))
 

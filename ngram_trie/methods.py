@@ -16,7 +16,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.rule import ChainDrafter
-from ngram_trie.drafter import Drafter, Shape, check_choice
+from ngram_trie.drafter import Drafter, Shape, Traits, check_choice
 from ngram_trie.store.files import CONFIGS, first_line, place, relative
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
@@ -115,7 +115,7 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
     if isinstance(drafter, Drafter):
         if num_draft is not None:
             raise ValueError("num_draft: this drafter is an object and has its own; give the one or the other")
-        return ChainDrafter(drafter) if shape == "chain" and not drafter.drafts_chains else drafter
+        return ChainDrafter(drafter) if shape == "chain" and not drafter.traits.drafts_chains else drafter
     if not isinstance(drafter, str | Mapping):
         raise ValueError(
             f"drafter: a {type(drafter).__name__} is neither a name, a name with fields, nor a Drafter object"
@@ -127,8 +127,8 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
     method = make_method(name, fields, shape, num_draft)
     if not isinstance(method, Drafter):
         raise ValueError(f"method {name} has a decoding loop of its own; give a drafter, such as 'blend'")
-    if method.own_model:
-        raise ValueError(f"method {name} drafts for a model of its own, {relative(method.own_model)}, and for no other")
+    if own := method.traits.own_model:
+        raise ValueError(f"method {name} drafts for a model of its own, {relative(own)}, and for no other")
     for part, how in method.parts().items():
         if not part.exists() and str(part) not in method.weights():  # those of a hub id are fetched by `bind`
             raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
@@ -153,10 +153,8 @@ def class_of(method: DictConfig) -> Any:
 
 
 def _is_cut(method: Any) -> bool:
-    """Whether `shape=chain` cuts the drafts of a method, or of a class of them: not where they are chains, and not
-    those of an outside loop.
-    """
-    return not getattr(method, "drafts_chains", True)
+    """Whether `shape=chain` cuts the drafts of a method, or of a class of them."""
+    return not getattr(method, "traits", Traits(drafts_chains=True)).drafts_chains
 
 
 def build(config: DictConfig | ListConfig, where: str) -> Any:

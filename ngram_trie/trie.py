@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.store.hashing import empty_table, slot_of_pair
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 Ties = Literal["deep", "shallow"]
@@ -42,13 +43,7 @@ class Trie(NamedTuple):
 @kernel
 def _slot(trie: Trie, node: int, token: int) -> int:
     """Where the table holds the child of `node` by `token`, or would hold it."""
-    nodes, table = trie.nodes, trie.table
-    mask = len(table) - 1
-    mixed = (node * 0x9E3779B1 + token) * 0x5851F42D4C957F2D  # wraps around
-    slot = (mixed ^ (mixed >> 31)) & mask
-    while table[slot] != 0 and (nodes[table[slot], PARENT] != node or nodes[table[slot], TOKEN] != token):
-        slot = (slot + 1) & mask
-    return slot
+    return slot_of_pair(node, token, trie.table, trie.nodes[1:, PARENT], trie.nodes[1:, TOKEN])
 
 
 @kernel
@@ -178,7 +173,7 @@ class TrieStorage:
             return
         grown = np.empty((max(needed, 2 * len(nodes)), NUM_FIELDS), np.int32)
         grown[: size[0]] = nodes[: size[0]]
-        self._trie = Trie(grown, np.zeros(1 << (2 * len(grown) - 1).bit_length(), np.int32), size)
+        self._trie = Trie(grown, empty_table(len(grown)), size)
         _rehash(tuple(self._trie))
 
 

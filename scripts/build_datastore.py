@@ -20,7 +20,7 @@ TINY_TOKENS = 300_000
 def main(
     source: Annotated[Path | None, typer.Argument(help="A file or folder of texts.")] = None,
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
-    dataset: Annotated[str | None, Option(help="Hub id, or a file or folder of the same layout.")] = None,
+    dataset: Annotated[str | None, Option(help="Hub id.")] = None,
     split: Annotated[str, Option(help="Of the data set.")] = "train",
     file: Annotated[str | None, Option(help="Of the hub's repository the one to read; default: all.")] = None,
     revision: Annotated[str | None, Option(help="Of the hub's repository.")] = None,
@@ -32,9 +32,9 @@ def main(
 ) -> None:
     """Build the datastore that REST and SAM-Decoding's static automaton draft from.
 
-    SOURCE is a file of recorded answers (traces.jsonl), of JSON lines, or of paragraphs between empty lines. Without
-    SOURCE and --dataset the texts are reference answers of the tiny model's training text. Leave out the texts that
-    the methods will be tested on.
+    SOURCE is a file, or a folder of files, of recorded answers, of other rows (.jsonl, .json, .parquet), or of
+    paragraphs. Without it and --dataset the texts are reference answers of the tiny model's training text. Leave out
+    the texts that the methods will be tested on.
 
       python -m scripts.build_datastore
       python -m scripts.build_datastore SOURCE --tokenizer NAME

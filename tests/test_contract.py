@@ -138,7 +138,7 @@ def test_a_copy_drafts_the_same(parts: dict[str, str], name: str) -> None:
     drafter = made(name, parts)
     for copied in (copy.deepcopy(drafter), pickle.loads(pickle.dumps(drafter))):
         trees = [SpeculativeDecoder(fake(40), each).generate(prompt, Stop(20)).tree_sizes for each in (drafter, copied)]
-        assert trees[0] == trees[1] or drafter.remembers
+        assert trees[0] == trees[1] or drafter.traits.remembers
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -151,7 +151,7 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
         decoder = SpeculativeDecoder(target, drafter)
         asked = {"a": [3, 4, 5, 6, 7], "b": [7, 6, 5, 4, 3], "c": [3, 4, 5, 6, 7]}
         prompts = [Prompt(np.array(ids), {"released": (0, 5)}, question_id=name) for name, ids in asked.items()]
-        return drafter.remembers, [decoder.generate(prompt, Stop(40)).accept_lengths for prompt in prompts]
+        return drafter.traits.remembers, [decoder.generate(prompt, Stop(40)).accept_lengths for prompt in prompts]
 
     for keep in (False, True) if kept else (False,):
         remembers, (first, _, again) = steps(keep)
@@ -188,7 +188,7 @@ def test_the_named_part_of_the_prompt_is_read(parts: dict[str, str], name: str) 
 @pytest.mark.parametrize("name", NAMES)
 def test_what_reads_more_than_tokens_is_not_replayed(parts: dict[str, str], name: str) -> None:
     drafter = made(name, parts)
-    if drafter.reads == "tokens":
+    if drafter.traits.reads == "tokens":
         check_replayable({name: drafter})
     else:
         with pytest.raises(ValueError, match=f"{name} drafts from the model's .*, which a trace does not hold"):
@@ -198,7 +198,7 @@ def test_what_reads_more_than_tokens_is_not_replayed(parts: dict[str, str], name
 OF_TOKENS = [
     name
     for name in NAMES
-    if resolve_name(imported(str(OmegaConf.load(choices()["method"][name])["_target_"]))).reads == "tokens"
+    if resolve_name(imported(str(OmegaConf.load(choices()["method"][name])["_target_"]))).traits.reads == "tokens"
 ]
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 
@@ -215,11 +215,11 @@ def test_probabilities_fall_along_every_path(
         drafter.observe(output)
         tree = drafter.propose(budget)
         if tree.probs is None:
-            assert not tree.num_draft or not drafter.scores_nodes, "it drafts and does not say how likely"
+            assert not tree.num_draft or not drafter.traits.scores_nodes, "it drafts and does not say how likely"
             continue
         assert tree.probs.dtype == np.float64 and tree.probs.shape == tree.tokens.shape and tree.probs[0] == 1
         is_chain = tree.parents.tolist() == list(range(-1, tree.num_draft))
-        assert is_chain or not drafter.drafts_chains
+        assert is_chain or not drafter.traits.drafts_chains
         assert (tree.probs >= 0).all() and (tree.probs[1:] <= tree.probs[tree.parents[1:]]).all()
 
 
@@ -245,7 +245,7 @@ def test_more_nodes_are_used(parts: dict[str, str], name: str) -> None:
 def test_no_draft_of_trained_parts_is_larger(name: str) -> None:
     for num_nodes in SIZES:
         method = sized(name, num_nodes, {})
-        model = load_model(method.own_model or str(PROJECT / "data" / "tiny" / "model"))
+        model = load_model(method.traits.own_model or str(PROJECT / "data" / "tiny" / "model"))
         sizes = answered(method, TargetModel(model), list(range(40, 90)), 12)
         assert max(sizes) <= num_nodes
         assert max(sizes) >= num_nodes - 1 or name in ("sps", "space")  # the published tree has 63

@@ -67,7 +67,7 @@ def recorded_methods(config: dict[str, Any]) -> dict[str, Drafter]:
     return {
         name: method
         for name, method in there.items()
-        if isinstance(method, Drafter) and method.reads == "tokens" and method.state != "warm"
+        if isinstance(method, Drafter) and method.traits.reads == "tokens" and method.traits.state != "warm"
     }
 
 

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from ngram_trie.data.lines import opened
-from ngram_trie.data.lines import read_rows as lines_of
 from ngram_trie.data.sources import fetch_url
-from ngram_trie.store.files import content_hash, first_line
+from ngram_trie.store.arrays import digest
+from ngram_trie.store.files import first_line
+from ngram_trie.store.lines import read_objects, read_table
 
 FIELDS = ("id", "title", "text")
 KINDS = (".jsonl", ".tsv")
-#: Passages that stand for the whole corpus in its fingerprint, evenly spread.
-FINGERPRINT_ROWS = 1_000
 
 
 @dataclass(frozen=True)
@@ -62,31 +57,21 @@ class Corpus:
         return len(self._rows)
 
     def passages(self, rows: Sequence[int]) -> list[Passage]:
-        """The passages of these rows, in this order.
-
-        Raises:
-            ValueError: one of them has no text.
-        """
+        """The passages of these rows, in this order."""
         found = self._rows[rows if isinstance(rows, range) else list(rows)]  # a range is read in one piece
-        fields = zip(*(found[field] for field in FIELDS), strict=True)
-        passages = [Passage(str(id), title or "", text) for id, title, text in fields]
-        for row, passage in zip(rows, passages, strict=True):
-            if not isinstance(passage.text, str) or not passage.text:
-                raise ValueError(f"{self.path}: passage {row + 1} has no text")
-        return passages
+        return [Passage(*fields) for fields in zip(*(found[field] for field in FIELDS), strict=True)]
 
     def contents(self, start: int, stop: int) -> list[str]:
         """What an encoder reads of the rows [start, stop)."""
         return [passage.content for passage in self.passages(range(start, stop))]
 
     def fingerprint(self) -> str:
-        """Identity of the content, wherever the file lies: the number of passages and 1,000 of them."""
-        rows = np.linspace(0, len(self) - 1, min(len(self), FINGERPRINT_ROWS)).astype(int).tolist()
-        return content_hash([len(self), [[p.id, p.title, p.text] for p in self.passages(rows)]])
+        """Identity of the content, wherever the file lies: a hash of all of it (Wikipedia's takes a minute)."""
+        return digest(self.path)
 
 
 def read_rows(path: Path) -> Any:
-    """The file as a `datasets.Dataset` of the three fields, all of them texts: an id such as "2021-03-01" is no date.
+    """The file as a `datasets.Dataset` of the three fields, all of them texts.
 
     Raises:
         FileNotFoundError, ValueError: as for `Corpus`.
@@ -98,31 +83,16 @@ def read_rows(path: Path) -> Any:
     kind = path.with_suffix("").suffix if path.suffix == ".gz" else path.suffix
     if kind not in KINDS:
         raise ValueError(f"corpus.path={path}: must end in .jsonl or .tsv, or one of these and .gz")
-    text = datasets.Value("string")
+    about = path.stat()  # by which the library knows what it has
     try:
-        if kind == ".jsonl":
-            about = {"path": path, "changed": path.stat().st_mtime_ns}  # by which the library knows what it has
-            return datasets.Dataset.from_generator(
-                _json_rows, features=datasets.Features(dict.fromkeys(FIELDS, text)), gen_kwargs=about
-            )
-        with opened(path) as lines:
-            columns = next(csv.reader([lines.readline().decode("utf-8-sig")], delimiter="\t"), [])
-        # A title such as "None" or "1984" is a text, and no passage is dropped for its quotes.
-        features = datasets.Features(dict.fromkeys(columns, text))
-        options: dict[str, Any] = {"sep": "\t", "keep_default_na": False, "na_filter": False, "encoding": "utf-8-sig"}
-        rows = datasets.load_dataset("csv", data_files=str(path), split="train", features=features, **options)
-    except Exception as error:  # whatever the codec, pandas, pyarrow and the builders raise
-        raise ValueError(f"corpus.path={path}: not readable ({first_line(_cause(error))})") from None
-    if missing := [field for field in FIELDS if field not in rows.column_names]:
-        raise ValueError(f"corpus.path={path}: no field {missing[0]!r}; it has {', '.join(rows.column_names)}")
-    with opened(path) as lines:
-        found = sum(1 for line in lines if line.strip()) - 1
-    if found != len(rows):
-        raise ValueError(
-            f"corpus.path={path}: {found:,} lines give {len(rows):,} passages: a quote at the beginning of a "
-            'cell runs over lines; write a cell with quotes as "a ""quoted"" cell", or give a .jsonl'
+        return datasets.Dataset.from_generator(
+            _rows_of,
+            features=datasets.Features(dict.fromkeys(FIELDS, datasets.Value("string"))),
+            gen_kwargs={"path": path, "kind": kind, "about": (about.st_size, about.st_mtime_ns, about.st_ino)},
         )
-    return rows.select_columns(list(FIELDS))
+    except Exception as error:  # the library's own around ours
+        said = first_line(_cause(error))
+        raise ValueError(f"corpus.path={'' if said.startswith(str(path)) else f'{path}: '}{said}") from None
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -131,15 +101,15 @@ def _cause(error: BaseException) -> BaseException:
     return error
 
 
-def _json_rows(path: Path, changed: int) -> Iterator[dict[str, str]]:
+def _rows_of(path: Path, kind: str, about: object) -> Iterator[dict[str, str]]:
     """Raises:
     ValueError: a row lacks a field, or its text is none.
     """
-    for number, row in lines_of(path):
-        if not isinstance(row, Mapping):
-            raise ValueError(f"line {number}: no object with named fields")
+    for _, row in read_table(path, FIELDS) if kind == ".tsv" else read_objects(path):
         if missing := [field for field in FIELDS if field not in row]:
-            raise ValueError(f"line {number}: no field {missing[0]!r}; it has {', '.join(map(str, row))}")
-        if not isinstance(row["text"], str) or not isinstance(row["title"], str | None):
-            raise ValueError(f"line {number}: title and text must be texts")
+            raise ValueError(f"{row.where}: no field {missing[0]!r}; it has {', '.join(row)}")
+        if not isinstance(row["text"], str) or not row["text"] or not isinstance(row["title"], str | None):
+            raise ValueError(f"{row.where}: title and text must be texts, the second not empty")
+        if not isinstance(row["id"], str | int):
+            raise ValueError(f"{row.where}: id must be a text or an integer")
         yield {"id": str(row["id"]), "title": row["title"] or "", "text": row["text"]}

@@ -2,11 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
-from ngram_trie.data.sources import PAGES, Row, read_hub_files, read_local
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
+
+from ngram_trie.data.sources import PAGES, Row, check_shape, read_hub_files, read_local
+
+
+class _Own(TypedDict):
+    id: str | int
+    question: str
+    answers: Annotated[list[str], Field(min_length=1)]
+
+
+class _Answer(TypedDict):
+    value: str
+    aliases: list[str]
+    normalized_aliases: list[str]
+
+
+class _Hub(TypedDict):
+    question_id: str
+    question: str
+    answer: _Answer
+
+
+#: What is read of a row, which may hold more: of a file of one's own, and of TriviaQA's.
+SHAPE, HUB_SHAPE = TypeAdapter(_Own), TypeAdapter(_Hub)
 
 
 @dataclass(frozen=True)
@@ -50,28 +75,23 @@ def read_questions(
     for number, row in enumerate(rows, 1):
         if limit and len(asked) == limit:
             break
-        try:
-            question = parse(row)
-        except ValueError as error:
-            raise ValueError(f"{path or hub}: question {number}: {error}") from None
+        question = parse(number, row)
         asked.setdefault(question.id, question)
     if not asked:
         raise ValueError(f"{path or hub}: no questions")
     return list(asked.values())
 
 
-def parse(row: Row) -> Asked:
+def parse(number: int, row: Row) -> Asked:
     """One row, in either layout.
 
     Raises:
         ValueError: what is wrong.
     """
-    given = {**row, "id": row.get("id", row.get("question_id"))}
-    if isinstance(answer := row.get("answer"), Mapping):
-        given["answers"] = list(dict.fromkeys([answer["value"], *answer["aliases"], *answer["normalized_aliases"]]))
-    for field, kind in (("question", str), ("answers", list), ("id", str | int)):
-        if not isinstance(given.get(field), kind):
-            raise ValueError(f"no field {field!r}, or not of its kind; it has {', '.join(row)}")
-    if not given["answers"] or not all(isinstance(answer, str) for answer in given["answers"]):
-        raise ValueError("'answers' must be a list of texts, at least one")
-    return Asked(str(given["id"]), given["question"], given["answers"])
+    if "answer" not in row:
+        check_shape(number, row, SHAPE)
+        return Asked(str(row["id"]), row["question"], row["answers"])
+    check_shape(number, row, HUB_SHAPE)
+    answer = row["answer"]
+    answers = list(dict.fromkeys([answer["value"], *answer["aliases"], *answer["normalized_aliases"]]))
+    return Asked(str(row["question_id"]), row["question"], answers)

@@ -15,6 +15,7 @@ from ngram_trie.data.retrieval.questions import Asked
 from ngram_trie.data.retrieval.recall import first_hit
 from ngram_trie.data.retrieval.rerankers import KeepOrder, Reranker
 from ngram_trie.store.files import drop_torn_line, replacing
+from ngram_trie.store.lines import read_objects
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -22,8 +23,7 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     drop_torn_line(path)
-    # Not splitlines: passages may hold other line ends (U+2028) than the file's own.
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+    return [row for _, row in read_objects(path)]
 
 
 def search_all(path: Path, searchers: dict[str, Any], queries: np.ndarray, top: int) -> dict[str, np.ndarray]:

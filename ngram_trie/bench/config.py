@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.bench.schemas import Run
 from ngram_trie.data.noise import NoiseSettings
+from ngram_trie.drafter import Traits
 from ngram_trie.methods import ConfigError, build, class_of, fixed_size, near, sizes
 from ngram_trie.store.files import CONFIGS, PROJECT, placeless, relative
 
@@ -81,7 +82,7 @@ def sizes_under_budget(config: DictConfig, method: DictConfig) -> dict[str, Any]
         return {}
     if rule.rule == "equal":
         return fixed_size(method, rule.num_nodes)
-    if not getattr(class_of(method), "scores_nodes", False):
+    if not getattr(class_of(method), "traits", Traits()).scores_nodes:
         return {}
     cost = {"cost": OmegaConf.to_container(config.cost, resolve=True)} if config.engine.name == "replay" else {}
     return sizes(method, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}

@@ -120,9 +120,6 @@ def assumed_curve(
 ) -> CostCurve:
     """A curve that nobody measured, in the shape of a GPU's: up to `q0` nodes ride along free of charge, since weights
     must be read anyway; each node beyond adds `price` of a plain step.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
     check_int("q0", q0, 0)
     check_positive("plain_step_ms", plain_step_ms)

@@ -33,7 +33,7 @@ from ngram_trie.bench.traces import Trace
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.compiling import warm_up
 from ngram_trie.decoding import Decoder, GenerationResult, PromptTooLong, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import fingerprint, first_line, relative
@@ -79,7 +79,7 @@ def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
     """The decoders that `bind_methods` makes, by name, each with the one that it is compared with."""
     found: dict[str, str] = {}
     for name, method in methods.items():
-        own = isinstance(method, Drafter) and method.own_model
+        own = isinstance(method, Drafter) and method.traits.own_model
         baseline = f"{name}_{BASELINE}" if own else getattr(method, "baseline", BASELINE)
         found |= {baseline: baseline, name: baseline} if own else {name: baseline}
     return found
@@ -107,21 +107,22 @@ def bind_methods(
     verifying = functools.cache(lambda verify: load(None, None, verify))
 
     def bind(name: str, method: Any) -> None:
-        if isinstance(method, Drafter) and method.own_model:
+        if isinstance(method, Drafter) and method.traits.own_model:
             check_room(method, target.device)
-            own, baseline = load(method.own_model, method.own_revision), f"{name}_{BASELINE}"
+            own, baseline = load(method.traits.own_model, method.traits.own_revision), f"{name}_{BASELINE}"
             decoder = SpeculativeDecoder(own, method, baseline)
             decoders[baseline], decoders[name] = SpeculativeDecoder(own, NoDraft(), baseline), decoder
         elif isinstance(method, Drafter):
             check_room(method, target.device)
-            decoders[name] = SpeculativeDecoder(verifying(method.verify) if method.verify else target, method)
+            verify = method.traits.verify
+            decoders[name] = SpeculativeDecoder(verifying(verify) if verify else target, method)
         elif isinstance(method, Decoder):
             method.bind(target)
             decoders[name] = method
         else:
             raise TypeError(f"method {name}: {type(method).__name__} is neither a Drafter nor a Decoder")
 
-    for name in sorted(methods, key=lambda name: bool(getattr(methods[name], "own_model", None))):
+    for name in sorted(methods, key=lambda name: baselines(methods)[name] not in (BASELINE, name)):
         try:
             bind(name, methods[name])
         except Exception as error:
@@ -214,7 +215,7 @@ class Live(Interleaved):
         warmup: prompts that are run and not recorded.
         stop: when answers end; the model's own end tokens are added when it is loaded.
         load: makes the run's target from (None, None), or another one from a path and a revision; with "tree" or "rows"
-            as a third, one that verifies drafts so (`Drafter.verify`).
+            as a third, one that verifies drafts so (`Traits.verify`).
         context_limit: of the run's target, in tokens.
         decode: from token ids to an answer's text.
         references: what answers are compared with; None for no comparison.
@@ -267,11 +268,11 @@ class Live(Interleaved):
         if isinstance(method, Drafter) and self.warmup:
             warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], decoder.target)
         drafter = decoder.drafter if isinstance(decoder, SpeculativeDecoder) else None
-        if drafter and drafter.reads_top_k:
-            decoder.target.keeps_top_k = drafter.reads_top_k
+        if drafter and drafter.traits.reads_top_k:
+            decoder.target.keeps_top_k = drafter.traits.reads_top_k
             decoder.target.capture()
-        remembers = drafter is not None and drafter.remembers
-        is_ready = drafter and drafter.needs_tokens_alone and decoder.target.device.type == "cpu"
+        remembers = drafter is not None and drafter.traits.remembers
+        is_ready = drafter and drafter.traits.needs_tokens_alone and decoder.target.device.type == "cpu"
         if not is_ready or remembers or decoder.target not in self._ready:
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
                 self._warmup_tokens = FEW
@@ -300,7 +301,7 @@ class Live(Interleaved):
         if key.method not in self._ready:
             self._make_ready(key.method)
         decoder = self.decoders[key.method]
-        if isinstance(decoder, SpeculativeDecoder) and decoder.remembers:
+        if isinstance(decoder, SpeculativeDecoder) and decoder.traits.remembers:
             drafter = self.drafter(key)
             if drafter is not decoder.drafter:
                 decoder = self.decoders[key.method] = SpeculativeDecoder(decoder.target, drafter, decoder.baseline)
@@ -321,7 +322,7 @@ class Live(Interleaved):
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
         prompt, method = self.prompt(key.item, known), self.methods.get(key.method)
         about: dict[str, Any] = {
-            "state": getattr(method, "state", "cold"),
+            "state": getattr(method, "traits", Traits()).state,
             "kind": getattr(method, "kind", "drafter"),
             "baseline": self._baselines[key.method],
         }
@@ -356,9 +357,10 @@ class Live(Interleaved):
             return
         if isinstance(decoder, SpeculativeDecoder):
             drafter = decoder.drafter
-            if drafter.remembers and drafter.reads != "tokens" and f"resumed: {key.method}" not in self.notes:
+            reads = drafter.traits.reads
+            if drafter.traits.remembers and reads != "tokens" and f"resumed: {key.method}" not in self.notes:
                 self.notes[f"resumed: {key.method}"] = (
-                    f"it went on without what it had learned of the model's {drafter.reads} before an interruption, so "
+                    f"it went on without what it had learned of the model's {reads} before an interruption, so "
                     "its accept lengths are too low for a while; measure it anew in one go"
                 )
                 say(f"warning: {key.method}: {self.notes[f'resumed: {key.method}']}")

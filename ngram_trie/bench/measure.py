@@ -143,7 +143,7 @@ class Interleaved(Engine):
     unload: Callable[[], None] = field(default=lambda: None, kw_only=True)
 
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
-        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.remembers)
+        kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.traits.remembers)
         self._fresh = copy.deepcopy({name: self.methods[name] for name in kept})
         for session, group in itertools.groupby(keys, lambda key: key.session):
             part = list(group)
@@ -167,7 +167,7 @@ class Interleaved(Engine):
         """The method's drafter. One that remembers answers begins anew for each repeat and each kind of noise: in no
         other way would it meet each question once, and never with the answer in its tables.
         """
-        if not self.methods[key.method].remembers:
+        if not self.methods[key.method].traits.remembers:
             return self.methods[key.method]
         life = key.method, key.repeat, key.noise_kind
         if life not in self._remembering:

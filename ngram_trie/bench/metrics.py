@@ -26,7 +26,7 @@ PROTOCOLS = ("corrected", "released")
 PHASES = ("prefill", "index", "draft", "verify", "commit")
 ALL = "all"
 CLEAN = "clean"
-#: What methods are ranked within: "baseline" is not ranked, the others are as `Drafter.state`.
+#: What methods are ranked within: "baseline" is not ranked, the others are as `Traits.state`.
 GROUPS = ("baseline", "cold", "warm", "preloaded", "trained")
 NUM_RESAMPLES = 2000
 #: An answer loops if its last LOOP_TOKENS tokens hold at most LOOP_NGRAMS different n-grams of LOOP_N tokens; text that

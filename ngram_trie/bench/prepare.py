@@ -212,7 +212,7 @@ def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
     """Raises a ValueError if a drafter reads a part that the prompt does not have."""
     for method in methods.values():
         if isinstance(method, Drafter):
-            prompt.part(method.context)
+            prompt.part(method.traits.context)
 
 
 def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:

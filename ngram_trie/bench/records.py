@@ -116,7 +116,7 @@ class PromptRecord:
         draft_us: microseconds that the drafter took in each step.
         seconds: wall-clock by phase.
         stop_reason: "eos", "stop_string", "max_new_tokens" or "context_limit".
-        state: "cold", "warm", "preloaded" or "trained", as `Drafter.state`; those of files written before there was
+        state: "cold", "warm", "preloaded" or "trained", as `Traits.state`; those of files written before there was
             "trained" say "cold".
         kind: "drafter" (the project's loop) or "decoder" (a loop of its own).
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.

@@ -119,9 +119,10 @@ def check_replayable(methods: Mapping[str, Any]) -> None:
     for name, method in methods.items():
         if not isinstance(method, Drafter):
             raise ValueError(f"method {name} owns its decoding loop and cannot be replayed; use engine=live")
-        if method.reads != "tokens" and not isinstance(method, Recorded):
+        if method.traits.reads != "tokens" and not isinstance(method, Recorded):
             raise ValueError(
-                f"method {name} drafts from the model's {method.reads}, which a trace does not hold; use engine=live"
+                f"method {name} drafts from the model's {method.traits.reads}, which a trace does not hold; use "
+                "engine=live"
             )
 
 
@@ -149,7 +150,7 @@ class Replay(Engine):
             traces = [self.items[key.item] for key in keys if key.method == name]
             left = [trace for trace in traces if RecordKey(name, *trace.key) not in known]
             size = TURNS_PER_JOB
-            if drafter.remembers and left:
+            if drafter.traits.remembers and left:
                 noises = dict.fromkeys(trace.prompt.noise_kind for trace in traces)
                 lives = [[trace for trace in traces if trace.prompt.noise_kind == noise] for noise in noises]
                 jobs += [(name, life) for life in lives]
@@ -168,7 +169,7 @@ _COMPILED: set[tuple[type, ...]] = set()
 def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], max_draft: int) -> list[PromptRecord]:
     """What one process does: the records of `traces`."""
     end_with_parent()
-    if drafter.remembers:  # in this very process the next job would find what this one has learned
+    if drafter.traits.remembers:  # in this very process the next job would find what this one has learned
         drafter = copy.deepcopy(drafter)
     kind = tuple(kinds(drafter))
     records = []
@@ -179,7 +180,7 @@ def _replay_job(run: str, name: str, drafter: Drafter, traces: Sequence[Trace], 
             replay(copy.deepcopy(drafter), trace, max_draft)  # a copy: one that remembers has not met the question
             _COMPILED.add(kind)
         outcome = answer(drafter, trace, TraceTarget(trace, max_draft))
-        about = {"state": drafter.state, "kind": "drafter"}
+        about = {"state": drafter.traits.state, "kind": "drafter"}
         records.append(
             PromptRecord.of(trace.prompt, outcome, run=run, method=name, repeat=0, model=trace.model, **about)
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import perf_counter
@@ -41,10 +41,10 @@ class Streamed:
     """One answer as it came in; times in seconds since the request was sent.
 
     Attributes:
-        text: the whole answer.
+        text: the whole answer; of one with more than text (reasoning, a refusal, calls of tools) all of it, as JSON.
         num_tokens: as the server counts them; None where it does not say.
-        first, seconds: when the first piece of text came, and the end of the stream.
-        pieces: how many parts the text came in; with drafts a part holds several tokens.
+        first, seconds: when the first piece of any kind came, and the end of the stream.
+        pieces: how many parts the answer came in; with drafts a part holds several tokens.
         finish_reason: "stop", "length", or what else the server says.
         num_accepted: drafted tokens that were accepted, of vLLM with --per-request-spec-decode-metrics; those behind
             the answer's end count too. None where the server does not say.
@@ -142,7 +142,8 @@ class Server:
         }  # fmt: skip
         sent = perf_counter()
         first, usage, reason, drafts = 0.0, None, None, None
-        parts: list[str] = []
+        parts: dict[str, str] = {}
+        pieces = 0
         try:
             async with client.stream("POST", f"{self.url}/{PATHS[self.endpoint]}", json=body) as response:
                 if response.status_code != 200:
@@ -160,10 +161,11 @@ class Server:
                     usage = event.get("usage") or usage
                     drafts = (event.get("metrics") or {}).get("speculative_decoding") or drafts
                     for choice in event.get("choices", []):
-                        piece = choice.get("text") or (choice.get("delta") or {}).get("content") or ""
-                        if piece and not parts:
+                        added = {kind: piece for kind, piece in _pieces(choice) if piece}
+                        if added and not parts:
                             first = perf_counter() - sent
-                        parts += [piece] if piece else []
+                        pieces += bool(added)
+                        parts |= {kind: parts.get(kind, "") + piece for kind, piece in added.items()}
                         reason = choice.get("finish_reason") or reason
         except httpx2.ConnectError as error:
             raise Unreachable(f"server {self.name}: nobody answers at {self.url} ({first_line(error)})") from None
@@ -175,10 +177,11 @@ class Server:
             return Failure("not_json", "an event of the stream is not what the protocol has")
         seconds = perf_counter() - sent
         if reason is None:
-            return Failure("cut_short", f"the stream ended after {len(parts)} pieces without a reason")
+            return Failure("cut_short", f"the stream ended after {pieces} pieces without a reason")
         count = usage.get("completion_tokens") if isinstance(usage, dict) else None
         accepted = drafts.get("num_accepted_draft_tokens") if isinstance(drafts, dict) else None
-        return Streamed("".join(parts), count, first or seconds, seconds, len(parts), reason, accepted)
+        text = parts.get("text", "") if parts.keys() <= {"text"} else json.dumps(parts, ensure_ascii=False)
+        return Streamed(text, count, first or seconds, seconds, pieces, reason, accepted)
 
     async def counters(self, client: httpx2.AsyncClient, names: Mapping[str, str] = COUNTERS) -> dict[str, float]:
         """What it has counted so far, of drafts unless `names` say otherwise ("accepted_at" by position); empty where
@@ -200,6 +203,17 @@ def read_counters(text: str, names: Mapping[str, str] = COUNTERS) -> dict[str, f
             called = names[name] + (f" {position[1]}" if position else "")
             found[called] = found.get(called, 0.0) + float(value)
     return found
+
+
+def _pieces(choice: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
+    """What an event adds to an answer, by kind. Ids of calls are left out: they are drawn anew for each answer."""
+    delta = choice.get("delta") or {}
+    yield "reasoning", delta.get("reasoning") or delta.get("reasoning_content")  # vLLM's name, and its older one
+    yield "text", choice.get("text") or delta.get("content")
+    yield "refusal", delta.get("refusal")
+    for call in delta.get("tool_calls") or []:
+        function = call.get("function") or {}
+        yield f"call {call.get('index', 0)}", (function.get("name") or "") + (function.get("arguments") or "")
 
 
 def _message(said: str) -> str:

@@ -23,6 +23,7 @@ from tqdm import tqdm
 from ngram_trie.bench.records import Failure
 from ngram_trie.bench.server import Server, Streamed
 from ngram_trie.store.files import content_hash, drop_torn_line, one_writer
+from ngram_trie.store.lines import read_rows
 
 TRIALS = "trials.jsonl"
 
@@ -117,9 +118,9 @@ def read_trials(path: Path, run: str) -> list[Trial]:
         return []
     drop_torn_line(path)
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, row in read_rows(path):
         try:
-            found.append(TRIAL.validate_json(line))
+            found.append(TRIAL.validate_python(row))
         except ValidationError as error:
             raise ValueError(f"{path}:{number}: not a trial: {error.errors()[0]['msg']}") from None
         if found[-1].run != run:

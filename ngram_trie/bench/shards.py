@@ -94,7 +94,7 @@ def deal(engine: Engine, number: int, of: int) -> Engine:
     if not mine:
         raise ConfigError(f"shard={number}/{of}: no question is left for it: the run has {len(questions)}")
     environment = dict(engine.manifest.environment)
-    if remembering := [name for name, method in engine.methods.items() if method.remembers]:
+    if remembering := [name for name, method in engine.methods.items() if method.traits.remembers]:
         environment["per shard"] = f"{', '.join(remembering)} remember the answers of one shard of {of} alone"
     return replace(
         engine,

@@ -69,7 +69,7 @@ def check_forceable(methods: Mapping[str, Any]) -> None:
     ValueError: a drafter that runs a model of its own; there is no target beside it that it was made for.
     """
     for name, method in methods.items():
-        if method.uses_device:
+        if method.traits.uses_device:
             raise ValueError(f"method {name} runs a model of its own, which cannot be forced; use engine=live")
 
 
@@ -121,7 +121,7 @@ class TeacherForced(Interleaved):
 
     def answer(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> PromptRecord:
         drafter, trace = self.drafter(key), self.items[key.item]
-        about = {"state": drafter.state}
+        about = {"state": drafter.traits.state}
         return self.record(key, trace.prompt, answer(drafter, trace, self.target), **about)
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:

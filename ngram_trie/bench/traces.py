@@ -23,6 +23,7 @@ import numpy as np
 from ngram_trie.bench.records import ItemKey, item_key
 from ngram_trie.prompt import Prompt, column_name, question_number
 from ngram_trie.store.files import write_atomically
+from ngram_trie.store.lines import is_token_ids, read_rows
 
 #: Room for an answer of which nothing is known.
 UNLIMITED = 2**31
@@ -98,16 +99,15 @@ class Trace:
         return json.dumps(row, separators=(",", ":"))
 
 
-def parse_trace(line: str, path: Path | None = None) -> Trace | None:
-    """The trace of one line, or None for a line that says of itself that it is to be left out.
+def parse_trace(row: Any, path: Path | None = None) -> Trace | None:
+    """The trace of one row, or None for one that says of itself that it is to be left out.
 
     Args:
-        path: of its file, for lines that do not name their model and data set.
+        path: of its file, for rows that do not name their model and data set.
 
     Raises:
         ValueError: what is missing or wrong.
     """
-    row = json.loads(line)
     if not isinstance(row, dict):
         raise ValueError("not a JSON object")
     if row.get("token_count_matches") is False:
@@ -157,10 +157,10 @@ def _accept_lengths(name: str, part: Any) -> list[int]:
 
 
 def _token_ids(row: Mapping[str, Any], name: str) -> list[int]:
-    ids = row.get(name)
-    if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < 2**31 for token in ids):
+    ids: Any = row.get(name)
+    if not is_token_ids(ids):
         raise ValueError(f"{name} {'is missing' if ids is None else 'must be a list of token ids'}")
-    return ids
+    return list(ids)
 
 
 def _is_span(span: Any, length: int) -> bool:
@@ -194,18 +194,15 @@ def read_traces(path: Path) -> list[Trace]:
     """
     found: dict[ItemKey, Trace] = {}
     for file in trace_files(path):
-        with file.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if not line.strip():
-                    continue
-                try:
-                    trace = parse_trace(line.decode("utf-8"), file)
-                    if trace and trace.key in found:
-                        raise ValueError(f"turn {tuple(trace.key)} was there before")
-                except (ValueError, RecursionError) as error:  # the second: nested too deep
-                    raise ValueError(f"{file}:{number}: {error}") from None
-                if trace:
-                    found[trace.key] = trace
+        for number, row in read_rows(file):
+            try:
+                trace = parse_trace(row, file)
+                if trace and trace.key in found:
+                    raise ValueError(f"turn {tuple(trace.key)} was there before")
+            except ValueError as error:
+                raise ValueError(f"{file}:{number}: {error}") from None
+            if trace:
+                found[trace.key] = trace
     return list(found.values())
 
 

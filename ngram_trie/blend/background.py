@@ -13,29 +13,24 @@ latest occurrences alone would miss the long ones.
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
-from ngram_trie.prompt import Prompt
+from ngram_trie.memory import Key, Memory, read_answers
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import replacing
+from ngram_trie.store.hashing import empty_table, slot_of, slot_of_pair
 from ngram_trie.tree import IntArray
 
 #: Of a token that is frequent elsewhere, how many are drafted where they follow nothing.
 NUM_COMMON = 64
 #: What stands before each answer of a store.
 BOUNDARY = -1
-#: Of recorded answers, a question's table is made of those to the questions of the other parts.
-FOLDS = 10
-
-#: Data set and question id.
-Key: TypeAlias = tuple[str, str]
 
 
 class Background(NamedTuple):
@@ -43,8 +38,9 @@ class Background(NamedTuple):
 
     Attributes:
         text: (s,) a store's token ids, `BOUNDARY` between answers.
-        before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; -1: none.
-        heads, pair_heads: hash tables of the latest places + 1; 0 is empty, the sizes are powers of 2.
+        before, before_pair: (s,) of each place the latest one before it of the same token, of the same two; 0, where
+            the first boundary stands: none.
+        heads, pair_heads: hash tables of the latest places.
         hidden: (2,) occurrences from this place to that do not count.
         rows: (V,) the row of each token; -1: none. A token of V or above has none.
         successors: (R, k) what follows the token, the likeliest first; -1 where there are fewer.
@@ -89,17 +85,10 @@ NOTHING = Background(
 
 
 @kernel
-def _slot(last: int, other: int, text: Numbers, heads: Numbers) -> int:
-    """The slot of `heads` that holds the latest place of `last`, behind `other` unless that is `BOUNDARY`, or would."""
-    mask = len(heads) - 1
-    mixed = (last * 0x5851F42D4C957F2D) ^ ((other + 1) * 0x14057B7EF767814F)  # wraps around
-    slot = (mixed ^ (mixed >> 29)) & mask
-    while heads[slot] != 0:
-        place = heads[slot] - 1
-        if text[place] == last and (other == BOUNDARY or text[place - 1] == other):
-            break
-        slot = (slot + 1) & mask
-    return slot
+def _slots(last: int, other: int, store: Background) -> tuple[int, int]:
+    """The slots that hold the latest place of `last`, and of `last` behind `other`, or would."""
+    at_last = store.text[1:]
+    return slot_of(last, store.heads, at_last), slot_of_pair(last, other, store.pair_heads, at_last, store.text)
 
 
 @compiled
@@ -108,31 +97,23 @@ def _index(store: Background, start: int, end: int) -> None:
     text, before, before_pair = store.text, store.before, store.before_pair
     heads, pair_heads = store.heads, store.pair_heads
     for place in range(start, end):
-        before[place] = before_pair[place] = -1
+        before[place] = before_pair[place] = 0
         if text[place] == BOUNDARY:
             continue
-        slot = _slot(text[place], BOUNDARY, text, heads)
-        before[place] = heads[slot] - 1
-        heads[slot] = place + 1
+        slot, pair_slot = _slots(text[place], text[place - 1], store)
+        before[place], heads[slot] = heads[slot], place
         if text[place - 1] != BOUNDARY:
-            slot = _slot(text[place], text[place - 1], text, pair_heads)
-            before_pair[place] = pair_heads[slot] - 1
-            pair_heads[slot] = place + 1
+            before_pair[place], pair_heads[pair_slot] = pair_heads[pair_slot], place
 
 
 @kernel
 def _row_of(token: int, found: int, successors: Successors) -> int:
     """The row of `token` among the `found` successors; `found`, where it is entered, if it is new."""
-    mask = len(successors.slots) - 1
-    slot = (token ^ (token >> 9)) & mask
-    while successors.slots[slot] != 0:
-        row = successors.slots[slot] - 1
-        if successors.tokens[row] == token:
-            return row
-        slot = (slot + 1) & mask
-    successors.slots[slot] = found + 1
-    successors.tokens[found] = token
-    return found
+    slot = slot_of(token, successors.slots, successors.tokens)
+    if successors.slots[slot] == 0:
+        successors.slots[slot] = found + 1
+        successors.tokens[found] = token
+    return successors.slots[slot] - 1
 
 
 @kernel
@@ -141,12 +122,10 @@ def _tally(store: Background, context: IntArray, pairs: bool, found: int, succes
     its last token alone. Returns how many successors there are now.
     """
     text, hidden = store.text, store.hidden
-    if pairs:
-        place, links = store.pair_heads[_slot(context[0], context[1], text, store.pair_heads)] - 1, store.before_pair
-    else:
-        place, links = store.heads[_slot(context[0], BOUNDARY, text, store.heads)] - 1, store.before
+    slot, pair_slot = _slots(context[0], context[1] if pairs else BOUNDARY, store)
+    place, links = (store.pair_heads[pair_slot], store.before_pair) if pairs else (store.heads[slot], store.before)
     looked = 0
-    while place >= 0 and looked < store.max_occurrences:
+    while place > 0 and looked < store.max_occurrences:
         looked += 1
         agreed = 2 if pairs else 1
         while agreed < len(context) and text[place - agreed] == context[agreed]:  # a boundary agrees with nothing
@@ -243,16 +222,14 @@ class AnswerStore:
         if max_tokens < 4:
             raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
         self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
-        self._answers: OrderedDict[tuple[Key, int], IntArray] = OrderedDict()
+        self._memory: Memory[IntArray] = Memory()
         #: Of all answers that were ever remembered.
         self.datasets: set[str] = set()
-        self._unnamed = 0
         self._rebuild()
 
     def _rebuild(self) -> None:
-        slots = 1 << (2 * self.max_tokens - 1).bit_length()
         text, before, before_pair = (np.empty(self.max_tokens, np.int32) for _ in range(3))
-        heads, pair_heads = np.zeros(slots, np.int32), np.zeros(slots, np.int32)
+        heads, pair_heads = empty_table(self.max_tokens), empty_table(self.max_tokens)
         self._store = NOTHING._replace(
             text=text, before=before, before_pair=before_pair, heads=heads, pair_heads=pair_heads,
             max_occurrences=self.max_occurrences,
@@ -260,7 +237,7 @@ class AnswerStore:
         self._counts = np.zeros(0, np.int64)
         self._places: dict[Key, tuple[int, int]] = {}
         self._size = 0
-        for (key, _), answer in self._answers.items():
+        for (key, _), answer in self._memory.answers.items():
             self._append(key, answer)
 
     def _append(self, key: Key, answer: IntArray) -> None:
@@ -280,28 +257,24 @@ class AnswerStore:
     @property
     def order(self) -> list[Key]:
         """The data set and question of each answer, oldest first."""
-        return [key for key, _ in self._answers]
+        return [key for key, _ in self._memory.answers]
 
     def add(self, answer: Sequence[int] | IntArray, dataset: str = "", question_id: str = "", turn: int = 0) -> None:
         """Remember an answer. One to a question and turn that is remembered already is not added again; answers
         without a question id are all different.
         """
-        key, number = (dataset, question_id), turn
+        key = dataset, question_id
         self.datasets.add(dataset)
-        if not question_id:
-            self._unnamed += 1
-            number = -self._unnamed
         ids = np.asarray(answer, np.int64)[-(self.max_tokens * 3 // 4 - 1) :]
-        if not len(ids) or (key, number) in self._answers:
+        if not len(ids) or not self._memory.add(key, turn, ids):
             return
-        self._answers[key, number] = ids
         if self._size + 1 + len(ids) <= self.max_tokens:
             self._append(key, ids)
             return
         # Make room for a while at once: all is built anew.
-        size = sum(1 + len(kept) for kept in self._answers.values())
+        size = sum(1 + len(kept) for kept in self._memory.answers.values())
         while size > self.max_tokens * 3 // 4:
-            size -= 1 + len(self._answers.popitem(last=False)[1])
+            size -= 1 + len(self._memory.answers.popitem(last=False)[1])
         self._rebuild()
 
     def background(self, dataset: str = "", question_id: str = "") -> Background:
@@ -324,73 +297,14 @@ class AnswerStore:
         path = Path(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as partial, partial.open("w", encoding="utf-8") as file:
-            for ((dataset, question_id), turn), answer in self._answers.items():
+            for ((dataset, question_id), turn), answer in self._memory.answers.items():
                 row = {"dataset": dataset, "question_id": question_id, "turn": max(turn, 0)}
                 file.write(json.dumps(row | {"output_token_ids": answer.tolist()}, separators=(",", ":")) + "\n")
 
     @classmethod
     def load(cls, path: Path | str, max_tokens: int = 65_536, max_occurrences: int = 32) -> AnswerStore:
-        """The answers of a file that `save` wrote, or of recorded ones (`ngram_trie.bench.traces`).
-
-        Raises:
-            FileNotFoundError: no such file.
-            ValueError: a line is no answer; the message names file, line and reason.
-        """
+        """The answers of a file that `save` wrote, or of recorded ones: see `read_answers`."""
         store = cls(max_tokens, max_occurrences)
         for row in read_answers(Path(path)):
             store.add(row["output_token_ids"], row["dataset"], row["question_id"], row["turn"])
         return store
-
-
-def part_of(prompt: Prompt, parts: Mapping[Key, int], path: Path | None) -> int:
-    """The part of a file of answers that holds this question's, which drafts for it are not made from; one more than
-    there are where none is to this question, or none was given.
-
-    Raises:
-        ValueError: whether the file holds an answer to this question cannot be told.
-    """
-    check_answers(prompt, {dataset for dataset, _ in parts}, path)
-    return parts.get(prompt.question, FOLDS)
-
-
-def check_answers(prompt: Prompt, datasets: Collection[str], path: Path | None) -> None:
-    """Raises:
-    ValueError: whether a file with answers of these data sets holds one to this question cannot be told.
-    """
-    if path and prompt.question_id and prompt.question[0] not in datasets:
-        raise ValueError(
-            f"answers={path}: of {', '.join(sorted(datasets))}, not of {prompt.dataset}: whether one answers question "
-            f"{prompt.question_id} cannot be told; give answers that name its data set"
-        )
-
-
-def read_answers(path: Path) -> list[dict[str, Any]]:
-    """The answers of a file: data set, question id, turn and token ids of each.
-
-    Raises:
-        FileNotFoundError, ValueError: as `AnswerStore.load`.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file of answers; give one of AnswerStore.save or a recording")
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):  # a text may hold other ends of lines
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            if row.get("token_count_matches") is False:  # a recording says so of texts that were tokenised anew
-                continue
-            ids = row["output_token_ids"]
-            if not all(type(token) is int and 0 <= token < 2**31 for token in ids):
-                raise ValueError
-            rows.append(
-                {
-                    "dataset": str(row.get("dataset", row.get("category", ""))),
-                    "question_id": str(row.get("question_id", "")),
-                    "turn": int(row.get("turn", 0)),
-                    "output_token_ids": ids,
-                }
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            raise ValueError(f"{path}:{number}: no answer: output_token_ids must be a list of token ids") from None
-    return rows

@@ -26,6 +26,7 @@ from ngram_trie.blend.background import NOTHING, Background, most_successors
 from ngram_trie.blend.occurrences import CONTEXT, END, LENGTH, NUM_LIKELY, NUM_TOKENS, SEEN_BY, SIZE, Index, Part
 from ngram_trie.blend.ppm import FloatArray, Numbers
 from ngram_trie.blend.prediction import Nodes, Settings
+from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
 
@@ -103,7 +104,7 @@ class BlendIndex:
             new = max(needed, 2 * held)
             tokens, ids = np.empty((8, new), np.int32), np.resize(old.ids, new)
             tokens[:, :held] = old.tokens
-            slots = np.zeros(1 << (2 * int(new) - 1).bit_length(), np.int32)
+            slots = empty_table(new)
             occurrences.rehash(ids, sizes[NUM_TOKENS], slots)
             self._index = self._index._replace(ids=ids, tokens=tokens, slots=slots)
 

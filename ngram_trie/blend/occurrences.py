@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import FloatArray, Numbers
 from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.store.hashing import slot_of
 from ngram_trie.tree import Fields, IntArray
 
 # Rows of `Index.tokens`: a token's latest place in the text, among rejected drafts, in earlier texts, and among drafts
@@ -42,7 +43,7 @@ class Index(NamedTuple):
         likely, probs: (r,) of each distribution the likeliest tokens, the likeliest first, and their probabilities; at
             its end stands `NO_MORE`.
         ids: (v,) the token of each number.
-        slots: hash table from tokens to number + 1; 0 is empty, the size is a power of 2.
+        slots: hash table of the tokens, by number + 1.
         tokens: (8, v) what is known of each token: rows LAST to ROW.
         frequent: (f,) the most frequent tokens, best first, as far as they are ranked.
         common: the most frequent tokens of the background.
@@ -81,28 +82,17 @@ class Part(NamedTuple):
     probs: NDArray[np.float32]
 
 
-@kernel
-def _slot(token: int, ids: IntArray, slots: Numbers) -> int:
-    """Where `slots` holds `token`, or would hold it."""
-    mask = len(slots) - 1
-    mixed = token * 0x5851F42D4C957F2D  # wraps around
-    slot = (mixed ^ (mixed >> 31)) & mask
-    while slots[slot] != 0 and ids[slots[slot] - 1] != token:
-        slot = (slot + 1) & mask
-    return slot
-
-
 @compiled
 def rehash(ids: IntArray, num_tokens: int, slots: Numbers) -> None:
     """Fill the hash table `slots`, which is all 0, with the first `num_tokens` of `ids`."""
     for number in range(num_tokens):
-        slots[_slot(ids[number], ids, slots)] = number + 1
+        slots[slot_of(ids[number], slots, ids)] = number + 1
 
 
 @kernel
 def enter(token: int, index: Index) -> int:
     """The number of `token`, which gets one if it is new."""
-    slot = _slot(token, index.ids, index.slots)
+    slot = slot_of(token, index.slots, index.ids)
     if index.slots[slot] == 0:
         number = index.sizes[NUM_TOKENS]
         index.sizes[NUM_TOKENS] += 1

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.store.compiled import compiled, kernel
+from ngram_trie.store.hashing import empty_table
 
 Numbers: TypeAlias = NDArray[np.int32]
 FloatArray: TypeAlias = NDArray[np.float64]
@@ -33,7 +34,7 @@ class Successors(NamedTuple):
             `blend_orders` makes these the n_k(t).
         kinds: (r,) the length of the longest occurrence that makes it one of the u_k different successors.
         weights: (2, 1 + max_order) scratch.
-        slots: scratch for a hash table, of a size that is a power of 2 above 2 r.
+        slots: scratch for a hash table of the successors.
     """
 
     tokens: Numbers
@@ -47,16 +48,13 @@ class Successors(NamedTuple):
 @compiled
 def room_for(size: int, max_order: int) -> Successors:
     """Room for this many successors."""
-    num_slots = 1
-    while num_slots <= 2 * size:
-        num_slots *= 2
     return Successors(
         np.empty(size, np.int32),
         np.empty(size),
         np.empty((size, max_order + 1)),
         np.empty(size, np.int32),
         np.empty((2, max_order + 1)),
-        np.empty(num_slots, np.int32),
+        empty_table(size),
     )
 
 

@@ -3,38 +3,29 @@
 from __future__ import annotations
 
 import functools
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 
-from ngram_trie.blend.background import (
-    FOLDS,
-    NOTHING,
-    AnswerStore,
-    Background,
-    Key,
-    check_answers,
-    over,
-    part_of,
-    read_answers,
-)
+from ngram_trie.blend.background import NOTHING, AnswerStore, Background, over
 from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.occurrences import Part
 from ngram_trie.blend.prediction import SOURCES
 from ngram_trie.drafter import (
     Drafter,
-    State,
     TopK,
+    Traits,
     check_choice,
     check_int,
     check_place,
     check_positive,
     check_share,
 )
+from ngram_trie.memory import Memory, RecordedAnswers, RememberingDrafter, answers_file, check_answers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.tree import DraftTree, IntArray, Sources
@@ -49,12 +40,9 @@ class BlendDrafter(Drafter):
         tables: folder of the model's own bigram (`scripts.build_ngram_tables`; N-Grammys, section 4.1), which the text
             falls back to, or what else the drafter knows; opened when it is first needed.
         k: successors of each token that are taken of the bigram.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
     #: Another process opens the tables itself, and starts a text of its own.
     not_sent: ClassVar[Sequence[str]] = ("_index", "_bigram")
 
@@ -86,7 +74,7 @@ class BlendDrafter(Drafter):
             check_place("tables", tables, " or null")
         self.tables = Path(tables) if tables else None
         if tables:
-            self.state = "preloaded"
+            self.traits = replace(self.traits, state="preloaded")
 
     def parts(self) -> Mapping[Path, str]:
         if not self.tables:
@@ -129,49 +117,30 @@ class BlendBigramDrafter(BlendDrafter):
             questions are dealt to ten parts in turn, and a question of theirs is drafted with what the other nine parts
             hold, one of the same data sets that is not among them with all.
         options: as in `BlendDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "preloaded"
+    traits = replace(BlendDrafter.traits, state="preloaded")
     not_sent = (*BlendDrafter.not_sent, "_of_answers")
 
     def __init__(self, *, tables: str | None = None, answers: str | None = None, **options: Any) -> None:
         if not tables and not answers:
             raise ValueError("blend_bigram needs tables, a folder, or answers, a file of recorded ones")
-        if answers is not None:
-            check_place("answers", answers, " or null")
+        self.answers = answers_file(answers)
         super().__init__(tables=None if answers else tables, **options)
-        self.answers = Path(answers) if answers else None
 
     def parts(self) -> Mapping[Path, str]:
         known = {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
         return {**super().parts(), **known}
 
     def background(self, prompt: Prompt) -> Background:
-        """The table of the other parts.
-
-        Raises:
-            ValueError: whether the recorded answers hold one to this question cannot be told.
-        """
-        if self.tables:
-            return super().background(prompt)
-        parts, tables = self._of_answers
-        return tables[part_of(prompt, parts, self.answers)]
+        return super().background(prompt) if self.tables else self._of_answers.beside(prompt)
 
     @functools.cached_property
-    def _of_answers(self) -> tuple[dict[Key, int], list[Background]]:
-        """The part of each recorded question, and by part the table of the others' answers; last that of all."""
-        assert self.answers
-        rows = [((row["dataset"], row["question_id"]), row["output_token_ids"]) for row in read_answers(self.answers)]
-        parts = {key: index % FOLDS for index, key in enumerate(dict.fromkeys(key for key, _ in rows))}
-        others = ([answer for key, answer in rows if parts[key] != part] for part in range(FOLDS + 1))
-        escape = self._settings["escape"]
-        return parts, [of_answers(each, self.k, escape) for each in others]
+    def _of_answers(self) -> RecordedAnswers[Background]:
+        return RecordedAnswers(self.answers, lambda others: of_answers(others, self.k, self._settings["escape"]))
 
 
-class BlendWarmDrafter(BlendDrafter):
+class BlendWarmDrafter(RememberingDrafter, BlendDrafter):
     """The blend over earlier answers: each is remembered when the next prompt starts, the oldest are forgotten.
 
     A question is never drafted from an answer to itself that is remembered; answers without a question id are.
@@ -184,13 +153,9 @@ class BlendWarmDrafter(BlendDrafter):
 
     Attributes:
         store: what is remembered; `store.save(path)` keeps it.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "warm"
-    remembers = True
+    traits = replace(BlendDrafter.traits, state="warm", keeps_answers=True)
 
     def __init__(
         self, *, max_tokens: int = 65_536, max_earlier: int = 32, answers: str | None = None, **options: Any
@@ -199,14 +164,10 @@ class BlendWarmDrafter(BlendDrafter):
         check_int("max_earlier", max_earlier, 1)
         super().__init__(**options)
         self._limits = max_tokens, max_earlier
-        if answers is not None:
-            check_place("answers", answers, " or null")
-        self.answers = Path(answers) if answers else None
+        self.answers = answers_file(answers)
         if answers:
-            self.state = "preloaded"
+            self.traits = replace(self.traits, state="preloaded")
         self._store: AnswerStore | None = None
-        self._prompt: Prompt | None = None
-        self._output: list[int] = []
 
     def parts(self) -> Mapping[Path, str]:
         known = {self.answers: "give a file that AnswerStore.save wrote, or recorded answers"} if self.answers else {}
@@ -223,25 +184,13 @@ class BlendWarmDrafter(BlendDrafter):
         super().bind(target)
         self._store = self.store  # read before a prompt is timed
 
-    def remember(self) -> None:
-        """Put the answer so far into the store; `start` does it with the previous one."""
-        if self._prompt and self._output:
-            self.store.add(self._output, *self._prompt.question, self._prompt.turn)
-        self._prompt, self._output = None, []
+    def take(self, prompt: Prompt, output: list[int]) -> None:
+        self.store.add(output, *prompt.question, prompt.turn)
 
     def background(self, prompt: Prompt) -> Background:
         check_answers(prompt, self.store.datasets, self.answers)
         store = self.store.background(*prompt.question)
         return over(store, super().background(prompt)) if self.tables else store
-
-    def start(self, prompt: Prompt) -> None:
-        self.remember()
-        super().start(prompt)
-        self._prompt = prompt
-
-    def observe(self, new_ids: Sequence[int]) -> None:
-        super().observe(new_ids)
-        self._output += map(int, new_ids)
 
 
 #: The tokens that the model's head is computed for at the prompt's places.
@@ -260,12 +209,9 @@ class BlendLogitsDrafter(BlendDrafter):
         prompt_step: the model's head is computed at every prompt_step-th token of the prompt; 0: only at the last one.
         vocabulary: for which tokens it is computed there: the "prompt"'s own, or "all".
         options: as in `BlendDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    reads = "top-k tokens"
+    traits = replace(BlendDrafter.traits, reads="top-k tokens")
     not_sent = (*BlendDrafter.not_sent, "target", "_model")
     target: Any = None
     _model: Any = None
@@ -295,7 +241,8 @@ class BlendLogitsDrafter(BlendDrafter):
         check_positive("soft", soft)
         check_int("prompt_step", prompt_step, 0)
         check_choice("vocabulary", vocabulary, get_args(Vocabulary))
-        self.prompt_step, self.vocabulary, self.reads_top_k = prompt_step, vocabulary, top_k
+        self.prompt_step, self.vocabulary = prompt_step, vocabulary
+        self.traits = replace(self.traits, reads_top_k=top_k)
         self._settings |= {
             "top_k": top_k,
             "least": float(least),
@@ -349,7 +296,7 @@ class BlendLogitsDrafter(BlendDrafter):
         self._index.attach(places[likely.places], likely.tokens, likely.probs)
 
 
-class BlendLogitsWarmDrafter(BlendLogitsDrafter):
+class BlendLogitsWarmDrafter(RememberingDrafter, BlendLogitsDrafter):
     """The same over earlier answers as well, with their distributions and rejected drafts, in one index.
 
     An answer is remembered when the next prompt starts; the oldest are forgotten. A question is never drafted from what
@@ -359,52 +306,30 @@ class BlendLogitsWarmDrafter(BlendLogitsDrafter):
         max_places: of all answers together, tokens and rejected drafts. A place takes 24 bytes,
             and 12 for each token that was likely behind it.
         options: as in `BlendLogitsDrafter`.
-
-    Raises:
-        ValueError: a value that is not allowed; the message names it and what is.
     """
 
-    state: State = "warm"
-    remembers = True
+    traits = replace(BlendLogitsDrafter.traits, state="warm", keeps_answers=True)
 
     def __init__(self, *, max_places: int = 262_144, **options: Any) -> None:
         super().__init__(**options)
         check_int("max_places", max_places, 1)
         self.max_places = max_places
-        self._answers: OrderedDict[tuple[Key, int], Part] = OrderedDict()
-        self._prompt: Prompt | None = None
-        self._unnamed = 0
+        self._memory: Memory[Part] = Memory()
 
     def bind(self, target: Any) -> None:
         if target.model is not self._model:
-            self._answers.clear()  # another model has another vocabulary
-            self._prompt = None
+            self._memory, self._prompt = Memory(), None  # another model has another vocabulary
         self._model = target.model
         super().bind(target)
 
-    def remember(self) -> None:
-        """Put the answer so far into the store; `start` does it with the previous one."""
-        if self._prompt and len(self._index) > len(self._prompt.ids):
-            prompt = self._prompt
-            key, number = prompt.question, prompt.turn
-            if not prompt.question_id:
-                self._unnamed += 1
-                number = -self._unnamed
-            if (key, number) not in self._answers:
-                self._answers[key, number] = self._index.part(self._first + len(prompt.ids) - 1)
-        self._prompt = None
-        while sum(len(part.ids) for part in self._answers.values()) > self.max_places:
-            self._answers.popitem(last=False)
+    def take(self, prompt: Prompt, output: list[int]) -> None:
+        self._memory.add(prompt.question, prompt.turn, self._index.part(self._first + len(prompt.ids) - 1))
+        while sum(len(part.ids) for part in self._memory.answers.values()) > self.max_places:
+            self._memory.answers.popitem(last=False)
 
     def __getstate__(self) -> dict[str, Any]:
         self.remember()
         return super().__getstate__()
 
     def recalled(self, prompt: Prompt) -> Iterable[Part]:
-        own = prompt.question if prompt.question_id else None
-        return [part for (key, _), part in self._answers.items() if key != own]
-
-    def start(self, prompt: Prompt) -> None:
-        self.remember()
-        super().start(prompt)
-        self._prompt = prompt
+        return self._memory.beside(prompt.question)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 
 import numpy as np
@@ -195,18 +195,16 @@ class AdaptiveDrafter(WrappedDrafter):
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         super().__init__(drafter)
-        if not drafter.scores_nodes:
+        if not drafter.traits.scores_nodes:
             raise ValueError(
                 f"budget=auto: {type(drafter).__name__} does not say how likely its nodes are; give budget='fixed'"
             )
+        if cost is not None:  # a replay meets its answers in order, as a run does
+            self.traits = replace(drafter.traits, keeps_answers=True)
         self.learned, self.cost, self.clock = learned or Learned(), cost, clock
         self._unread: list[int] = []
         self._kept: deque[int] = deque(maxlen=RECENT)
         self._steps = 0
-
-    @property
-    def remembers(self) -> bool:
-        return self.cost is not None or self.drafter.remembers  # a replay meets its answers in order, as a run does
 
     def identity(self) -> str:
         known = content_hash(vars(self.cost)) if self.cost else ""
@@ -229,7 +227,7 @@ class AdaptiveDrafter(WrappedDrafter):
         self._length += len(new_ids)
         self._unread += new_ids
         self._drafting, self._compiled = 0.0, num_compiled()
-        if self.reads != "tokens":  # what else it reads, the next step overwrites
+        if self.traits.reads != "tokens":  # what else it reads, the next step overwrites
             now = self.clock()
             self._read()
             self._drafting = self.clock() - now

@@ -49,8 +49,8 @@ def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:
     needs is compiled; once for each kind in a process. Not for one that needs a model's forwards. `target` is None
     where an engine verifies.
     """
-    kind = (drafter.state, *kinds(drafter))
-    if kind in _warm or not drafter.needs_tokens_alone:
+    kind = (drafter.traits.state, *kinds(drafter))
+    if kind in _warm or not drafter.traits.needs_tokens_alone:
         return
     _warm.add(kind)
     drafter, ids = copy.deepcopy(drafter), prompt.ids.tolist()

@@ -21,6 +21,7 @@ on branches what the chain lacks; a best-first tree then leaves out only what is
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -99,7 +100,7 @@ class ChainDrafter(WrappedDrafter):
 
     def __init__(self, drafter: Drafter, *, num_nodes: int | None = None, min_prob: float = 0.0) -> None:
         super().__init__(drafter)
-        if not drafter.scores_nodes:
+        if not drafter.traits.scores_nodes:
             raise ValueError(
                 f"shape=chain: {type(drafter).__name__} does not say how likely its nodes are, so none of its paths is "
                 "the best; give shape=tree"
@@ -108,7 +109,7 @@ class ChainDrafter(WrappedDrafter):
             check_int("num_nodes", num_nodes, 1)
         check_share("min_prob", min_prob)
         self.num_nodes, self.min_prob = num_nodes, min_prob
-        self.drafts_chains = True  # type: ignore[misc]
+        self.traits = replace(drafter.traits, drafts_chains=True)
 
     def propose(self, budget: int) -> DraftTree:
         tree = self.drafter.propose(budget)

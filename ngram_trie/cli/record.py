@@ -35,7 +35,7 @@ def main(config: DictConfig) -> Path:
     if not isinstance(engine, Live):
         raise ConfigError(f"engine={config.engine.name}: answers are recorded with engine=live")
     drafter = engine.methods[[config.method.name, *config.methods][-1]]
-    if not isinstance(drafter, Drafter) or drafter.own_model:
+    if not isinstance(drafter, Drafter) or drafter.traits.own_model:
         raise ConfigError(f"method={config.method.name}: give a drafter for the run's own model, such as method=blend")
     path = Path(config.output)
     with ExitStack() as held:

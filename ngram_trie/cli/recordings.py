@@ -34,7 +34,7 @@ def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, quest
         known = sorted({t.category for t in traces})
         raise ValueError(f"no answer to question {question_id or 'any'} of {dataset or 'any'}; data sets: {known}")
     drafter = copy.deepcopy(drafter)
-    over = [t for t in traces if t.output_ids] if drafter.remembers else chosen  # it must meet all, in order
+    over = [t for t in traces if t.output_ids] if drafter.traits.remembers else chosen  # it must meet all, in order
     lengths = {trace.key: replay(drafter, trace).accept_lengths for trace in over}
     return sorted(chosen, key=lambda trace: statistics.fmean(lengths[trace.key]))[len(chosen) // 2]
 
@@ -43,7 +43,7 @@ def recall(drafter: Drafter, traces: Sequence[Trace], trace: Trace) -> Drafter:
     """The drafter as a run over `traces`, in their order, has it when it comes to `trace`: one that remembers answers
     has met those before. A copy; other drafters stay as they are.
     """
-    if not drafter.remembers:
+    if not drafter.traits.remembers:
         return drafter
     drafter, kind = copy.deepcopy(drafter), trace.prompt.noise_kind
     for earlier in takewhile(lambda other: other.key != trace.key, traces):

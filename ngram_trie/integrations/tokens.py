@@ -11,6 +11,6 @@ def check_reads_tokens(drafter: Drafter, name: object, engine: str) -> None:
     Raises:
         ConfigError: a drafter that needs more than tokens, which is all that `engine` hands over.
     """
-    needs = drafter.reads if drafter.reads != "tokens" else "a model of its own"
-    if not drafter.needs_tokens_alone:
+    needs = drafter.traits.reads if drafter.traits.reads != "tokens" else "a model of its own"
+    if not drafter.traits.needs_tokens_alone:
         raise ConfigError(f"method {name} reads {needs}, and {engine} hands over tokens alone: give blend")

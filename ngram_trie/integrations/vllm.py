@@ -237,7 +237,7 @@ def chain_drafter(
     if not isinstance(drafter, Drafter):
         raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")
     check_reads_tokens(drafter, name, "vLLM")
-    if drafter.remembers:
+    if drafter.traits.remembers:
         raise ConfigError(
             f"method {name} remembers earlier answers, and vLLM does not say whose they are: give blend, and "
             "store_tokens where all may draft from all"

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from filelock import FileLock
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
@@ -94,8 +95,9 @@ def local_folder(path: str) -> str:
 
 
 def conversion(file: Path) -> Path:
-    """The folder of a GGUF file's conversion, made or not: named after its name and what it holds."""
-    return cache_folder() / "models" / f"{file.stem}-{fingerprint(str(file))}-{VERSION}"
+    """The folder of a GGUF file's conversion, made or not: named after its name, what it holds and what converts it."""
+    converter = f"{VERSION}-{transformers.__version__}"
+    return cache_folder() / "models" / f"{file.stem}-{fingerprint(str(file))}-{converter}"
 
 
 def _convert(file: Path, folder: Path) -> None:

@@ -27,7 +27,7 @@ from ngram_trie.bench.replay import TraceTarget, replay
 from ngram_trie.bench.traces import Trace, answers, trace_files
 from ngram_trie.cli.app import run
 from ngram_trie.decoding import verify_greedy
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.methods import make_method
 from ngram_trie.prompt import Prompt, question_number
 from ngram_trie.report.collect import budget_name
@@ -187,7 +187,7 @@ class Beside(Drafter):
         asked: of each step whether EAGLE drafted.
     """
 
-    reads = "recording"
+    traits = Traits(reads="recording")
 
     def __init__(self, copies: Drafter | None, rule: Rule) -> None:
         self.copies, self.rule = copies, rule

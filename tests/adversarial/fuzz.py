@@ -34,8 +34,8 @@ def drafters() -> list[str]:
             method = make_method(name)
         except (ValueError, OSError):  # a package or a model's own files are missing
             continue
-        is_any = isinstance(method, Drafter) and not method.own_model and not method.parts()
-        if is_any and method.reads != "recording":
+        is_any = isinstance(method, Drafter) and not method.traits.own_model and not method.parts()
+        if is_any and method.traits.reads != "recording":
             found.append(name)
     return found
 

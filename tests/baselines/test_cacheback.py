@@ -60,7 +60,7 @@ def test_merged_beginnings_leave_room() -> None:
 def test_the_frozen_table_is_asked_second_and_knows_no_answer_to_the_question(tmp_path: Path) -> None:
     answers = {"a": [1, 2, 3, 4, 1, 7, 7, 7, 1, 7, 7, 7], "b": [1, 8, 8, 8], "c": [1, 2, 3]}
     drafter = Cacheback(answers=recorded(tmp_path, answers), num_draft=99, reserve=0)
-    assert drafter.state == "preloaded" and list(drafter.parts()) == [drafter.answers]
+    assert drafter.traits.state == "preloaded" and list(drafter.parts()) == [drafter.answers]
 
     def begun(question: str) -> list[list[int]]:
         tree = drafted(drafter, [1, 6, 6, 6], [1], question=question)

@@ -104,11 +104,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("layout", "kind"),
-    [("sharegpt", "file.json"), ("ultrachat", "file.jsonl"), ("ultrachat_200k", "folder"), ("texts", "source")],
+    [("sharegpt", "file.json"), ("ultrachat", "file.jsonl"), ("ultrachat_200k", "folder"), ("texts", "file.jsonl")],
 )
 def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str) -> None:
-    if kind != "source":
-        pytest.importorskip("datasets")
     rows = [LAYOUTS[layout]] * 2
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (tmp_path / "in").mkdir()
@@ -118,9 +116,8 @@ def test_datasets_by_their_public_layouts(tmp_path: Path, layout: str, kind: str
         pd.DataFrame(rows).to_parquet(tmp_path / "in" / "train-00000-of-00001.parquet")
     else:
         (tmp_path / "in" / "file.jsonl").write_text(lines)
-    name = str(tmp_path / "in" if kind == "folder" else tmp_path / "in" / kind.replace("source", "file.jsonl"))
-    what = [name] if kind == "source" else ["--dataset", name]
-    invoke(script.main, [*what, *TINY_MODEL, "--output", str(tmp_path / "out")])
+    name = str(tmp_path / "in" if kind == "folder" else tmp_path / "in" / kind)
+    invoke(script.main, [name, *TINY_MODEL, "--output", str(tmp_path / "out")])
     assert texts(tmp_path / "out") == (["A bridge?\nA bridge."] if layout == "texts" else TURNS) * 2
 
 
@@ -136,7 +133,12 @@ NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data
         ("a.jsonl", "{", ["SOURCE"], "a.jsonl:1: "),
         ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
         ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
-        ("a.json", None, ["--dataset", "SOURCE", *TINY_MODEL], "a.json (no such file or folder here; is the hub reach"),
+        (
+            "a.json",
+            None,
+            ["--dataset", "SOURCE", *TINY_MODEL],
+            "is the hub reachable, and the id right? A file or folder is given as SOURCE",
+        ),
     ],
 )
 def test_the_script_names_what_is_wrong_in_one_line(

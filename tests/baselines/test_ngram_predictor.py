@@ -9,12 +9,12 @@ from support.text import chain
 
 from ngram_trie.baselines.ngram_predictor import (
     NgramPredictor,
-    context_hash,
     count,
     empty_tables,
     expected_accepted,
     predict,
 )
+from ngram_trie.store.hashing import hash_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)
 
@@ -51,7 +51,7 @@ def test_keys_are_fnv_1a_over_tokens() -> None:
         key = 14695981039346656037
         for token in context:
             key = (key ^ token) * 1099511628211 % 2**64
-        assert int(context_hash(np.array(context))) == key
+        assert int(hash_of(np.array(context))) == key
 
 
 def test_the_history_bounds_the_context_and_not_the_counts() -> None:

@@ -77,8 +77,8 @@ def test_other_texts_are_followed_where_they_match_longer(store: str) -> None:
 
 def test_a_datastore_is_a_part_and_makes_the_state_preloaded(store: str) -> None:
     drafter = SAMDecoding(datastore=store)
-    assert drafter.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]
-    assert SAMDecoding().state == "cold" and not SAMDecoding().parts()
+    assert drafter.traits.state == "preloaded" and list(drafter.parts()) == [Path(store) / "header.json"]
+    assert SAMDecoding().traits.state == "cold" and not SAMDecoding().parts()
     build_datastore([[1, 2, 3, 4, 5, 6, 8]], Path(store))  # another one at the same place
     assert drafted([1, 2, 3, 4, 5, 6], datastore=store) == [8]
     with pytest.raises(FileNotFoundError, match="datastore=nowhere: no datastore there"):

@@ -47,10 +47,10 @@ def test_another_text_has_to_match_five_tokens_longer(tmp_path: Path) -> None:
     nine, tree = proposed(list(range(21, 30)), **store)
     assert nine.tokens.tolist() == tree.tokens.tolist()
     drafter = SAMTokenRecycling(**store)
-    assert drafter.state == "preloaded" and list(drafter.parts()) == [tmp_path / "header.json"]
-    assert drafter.remembers and not SAMTokenRecycling(keep_between_prompts=False, **store).remembers
-    assert SAMTokenRecycling().state == "warm"
-    assert SAMTokenRecycling(keep_between_prompts=False).state == "cold" and not SAMTokenRecycling().parts()
+    assert drafter.traits.state == "preloaded" and list(drafter.parts()) == [tmp_path / "header.json"]
+    assert drafter.traits.remembers and not SAMTokenRecycling(keep_between_prompts=False, **store).traits.remembers
+    assert SAMTokenRecycling().traits.state == "warm"
+    assert SAMTokenRecycling(keep_between_prompts=False).traits.state == "cold" and not SAMTokenRecycling().parts()
 
 
 def test_the_matrix_learns_from_copies_too() -> None:

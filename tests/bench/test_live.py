@@ -21,6 +21,7 @@ from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, item_key, read_records
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
+from ngram_trie.drafter import Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.methods import build
 from ngram_trie.prompt import LaterTurn, Prompt
@@ -175,7 +176,7 @@ def test_vanilla_is_required() -> None:
 class Guesser(NoDraft):
     """Comes with a model of its own, a Qwen2 in place of the run's Llama."""
 
-    own_model = "qwen2"
+    traits = Traits(own_model="qwen2")
 
 
 def test_a_method_with_a_model_of_its_own_is_compared_with_that_models_vanilla(tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
         return tiny_target("llama")
 
     class Own(NoDraft):
-        own_model = "own"
+        traits = Traits(own_model="own")
 
     class Heads(NgramTrieDrafter):
         def bind(self, target: TargetModel) -> None:
@@ -308,7 +309,7 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
 def check_gpu(method: object) -> None:
     """On a GPU with 9 GB left, where a model of its own takes 13.5."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(room, "method_gb", lambda method: 13.5 if getattr(method, "own_model", None) else 0.0)
+        patch.setattr(room, "method_gb", lambda method: 13.5 if method.traits.own_model else 0.0)
         patch.setattr(torch.cuda, "mem_get_info", lambda device: (9e9, 24e9))
         room.check_room(method, torch.device("cuda"))
 
@@ -445,8 +446,7 @@ def measured_once(folder: Path) -> list:
 class Remembering(NoDraft):
     """Writes down, for all its copies, what it knew when a prompt began."""
 
-    state = "warm"
-    uses_device = True  # so that no copy is warmed up
+    traits = Traits(state="warm", uses_device=True)
     told: ClassVar[list[tuple[str, list[str]]]] = []
 
     def __init__(self) -> None:
@@ -468,7 +468,7 @@ class Begun(NoDraft):
 
 
 class OnDevice(Begun):
-    uses_device = True
+    traits = Traits(uses_device=True)
 
 
 def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(tmp_path: Path) -> None:

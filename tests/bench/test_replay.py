@@ -23,7 +23,7 @@ from ngram_trie.bench.measure import measure
 from ngram_trie.bench.records import PromptRecord, RecordKey, RecordWriter, RunManifest, read_records
 from ngram_trie.bench.traces import Trace
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.report import derive
@@ -197,7 +197,7 @@ def test_an_empty_answer_becomes_a_failure(tmp_path: Path) -> None:
 class Counting(Drafter):
     """Drafts how many prompts it has met: right only if it met them all, one by one."""
 
-    state = "warm"
+    traits = Traits(state="warm")
     met = 0
 
     def start(self, prompt: Prompt) -> None:
@@ -254,7 +254,7 @@ def token_only() -> list[str]:
     return [
         name
         for name, method in methods.items()
-        if isinstance(method, Drafter) and method.reads == "tokens" and method.state != "preloaded"
+        if isinstance(method, Drafter) and method.traits.reads == "tokens" and method.traits.state != "preloaded"
         if all(part.exists() for part in method.parts())  # a package that is not installed
     ]
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 import math
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.openai_server import OpenAIServer
 
-from ngram_trie.bench.server import Unreachable, read_counters
+from ngram_trie.bench.server import Server, Unreachable, read_counters
 from ngram_trie.bench.server_load import TRIAL, Load, ServerAnswer, Trial, plan
 from ngram_trie.cli.overrides import composed
 from ngram_trie.methods import ConfigError
@@ -93,6 +96,41 @@ def test_servers_are_compared_by_text_and_what_fails_is_told(tmp_path: Path) -> 
     assert rows.failures.to_dict() == {"none": 0, "other": 0, "failing": 5}
     assert rows.goodput["none"] > 0 == rows.goodput["failing"]
     assert "failing, concurrency 1, failed: 1 http 429" in (tmp_path / "table.md").read_text()
+
+
+def call(number: int, **function: str) -> dict[str, Any]:
+    return {"tool_calls": [{"index": 0, "id": f"call-{number}", "function": function}]}
+
+
+def test_an_answer_is_all_that_is_streamed() -> None:
+    """Reasoning, refusals and calls of tools count from their first piece on and are compared; a call's id is not."""
+    numbers = itertools.count()
+    kinds: dict[str, list[Any]] = {
+        "reasoning": [{"reasoning": "so ", "reasoning_content": "so "}, {"reasoning_content": "be it"}, "text"],
+        "other reasoning": [{"reasoning": "so be that"}, "text"],
+        "not reasoning": ["so be it", "text"],
+        "call": [call(next(numbers), name="look", arguments='{"at'), call(next(numbers), arguments='": 1}')],
+        "the same call": [call(next(numbers), name="look", arguments='{"at": 1}')],
+        "refusal": [{"role": "assistant", "content": ""}, {"refusal": "no"}, "text"],
+    }
+
+    def slowly(body: Any) -> Iterator[Any]:
+        for piece in kinds[body["messages"]]:
+            yield piece
+            time.sleep(0.05)
+
+    async def ask(server: Server) -> dict[str, Any]:
+        async with server.opened() as client:
+            return {kind: await server.ask(client, kind, 9) for kind in kinds}  # type: ignore[arg-type]
+
+    with OpenAIServer(answer=slowly, counts=False) as stand_in:
+        told = asyncio.run(ask(Server("mine", stand_in.url, "chat")))
+    assert json.loads(told["reasoning"].text) == {"reasoning": "so be it", "text": "text"}
+    assert json.loads(told["call"].text) == {"call 0": 'look{"at": 1}'} and told["not reasoning"].text == "so be ittext"
+    assert told["call"].text == told["the same call"].text and len({each.text for each in told.values()}) == 5
+    assert [each.pieces for each in told.values()] == [3, 2, 2, 2, 1, 2]
+    # the first piece of the one comes at once, of the other behind a delta that holds nothing
+    assert told["reasoning"].seconds - told["reasoning"].first > 0.09 and told["refusal"].first > 0.045
 
 
 def test_an_interrupted_run_goes_on_with_the_trial_that_is_missing(tmp_path: Path) -> None:

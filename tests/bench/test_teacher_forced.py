@@ -28,7 +28,7 @@ from ngram_trie.bench.replay import replay
 from ngram_trie.bench.teacher_forced import TeacherForced
 from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.methods import ConfigError, build
 from ngram_trie.prompt import Prompt
@@ -124,7 +124,7 @@ class Remembers(NoDraft):
         super().__init__()
         self.started: list[str] = []
         self.answers: list[int] = []
-        self.state = "warm" if warm else "cold"  # type: ignore[misc]
+        self.traits = Traits(state="warm" if warm else "cold")
 
     def start(self, prompt: Prompt) -> None:
         self.started.append(prompt.question_id)
@@ -164,12 +164,12 @@ def test_a_drafter_that_reads_tokens_indexes_between_the_halves_of_a_prefill(mon
         monkeypatch.setattr(owner, name, lambda *given, own=own, name=name: said.append(name) or own(*given))
     target, prompt = TargetModel(tiny_target("llama").model), Prompt(np.array([5, 6, 7]))
     plain, reads_logits, runs_a_model = NoDraft(), NoDraft(), NoDraft()
-    reads_logits.reads, runs_a_model.uses_device = "logits", True  # type: ignore[misc]
+    reads_logits.traits, runs_a_model.traits = Traits(reads="logits"), Traits(uses_device=True)
     drafters = (plain, reads_logits, runs_a_model)
     first, *others = (SpeculativeDecoder(target, each).generate(prompt, Stop(5)).output_ids for each in drafters)
     assert said == ["begin_prefill", "start", "end_prefill", *2 * ["begin_prefill", "end_prefill", "start"]]
     assert all(answer == first for answer in others)
-    assert SpS.uses_device
+    assert SpS.traits.uses_device
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

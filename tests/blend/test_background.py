@@ -19,11 +19,12 @@ from ngram_trie.baselines.cacheback import Cacheback
 from ngram_trie.bench.live import part_hashes, split_missing
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace
-from ngram_trie.blend.background import FOLDS, AnswerStore, Background, expect, most_successors, over, read_answers
+from ngram_trie.blend.background import AnswerStore, Background, expect, most_successors, over
 from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.ppm import room_for
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
+from ngram_trie.memory import FOLDS, read_answers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.ngram_tables import NgramTables
 
@@ -196,7 +197,7 @@ def test_a_store_is_that_of_the_latest_answers(answers: list[list[int]], max_tok
     for answer in answers:
         store.add(answer)
         assert len(store) <= max_tokens
-    kept = [kept.tolist() for kept in store._answers.values()]
+    kept = [kept.tolist() for kept in store._memory.answers.values()]
     most = max_tokens * 3 // 4 - 1
     assert kept == [answer[-most:] for answer in answers[len(answers) - len(kept) :]]
     if answers:
@@ -270,7 +271,7 @@ def test_a_recorded_question_is_drafted_from_the_other_parts(tmp_path: Path) -> 
         tokens = set(drafter.propose(200).tokens.tolist())
         # what was recorded for its own part, the first and the eleventh question, is not known
         assert {number for number in range(FOLDS + 1) if 100 + number not in tokens} == hidden
-    with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be told"):
+    with pytest.raises(ValueError, match="of qa, not of questions: whether one answers question 3 cannot be known"):
         drafter.start(Prompt(np.array([50]), {}, "questions", "3"))
     drafter.start(Prompt(np.array([50]), {}, "qa", "3", noise_kind="paragraph"))
     assert 103 not in drafter.propose(200).tokens
@@ -289,7 +290,7 @@ def test_a_recording_with_noise_is_known_for_the_same_questions(kind: Any, tmp_p
     asked = Trace("m", Prompt(np.array([5, 6]), {}, "qa", "1"), answer)
     drafter = kind(answers=record(tmp_path / "traces.jsonl", noisy))
     assert len(replay(drafter, asked).accept_lengths) == len(answer) - 1  # none is drafted from the answer itself
-    with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be told"):
+    with pytest.raises(ValueError, match="of qa, not of sums: whether one answers question 1 cannot be known"):
         drafter.start(Prompt(np.array([50]), {}, "sums", "1"))
 
 
@@ -299,7 +300,7 @@ def test_earlier_answers_over_a_bigram(tmp_path: Path) -> None:
     drafter, alone = BlendWarmDrafter(**options), BlendWarmDrafter()
     for each in (drafter, alone, BlendDrafter(**options)):
         each.start(prompt)
-    assert drafter.state == "preloaded" and alone.state == "warm" and drafter.remembers
+    assert drafter.traits.state == "preloaded" and alone.traits.state == "warm" and drafter.traits.remembers
     assert 0 in drafter.propose(9).tokens and 0 not in alone.propose(9).tokens
 
 

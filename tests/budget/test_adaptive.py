@@ -14,7 +14,7 @@ from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import adaptive
 from ngram_trie.budget.adaptive import EARNED, MOST_CREDIT, AdaptiveDrafter, KnownCosts, Learned, OnlineCosts
 from ngram_trie.budget.trust import Trust, judged
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -49,7 +49,7 @@ class TimedTarget(FakeTarget):
 class Guess(Drafter):
     """Drafts the next three tokens, each right or wrong as told, and says of them what it likes. It takes `seconds`."""
 
-    scores_nodes = True
+    traits = Traits(scores_nodes=True)
 
     def __init__(self, rule: Callable[[list[int]], int], is_right: bool, said: float, clock: Clock, seconds: float):
         self.rule, self.is_right, self.said, self.clock, self.seconds = rule, is_right, said, clock, seconds

@@ -17,7 +17,7 @@ from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.rule import ChainDrafter, nodes_that_pay, path_that_pays
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import SpeculativeDecoder, Stop
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.methods import ConfigError
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
@@ -93,7 +93,7 @@ def test_a_chained_drafter_drafts_chains(
 ) -> None:
     parents, probs = scored_tree(nodes)
     inner = Said(DraftTree(np.arange(len(parents)), np.array(parents), probs=np.array(probs)))
-    inner.scores_nodes = True  # type: ignore[misc]
+    inner.traits = Traits(scores_nodes=True)
     tree = inner.propose(budget)
     chain = ChainDrafter(inner, num_nodes=num_nodes, min_prob=min_prob).propose(budget)
     assert chain.parents.tolist() == list(range(-1, len(chain) - 1))
@@ -159,7 +159,7 @@ def test_chains_go_with_every_budget() -> None:
     blend = built(composed([*ours, "budget=equal", "budget.num_nodes=8"]))["blend"]
     assert isinstance(blend, ChainDrafter) and blend.num_nodes == 8 and blend.drafter.num_draft == 64
     blend = built(composed([*ours, "budget=auto"]))["blend"]
-    assert isinstance(blend, AdaptiveDrafter) and blend.drafts_chains and blend.drafter.drafter.num_draft == 64
+    assert isinstance(blend, AdaptiveDrafter) and blend.traits.drafts_chains and blend.drafter.drafter.num_draft == 64
     cells = built(composed([*ours, "grid={num_draft: [8, 9]}"]))
     assert [(type(cell), cell.drafter.num_draft) for cell in cells.values()] == [(ChainDrafter, 8), (ChainDrafter, 9)]
 
@@ -169,7 +169,7 @@ def test_auto_goes_to_methods_that_score_their_nodes() -> None:
     found = built(composed(["method=blend", "budget=auto"]))["blend"]
     assert isinstance(found, AdaptiveDrafter) and found.drafter.num_draft == 64 and found.cost is None
     found = built(composed(["method=pld", "budget=auto", "engine=replay", "engine.traces=FILE"]))["pld"]
-    assert isinstance(found, AdaptiveDrafter) and found.remembers and found.cost is not None
+    assert isinstance(found, AdaptiveDrafter) and found.traits.remembers and found.cost is not None
     found = built(composed(["method=blend", "budget=auto", "shape=chain"]))["blend"]
     assert isinstance(found, AdaptiveDrafter) and isinstance(found.drafter, ChainDrafter)
     assert not isinstance(built(composed(["method=jacobi", "budget=auto"]))["jacobi"], AdaptiveDrafter)

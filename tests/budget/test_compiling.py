@@ -34,14 +34,14 @@ answer(FakeTarget(rules[0]), make_drafter("vanilla"), [1, 2], 9)
 tested = 0
 for name in drafters():
     fields = {"name": name, **SMALLER.get(name, {})}
-    if make_drafter(fields).reads != "tokens":
+    if make_drafter(fields).traits.reads != "tokens":
         continue
     for shape in ("tree", "chain"):
         try:
             warm, long = (make_drafter(fields, None, shape) for _ in range(2))
         except ValueError:  # it drafts no chains
             continue
-        warm_up(warm, Prompt(np.arange(40) % 7, {warm.context: (0, 40)}), FakeTarget(rules[0]))
+        warm_up(warm, Prompt(np.arange(40) % 7, {warm.traits.context: (0, 40)}), FakeTarget(rules[0]))
         before = num_compiled()
         for rule in rules:
             for length in (300, 20):

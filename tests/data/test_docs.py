@@ -1,10 +1,9 @@
-"""The documentation of installed packages: what is read of a package, how it is cut, and the data sets made of it."""
+"""The documentation that ships: how it is cut, and the data sets made of it."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,75 +11,11 @@ from support.datasets import configured
 
 from ngram_trie.bench.quality import measure
 from ngram_trie.data.docs import corpus, tasks
-from ngram_trie.data.docs.corpus import Documentation, documentation, read_installed, split
+from ngram_trie.data.docs.corpus import Documentation, documentation, split
 from ngram_trie.data.docs.tasks import LAYOUTS, SUMMARIZATION, Entry, entries
 from ngram_trie.methods import ConfigError
 
 WORDS = " ".join(f"w{number}" for number in range(60))
-FILES = {
-    "__init__.py": "from tinydocs._inner import open_door\nfrom ._stars import *\n\ndef shown(): ...\n"
-    f"shown.__doc__ = 'Filled {{0}} {WORDS}'.format('in')\n",
-    "_inner.py": f"def open_door():\n    '''Opens. {WORDS}'''\n",
-    "deep/_hidden.py": f"def hidden():\n    '''Nobody takes it. {WORDS}'''\n",
-    "_stars.py": f"def starred():\n    '''Stars. {WORDS}'''\ndef _private():\n    '''Private. {WORDS}'''\n",
-    "deep/__init__.py": "",
-    "deep/house.py": f"class House:\n    '''A house. {WORDS}'''\n    class Room:\n        '''A room. {WORDS}'''\n"
-    f"        def paint(self):\n            '''Paints. {WORDS}\n\n            >>> 1 + 1\n            2\n\n"
-    "            After.\n            '''\n    def short(self):\n        '''Too short.'''\n"
-    f"if True:\n    def chosen():\n        '''Chosen. {WORDS}'''\n",
-    "deep/added.py": f"add_newdoc('tinydocs.deep.added', 'Array', '''An array. {WORDS}''')\n"
-    f"add_newdoc('tinydocs.deep.added', 'Array', ('size', '''Its size. {WORDS}'''))\n",
-    "deep/sections.py": f"def sections():\n    '''Sections. {WORDS}\n\n    Examples\n    --------\n    Look here.\n\n"
-    "    Notes\n    -----\n    Noted.\n    '''\n",
-    "deep/filled.py": f"def filled():\n    '''Later %(more)s. {WORDS}'''\n",
-    "deep/copy.py": f"class Copied:\n    def paint(self):\n        '''Opens. {WORDS}'''\n",
-    "broken.py": "def broken(:\n",
-    "tests/test_it.py": f"'''Tests. {WORDS}'''\n",
-}
-
-
-@pytest.fixture
-def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A package of one distribution, installed in a folder."""
-    for name, text in FILES.items():
-        (tmp_path / "site" / "tinydocs" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "site" / "tinydocs" / name).write_text(text)
-    about = tmp_path / "site" / "tiny_docs-1.5+cpu.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: tiny-docs\nVersion: 1.5+cpu\n")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "tinydocs"]:
-        monkeypatch.delitem(sys.modules, name)  # another test's
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    return tmp_path
-
-
-def test_docstrings_stand_under_the_names_that_users_know(tiny: Path) -> None:
-    docs = read_installed({"tiny-docs": "tinydocs"})
-    assert docs.versions == {"tiny-docs": "1.5"}
-    assert list(docs.docstrings) == [
-        "tinydocs.deep.added.Array", "tinydocs.deep.added.Array.size", "tinydocs.deep.house.House",
-        "tinydocs.deep.house.House.Room", "tinydocs.deep.house.House.Room.paint", "tinydocs.deep.house.chosen",
-        "tinydocs.deep.sections.sections", "tinydocs.open_door", "tinydocs.shown", "tinydocs.starred",
-    ]  # fmt: skip
-    assert docs.docstrings["tinydocs.shown"] == f"Filled in {WORDS}"
-    paint = docs.docstrings["tinydocs.deep.house.House.Room.paint"]
-    assert "1 + 1" not in paint and paint.endswith("After.")
-    sections = docs.docstrings["tinydocs.deep.sections.sections"]
-    assert "Look here" not in sections and sections.endswith("Noted.")
-
-
-def test_what_was_read_is_written_and_read_again(tiny: Path) -> None:
-    docs, file = read_installed({"tiny-docs": "tinydocs"}), tiny / "docstrings.json.gz"
-    corpus.write(docs, file)
-    assert documentation(file) == docs and documentation(file).hash == docs.hash
-    written = file.read_bytes()
-    corpus.write(docs, file)
-    assert file.read_bytes() == written
-    corpus.write_passages(docs, tiny / "passages.jsonl")
-    rows = [json.loads(line) for line in (tiny / "passages.jsonl").read_text().splitlines()]
-    assert rows == [vars(passage) for passage in docs.passages.values()] and set(rows[0]) == {"id", "title", "text"}
-    with pytest.raises(FileNotFoundError, match=r"of nobody is read.*`pip install -c constraints.txt nobody`"):
-        read_installed({"nobody": "nobody"})
 
 
 @pytest.mark.parametrize("words", [40, 100, 101, 250])
@@ -137,12 +72,12 @@ def test_a_summary_s_prompt_holds_the_whole_docstring(installed: Documentation) 
 
 
 def test_the_questions_are_well_formed() -> None:
-    listed = entries()
+    listed, packages = entries(), {symbol.partition(".")[0] for symbol in documentation().docstrings}
     assert set(listed) == set(LAYOUTS) and all(len(task) == 34 for task in listed.values())
     for task, asked in listed.items():
         assert len({entry.symbol for entry in asked}) == 34 and all(entry.facts for entry in asked)
         assert all(entry.ask.endswith("?") for entry in asked) or task == SUMMARIZATION
-        assert {entry.symbol.partition(".")[0] for entry in asked} == set(corpus.PACKAGES.values())
+        assert {entry.symbol.partition(".")[0] for entry in asked} == packages
     questions = [entry.ask for asked in listed.values() for entry in asked if entry.ask]
     assert len(set(questions)) == 3 * 34
 
@@ -164,14 +99,3 @@ def test_every_question_is_answered_by_the_documentation_that_ships() -> None:
                 found = retrieved["passages"][entry.id]
                 assert len(found) == 5 and all(id in docs.passages for id, _ in found)
                 assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
-
-
-@pytest.mark.slow
-def test_the_installed_packages_give_the_texts_that_ship() -> None:
-    """But for those that another Python composes otherwise."""
-    docs, pinned = read_installed(), documentation()
-    if docs.versions != pinned.versions:
-        pytest.skip("other versions than constraints.txt pins")
-    read, ships = docs.docstrings, pinned.docstrings
-    other = {symbol for symbol in read | ships if read.get(symbol) != ships.get(symbol)}
-    assert other <= {"numpy.linalg.matrix_transpose"} if sys.version_info >= (3, 13) else not other

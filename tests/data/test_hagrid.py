@@ -66,10 +66,10 @@ def test_from_the_hub_one_file_of_a_revision_is_fetched(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"quotes": None}, r"question 1: quotes: Input should be a valid list"),
-        ({"quotes": [{"docid": "1"}]}, r"question 1: quotes\.0\.text: Field required"),
-        ({"answers": [{"informative": 1}]}, r"question 1: answers\.0\.answer: Field required"),
-        ({"query": 7}, r"question 1: query: Input should be a valid string"),
+        ({"quotes": None}, r"dev\.jsonl:1: quotes: Input should be a valid list"),
+        ({"quotes": [{"docid": "1"}]}, r"dev\.jsonl:1: quotes\.0\.text: Field required"),
+        ({"answers": [{"informative": 1}]}, r"dev\.jsonl:1: answers\.0\.answer: Field required"),
+        ({"query": 7}, r"dev\.jsonl:1: query: Input should be a valid string"),
     ],
 )
 def test_a_row_of_another_kind_is_named(tmp_path: Path, change: dict[str, object], said: str) -> None:

@@ -13,6 +13,7 @@ import pytest
 from omegaconf import OmegaConf
 from support.datasets import configured, write_lines
 
+from ngram_trie.data.hub import first_of
 from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import CONFIGS
 
@@ -121,16 +122,18 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     ):
         configured("gsm8k", path=str(tmp_path / "none.jsonl"))
     path = str(write(tmp_path / "x.jsonl", GSM8K))
-    with pytest.raises(ConfigError, match=r"question 1 has no field 'turns'; it has question, answer: another file\?"):
+    with pytest.raises(ConfigError, match=r"x\.jsonl:1: no field 'turns'; it has question, answer: another file\?"):
         configured("gsm8k", path=path, prompt="turns")
     with pytest.raises(ConfigError, match="5 questions, of which 5 are for warming up"):
         configured("gsm8k", path=path, warmup=5)
+    with pytest.raises(ConfigError, match=r"id 'What is 0 \+ 0\? ' is that of 4 questions"):
+        configured("gsm8k", path=str(write(tmp_path / "same.jsonl", GSM8K[:1] * 4)), id="question")
     with pytest.raises(ConfigError, match=r"dataset\.warmup=-1: must be an integer of at least 0"):
         configured("gsm8k", path=path, warmup=-1)
     for name, content, reason in (
         ("torn.jsonl", "{not json", r"torn\.jsonl:1: not JSON \(Expecting property name"),
-        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl: row 1 is no object with named fields"),
-        ("empty.jsonl", "", "0 questions, of which 2 are for warming up"),
+        ("words.jsonl", '"a"\n"b"\n', r"words\.jsonl:1: no object with named fields"),
+        ("empty.jsonl", "", r"empty\.jsonl: it holds no rows"),
         ("rows.json", json.dumps(GSM8K[:2]), "2 questions, of which 2 are for warming up"),
         ("rows.csv", "question,answer", r"give files of one kind of \.jsonl, \.json, \.parquet"),
     ):
@@ -191,11 +194,12 @@ def test_what_is_asked_is_a_text(tmp_path: Path, prompt: object, said: str) -> N
     rows = [{"question": prompt, "answer": 0}] * 3
     question = configured("gsm8k", path=str(write(tmp_path / "own.jsonl", rows))).questions[0]
     assert question.message.startswith(said) and question.reference == "0"
+    assert first_of(float("nan")) == first_of(None) == ""  # as pandas has what is missing
 
 
 def test_what_is_no_text_is_named(tmp_path: Path) -> None:
     rows = [{"question": [{"role": "assistant", "content": "Hm."}], "answer": 0}] * 3
     with pytest.raises(
-        ConfigError, match=r"the field 'question' of question 1: it holds a dict, where a text or turns"
+        ConfigError, match=r"own\.jsonl:1: the field 'question': it holds a dict, where a text or turns"
     ):
         configured("gsm8k", path=str(write(tmp_path / "own.jsonl", rows)))

@@ -59,6 +59,7 @@ def test_a_system_message_stands_in_the_prompt(tmp_path: Path) -> None:
         ({"prompt": " "}, "asked.jsonl:1: prompt: must be a text that is not empty"),
         ({"messages": [{"role": "assistant", "content": "x"}]}, "asked.jsonl:1: messages: user and assistant"),
         ({"prompt": "x", "answers": "x"}, "asked.jsonl:1: answers: must be a list"),
+        ({"prompt": "x", "id": ["a"]}, "asked.jsonl:1: id: must be a text or an integer"),
         ("", "asked.jsonl: it holds no prompts"),
     ],
 )

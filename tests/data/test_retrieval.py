@@ -105,7 +105,7 @@ def test_rows_in_are_rows_out_and_texts_stay_texts(tmp_path: Path) -> None:
         ("No. 2", "007"),
     ]
     table.write_text('id\ttext\ttitle\n1\t"A day.\tone\n2\tNo. 2\ttwo\n3\tNo. 3" it\tthree\n4\tNo. 4\tfour\n')
-    with pytest.raises(ValueError, match=r"days\.tsv: 4 lines give 2 passages: a quote at the beginning of a cell"):
+    with pytest.raises(ValueError, match=r"days\.tsv:2: unexpected end of data: write a cell that begins with a quote"):
         Corpus(str(table))
 
 
@@ -119,10 +119,10 @@ def test_the_same_content_elsewhere_is_the_same_corpus(passages: str, tmp_path: 
     ("name", "content", "message"),
     [
         ("a.jsonl", '{"id": 1, "title": "t", "contents": "x"}\n', "no field 'text'; it has id, title"),
-        ("a.tsv", "id\tbody\n1\tx\n", "no field 'title'; it has id, body"),
+        ("a.tsv", "id\tbody\n1\tx\n", "a.tsv:1: no field 'title', or several; it has id, body"),
         ("a.tsv.gz", "not gzip", "not readable"),
         ("a.csv", "id,title,text\n", "must end in .jsonl or .tsv"),
-        ("a.jsonl", '{"id": 1, "title": "t", "text": "x"}\n{"id": 2, "ti', "not readable"),
+        ("a.jsonl", '{"id": 1, "title": "t", "text": "x"}\n{"id": 2, "ti', "a.jsonl:2: not JSON"),
     ],
 )
 def test_a_file_of_another_layout_is_one_line(tmp_path: Path, name: str, content: str, message: str) -> None:
@@ -169,8 +169,8 @@ def test_questions_of_both_layouts(tmp_path: Path, questions: str) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"id": 1, "question": "x", "answers": "x"}, "question 1: no field 'answers', or not of its kind"),
-        ({"id": 1, "question": "x", "answers": []}, "at least one"),
+        ({"id": 1, "question": "x", "answers": "x"}, r"q\.jsonl:1: answers: Input should be a valid list"),
+        ({"id": 1, "question": "x", "answers": []}, r"q\.jsonl:1: answers: List should have at least 1 item"),
     ],
 )
 def test_a_wrong_question_is_named(tmp_path: Path, row: object, message: str) -> None:

@@ -195,15 +195,8 @@ def test_an_answer_is_found_as_whole_normalised_words(text: str, answers: list[s
     assert has_answer(text, answers) is there
 
 
-def test_every_setting_that_decides_an_index_has_its_own(tmp_path: Path) -> None:
-    """Another value is another file; what decides the vectors, another header (`scripts.build_index.vectors_of`)."""
-    config = OmegaConf.load(CONFIGS / "retrieval.yaml")
-    ours = index.file_of(tmp_path, config)
-    for field, value in {"index": "IVF64,PQ8", "train_size": 10, "seed": 1}.items():
-        assert index.file_of(tmp_path, OmegaConf.merge(config, {field: value})) != ours
-    deciding = {"index", "train_size", "seed", "shard_size"}
-    of_search = {"nprobe", "top", "keep", "match", "flat", "questions", "reranker", "chunk", "corpus", "encoder"}
-    assert set(config) - deciding - of_search == {"defaults", "folder", "output", "force", "hydra"}
-    for factory in ("Flat", "HNSW32", "PQ8"):
-        with pytest.raises(ConfigError, match=rf"index={factory}: it has no lists to search"):
-            index.parts_of(OmegaConf.merge(config, {"index": factory}))
+@pytest.mark.parametrize("factory", ["Flat", "HNSW32", "PQ8"])
+def test_an_index_without_lists_is_refused_before_anything_is_encoded(factory: str) -> None:
+    config = OmegaConf.merge(OmegaConf.load(CONFIGS / "retrieval.yaml"), {"index": factory})
+    with pytest.raises(ConfigError, match=rf"index={factory}: it has no lists to search"):
+        index.parts_of(config)

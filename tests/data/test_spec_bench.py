@@ -113,7 +113,7 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^dataset spec_bench: dataset.checksum=null: https://.*dataset.path=FILE$"):
         configured("spec_bench", None)
     with pytest.raises(
-        ConfigError, match=r"^dataset spec_bench: question 1 has no field 'question_id'; it has prompt: "
+        ConfigError, match=r"^dataset spec_bench: .*other\.jsonl:1: question_id: Field required; it has prompt: "
     ):
         configured("spec_bench", other)
 

@@ -42,9 +42,9 @@ def test_a_question_of_bfcl(tmp_path: Path) -> None:
 
 def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:
     path = bfcl(tmp_path, [says(("user", "a")), says(("user", "b"))])
-    with pytest.raises(ConfigError, match="question 1 needs the results of calls"):
+    with pytest.raises(ConfigError, match=r"\.json:1 needs the results of calls"):
         configured("bfcl", path=path)
-    with pytest.raises(ConfigError, match="question 1 has no field 'question'"):
+    with pytest.raises(ConfigError, match=r"\.json:1: question: Field required"):
         configured("bfcl", path=write_lines(Path(path), [{"id": "a"}]))
 
 

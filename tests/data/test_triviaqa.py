@@ -49,11 +49,11 @@ def test_what_is_wrong_is_one_line(path: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as raised:
         configured("triviaqa", path=str(tmp_path / "none.jsonl"))
     assert "none.jsonl: no such file; `python -m scripts.build_index`" in str(raised.value)
-    with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: question 1 has 6; retrieve more"):
+    with pytest.raises(ConfigError, match=r"dataset\.num_passages=7: .*contexts\.jsonl:1 has 6; retrieve more"):
         configured("triviaqa", path=str(path), num_passages=7)
     with pytest.raises(ConfigError, match=r"dataset\.instruction=short: must be released or ours"):
         configured("triviaqa", path=str(path), instruction="short")
     bare = tmp_path / "bare.jsonl"
     bare.write_text(json.dumps({"id": 1, "question": "?", "answers": []}) + "\n")
-    with pytest.raises(ConfigError, match="question 1: passages: Field required; it has id, question, answers"):
+    with pytest.raises(ConfigError, match=r"bare\.jsonl:1: passages: Field required; it has id, question, answers"):
         configured("triviaqa", path=str(bare))

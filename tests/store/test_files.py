@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.store.files import PINNED, PROJECT, NotInstalled, package_file, replacing
+from ngram_trie.store.files import PINNED, PROJECT, NotInstalled, cache_folder, package_file, replacing
 
 
 @pytest.fixture
@@ -69,3 +69,11 @@ def test_a_file_that_could_not_be_written_stays_as_it_was(tmp_path: Path) -> Non
         raise OSError(28, "No space left on device")
     assert error.value.filename == str(path)
     assert [each.name for each in tmp_path.iterdir()] == ["kept.json"] and path.read_text() == "old"
+
+
+def test_a_user_without_a_home_has_a_folder_for_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No HOME and no entry in passwd, as in some containers."""
+    for name in ("HOME", "NGRAM_TRIE_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert cache_folder() == cache_folder() and cache_folder().is_dir()

@@ -61,7 +61,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def record_of(trace: Trace, method: str, **fields: object) -> PromptRecord:
     drafter = make_method(method, fields)
-    about = {"state": drafter.state, "kind": "drafter", "repeat": 0, "model": "toy"}
+    about = {"state": drafter.traits.state, "kind": "drafter", "repeat": 0, "model": "toy"}
     return PromptRecord.of(trace.prompt, replay(drafter, trace), run="", method=method, **about)
 
 

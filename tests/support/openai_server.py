@@ -15,7 +15,7 @@ class OpenAIServer:
     """A server at `url` while it is entered as a context.
 
     Attributes:
-        answer: from a request's body to the pieces of its text.
+        answer: from a request's body to the pieces of its text; of a chat a piece may be a whole delta.
         fail: number of a request (from 0) -> "429", "500", "drop", "not json", "no reason".
         key: the only key it takes; None for any.
         counts: whether it says how many tokens an answer has: as many as its text has words.
@@ -24,7 +24,7 @@ class OpenAIServer:
         requests: bodies of the answers asked for.
     """
 
-    answer: Callable[[Any], list[str]] = lambda body: ["one ", "two three ", "four"]
+    answer: Callable[[Any], list[Any]] = lambda body: ["one ", "two three ", "four"]
     fail: dict[int, str] = field(default_factory=dict)
     key: str | None = None
     counts: bool = True
@@ -64,7 +64,8 @@ class OpenAIServer:
                 pieces = server.answer(body)
                 for place, piece in enumerate(pieces):
                     choice: dict[str, Any] = {"index": 0, "finish_reason": None}
-                    choice |= {"text": piece} if "prompt" in body else {"delta": {"content": piece}}
+                    delta = piece if isinstance(piece, dict) else {"content": piece}
+                    choice |= {"text": piece} if "prompt" in body else {"delta": delta}
                     self.event({"choices": [choice]})
                     if place == 1 and failure == "drop":
                         return self.wfile.flush()
@@ -73,7 +74,7 @@ class OpenAIServer:
                 if failure != "no reason":
                     self.event({"choices": [{"index": 0, "text": "", "delta": {}, "finish_reason": "stop"}]})
                 if server.counts:
-                    usage: dict[str, Any] = {"completion_tokens": len("".join(pieces).split())}
+                    usage: dict[str, Any] = {"completion_tokens": len("".join(map(str, pieces)).split())}
                     drafts = {"metrics": {"speculative_decoding": {"num_accepted_draft_tokens": 3}}}
                     self.event({"choices": [], "usage": usage, **(drafts if server.metrics else {})})
                 self.write(": a comment\n\ndata: [DONE]\n\n")
