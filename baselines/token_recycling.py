@@ -128,7 +128,6 @@ class TokenRecycling(Drafter):
         if not self.keep_between_prompts:
             self._matrix = {}
         super().start(prompt)
-        self._prefilled = prompt.ids[-1:]
 
     def propose(self, budget: int) -> DraftTree:
         self.learn()
@@ -141,6 +140,6 @@ class TokenRecycling(Drafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        likely, tree = self.target.top_k(self.k), self.target.last.tree
-        tokens = self._prefilled if tree is None else tree.tokens[likely.places]
+        likely = self.target.top_k(self.k)
+        tokens = self.target.last.tree.tokens[likely.places]
         self._matrix |= zip(tokens.tolist(), likely.tokens.tolist(), strict=True)

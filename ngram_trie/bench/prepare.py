@@ -31,9 +31,9 @@ from ngram_trie.methods import ConfigError, build
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.store import arrays as built
 from ngram_trie.store.files import content_hash
-from ngram_trie.targets import choose
+from ngram_trie.targets.choose import network_for
 from ngram_trie.targets.hub import Unreachable
-from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, random_model
+from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, longest_text, random_model
 from ngram_trie.targets.model import TargetModel
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -106,13 +106,11 @@ def load_target(
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
     where = (path, revision) if path else models.source(config.model)
     model = cached_model(*where, path is None and config.model.weights == "random", **options)
-    return choose.make_target(
-        model,
-        config.engine.backend,
-        config.engine.max_draft,
-        config.model.context_limit,
-        verify or config.engine.verify,
-    )
+    limit = longest_text(model.config, config.model.context_limit)
+    network = network_for(model, limit, config.engine.backend, verify or config.engine.verify)
+    target = TargetModel(model, config.engine.max_draft, limit, network)
+    target.capture()
+    return target
 
 
 def _manifest(

@@ -38,13 +38,17 @@ def window_of(config: Any) -> int | None:
 
 def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
-    that is less. Without a limit it is no more than a sliding window that all layers have: the backends for speed know
-    none (`targets.fused_llama`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
-    prompt of `num_prompt` tokens that does not, it may not.
+    that is less. Without a limit it is no more than a window that this kind of model does not read (a GGUF file of a
+    Mistral is one of a Llama). LongRoPE turns keys otherwise once a text exceeds the original length; behind a prompt
+    of `num_prompt` tokens that does not, it may not.
     """
     config = config.get_text_config()  # of a model that reads pictures, too, the part that reads text
     own = [config.max_position_embeddings, limit]
-    if limit is None and "full_attention" not in (getattr(config, "layer_types", None) or ()):
+    if (
+        limit is None
+        and window_of(config) is None
+        and "full_attention" not in (getattr(config, "layer_types", None) or ())
+    ):
         own.append(getattr(config, "sliding_window", None))
     rope = getattr(config, "rope_parameters", None) or {}
     if num_prompt is not None and rope.get("rope_type") == "longrope":

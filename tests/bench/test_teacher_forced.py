@@ -34,11 +34,9 @@ from ngram_trie.methods import ConfigError, build
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import CONFIGS, PROJECT
 from ngram_trie.targets import choose, cpu
-from ngram_trie.targets.cpu import CpuTarget
-from ngram_trie.targets.cuda_graph import CudaGraphTarget
-from ngram_trie.targets.fused_llama import refusal
 from ngram_trie.targets.load import load_model, random_model
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.plan import Plan, plan_of
 from scripts import run
 
 ARCHITECTURES = sorted(path.name for path in (PROJECT / "data" / "architectures").iterdir())
@@ -181,7 +179,7 @@ def test_an_architecture_has_the_size_of_its_published_weights(name: str) -> Non
     size = sum(2 * weight.numel() for weight in model.parameters()) / 1e9
     # SmolLM2 comes as a package: 135 million weights, of which nothing is downloaded
     assert size == pytest.approx(settings["download_gb"] or 0.27, abs=0.06 if settings["download_gb"] else 0.005)
-    assert refusal(config, settings["context_limit"] or config.max_position_embeddings) is None
+    assert isinstance(plan_of(config), Plan)
 
 
 def test_random_weights_are_always_the_same(files: tuple[Path, Path]) -> None:
@@ -202,7 +200,7 @@ def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypat
     config.engine.backend = "cuda_graph"
     assert models.settled(config) == "cuda_graph"
     with pytest.raises(ValueError, match="hidden_act=gelu"):
-        choose.make_target(random_model(str(files[0]), device="cpu"), config.engine.backend, config.engine.max_draft)
+        choose.network_for(random_model(str(files[0]), device="cpu"), 100, config.engine.backend)
     config.engine.verify = "rows"
     with pytest.raises(ConfigError, match="verifies trees"):
         check_values(config)
@@ -211,26 +209,13 @@ def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypat
     assert models.settled(config) == "stock"
 
 
-def test_a_static_backend_that_computes_something_else_here_is_refused(
-    files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = composed("engine.backend=cuda_graph", "engine.max_draft=16")
-    model = random_model(str(files[0]), "float32", "cpu", initializer_range=0.3)
-    assert isinstance(choose.make_target(model, config.engine.backend, config.engine.max_draft), CudaGraphTarget)
-
-    def broken(self: CudaGraphTarget) -> None:
-        self.network.sin = -self.network.sin
-
-    monkeypatch.setattr(CudaGraphTarget, "capture", broken)
-    with pytest.raises(ValueError, match=r"from the stock modules' on cpu, relative; use engine\.backend=stock"):
-        choose.make_target(model, config.engine.backend, config.engine.max_draft)
-
-
 @functools.cache
 def tiny() -> list[TargetModel]:
     """The model that ships with the project, on every backend."""
     model = load_model(str(PROJECT / "data" / "tiny" / "model"), device="cpu")
-    return [TargetModel(model), CudaGraphTarget(model), CpuTarget(model)]
+    limit = model.config.max_position_embeddings
+    networks = (choose.network_for(model, limit, name) for name in ("stock", "cuda_graph", "cpu"))
+    return [TargetModel(model, network=network) for network in networks]
 
 
 DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahead", "jacobi", "sps", "medusa", "hydra"]
