@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.drafter import Verify
 from ngram_trie.targets import cpu, small_gemm
-from ngram_trie.targets.check import disagreement, probe_length
+from ngram_trie.targets.check import disagreement, plain_steps, probe
 from ngram_trie.targets.cpu import PackedNetwork
 from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.load import longest_text
@@ -25,6 +26,7 @@ from ngram_trie.targets.plan import plan_of
 from ngram_trie.targets.rows import RowsNetwork
 from ngram_trie.targets.state import State, addresses_of, alteration, autocast_dtype, state_of
 from ngram_trie.targets.stock import StockNetwork
+from ngram_trie.tree import IntArray
 
 #: The networks for speed, by `engine.backend`.
 FAST = {"cpu": PackedNetwork, "cuda_graph": GraphNetwork}
@@ -99,7 +101,7 @@ def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verif
             _KEPT.pop(model, None)  # its memory is free before more is taken
             _KEPT[model] = _Kept(state)
         limit = longest_text(model.config, limit)
-        kept, length = _KEPT[model], probe_length(model, limit)
+        kept, prompt = _KEPT[model], probe(model, limit)
         is_auto = backend == "auto"
         if verify == "rows":
             backend = "rows"
@@ -107,12 +109,12 @@ def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verif
             backend = _fastest_now(model)
         elif backend in FAST and (reason := refusal(backend, model.config, model.device, model.dtype)):
             raise ValueError(reason)
-        found = _checked(model, kept, backend, length, limit)
+        found = _checked(model, kept, backend, prompt, limit)
         if isinstance(found, str) and backend in FAST:
             if not is_auto:
                 raise ValueError(f"engine.backend={backend}: {found}; use engine.backend=stock")
             warnings.warn(f"{found}: the model's own modules verify drafts, which takes longer", stacklevel=2)
-            found = _checked(model, kept, "stock", length, limit)
+            found = _checked(model, kept, "stock", prompt, limit)
         if isinstance(found, str):
             raise ValueError(
                 f"model type {model.config.model_type}: {found}: drafts would change its answers; use the model's own "
@@ -135,17 +137,22 @@ def _fastest_now(model: PreTrainedModel) -> str:
     return backend
 
 
-def _checked(model: PreTrainedModel, kept: _Kept, backend: str, length: int, limit: int) -> Network | str:
-    """The kept network of a backend, made and compared with the model's own steps where it was not yet, behind a prompt
-    of `length` tokens; or why it does not answer.
+def _checked(model: PreTrainedModel, kept: _Kept, backend: str, prompt: IntArray, limit: int) -> Network | str:
+    """The kept network of a backend, made and compared with the model's own steps where it was not yet, behind this
+    prompt; or why it does not answer. The model takes its steps while the network is made.
     """
-    if backend not in kept.networks:
-        kept.networks[backend] = _made(model, backend)
-        kept.state = kept.state._replace(addresses=addresses_of(model))  # weights were joined
+    is_due = len(prompt) > kept.checked.get(backend, 0) and not isinstance(kept.networks.get(backend), str)
+    with ThreadPoolExecutor(1) as other:
+        # what is entered around a call, such as autocast, is of its thread: no network for speed is made there
+        beside = other.submit(plain_steps, model, prompt) if is_due and backend in FAST else None
+        if backend not in kept.networks:
+            kept.networks[backend] = _made(model, backend)
+            kept.state = kept.state._replace(addresses=addresses_of(model))  # weights were joined
     network = kept.networks[backend]
-    if not isinstance(network, str) and length > kept.checked.get(backend, 0):
-        kept.checked[backend] = length
-        if said := disagreement(network, model, length, limit):
+    if is_due and not isinstance(network, str):
+        kept.checked[backend] = len(prompt)
+        steps = beside.result() if beside else plain_steps(model, prompt)
+        if said := disagreement(network, model, prompt, steps, limit):
             network = kept.networks[backend] = said
     return network
 
