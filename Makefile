@@ -54,7 +54,7 @@ $(REPRODUCE): reproduce-%: setup
 bench-steps: setup ## What steps of SmolLM2-135M cost here, by backend
 	$(RUN) -m scripts.reproduce $@ $(ARGS)
 
-bench-server: setup ## Servers under load: ARGS="--help"
+bench-server model-table: setup ## Servers under load: ARGS="--help"; what answers for the hub's models
 	$(RUN) -m scripts.$(subst -,_,$@) $(ARGS)
 
 doctor: setup ## What this machine can run, and how to get the rest

@@ -45,6 +45,7 @@ FAMILIES = {
     "ministral": Family(),
     "qwen2": Family(),
     "qwen3": Family(),
+    "seed_oss": Family(),
     "smollm3": Family(),
     "granite": Family(),
     "granitemoehybrid": Family(gate_up=("shared_mlp.input_linear",), down="shared_mlp.output_linear"),

@@ -39,6 +39,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "phi3": ("phi3", {"num_key_value_heads": 4, "sliding_window": None}),
     "phi4": ("phi3", {"rope_parameters": {"rope_theta": 1e4, "rope_type": "default", "partial_rotary_factor": 0.75},
                       "head_dim": 8}),
+    "seed_oss": ("seed_oss", {"head_dim": 16, "attention_bias": True, "attention_out_bias": False}),
     "smollm3": ("smollm3", {"no_rope_layers": [1, 0], "mlp_bias": True}),
     "granite": ("granite", _GRANITE),
     "granite4": ("granitemoehybrid", {**_STATELESS, **_GRANITE, "position_embedding_type": "rope"}),
