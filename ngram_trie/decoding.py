@@ -38,10 +38,12 @@ class Target(Protocol):
 
     Attributes:
         model: of transformers; None for recorded tokens.
+        draft_limit: length of a text up to which drafts may be verified behind the prompt that was read.
     """
 
     model: Any
     context_limit: int
+    draft_limit: int
     max_draft: int
 
     def prefill(self, prompt_ids: IntArray) -> Seen: ...
@@ -318,7 +320,8 @@ class SpeculativeDecoder(Decoder):
                 self.drafter.observe(kept)  # one that remembers answers remembers their ends, too
                 break
             cached = len(prompt.ids) + len(output) - 1
-            max_depth = min(stop.max_new_tokens, room) - len(output) - 1
+            for_drafts = self.target.draft_limit - len(prompt.ids)
+            max_depth = min(stop.max_new_tokens, room, for_drafts) - len(output) - 1
             emitted, num_draft = self.step(kept, cached, max_depth, watch, sampler)
             tree_sizes.append(num_draft)
             accept_lengths.append(len(emitted))

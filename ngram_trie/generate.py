@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -283,8 +284,7 @@ class Speculator:
         if not self._answering.acquire(blocking=False):
             raise RuntimeError("this Speculator is at another answer: make one for each thread, and for each streamer")
         try:
-            config = self.model.config.get_text_config()
-            longest = longest_text(config, config.max_position_embeddings, len(prompt.ids))
+            longest = longest_text(self.model.config, sys.maxsize)
             num_tokens = len(prompt.ids) + num_new
             is_short = self._capacity < min(num_tokens, longest)
             capacity = min(max(num_tokens, 2 * self._capacity), longest) if is_short else self._capacity

@@ -54,7 +54,7 @@ class TraceTarget:
     """
 
     model = None
-    context_limit = UNLIMITED
+    context_limit = draft_limit = UNLIMITED
 
     def __init__(self, trace: Trace, max_draft: int = 256) -> None:
         self.trace, self.max_draft = trace, max_draft

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ngram_trie.drafter import TopK
-from ngram_trie.targets.load import longest_text
+from ngram_trie.targets.load import draft_limit, longest_text
 from ngram_trie.targets.network import Forward, Network, greedy
 from ngram_trie.targets.stock import StockNetwork
 from ngram_trie.targets.top_k import top_k_rows
@@ -37,10 +37,12 @@ class TargetModel:
         ValueError: the model cannot verify draft trees.
 
     Attributes:
+        draft_limit: length of a text up to which drafts may be verified behind the prompt.
         last: the last forward of `prefill` or `verify`, for drafters that read more than tokens.
         keeps_prompt: whether a prompt that was the last to be read is not read again: its rows are still there.
     """
 
+    draft_limit: int
     last: Forward
     keeps_prompt = False
     _prompt: tuple[bytes, Forward, float] | None = None
@@ -72,6 +74,7 @@ class TargetModel:
     def begin_prefill(self, prompt_ids: IntArray) -> None:
         """Let the device begin to read the prompt; until `end_prefill` the host is free."""
         started = perf_counter()
+        self.draft_limit = draft_limit(self.model.config, len(prompt_ids))
         self._begun, name = None, prompt_ids.tobytes()
         if self.keeps_prompt and self._prompt and self._prompt[0] == name:
             self.cache.truncate(len(prompt_ids))

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from ngram_trie.targets.load import window_of
+from ngram_trie.targets.load import ropes_of, window_of
 
 #: A layer's norms: before attention, behind it, before the MLP and behind it.
 _BEFORE = ("input_layernorm", None, "post_attention_layernorm", None)
@@ -119,8 +119,7 @@ def plan_of(config: PreTrainedConfig) -> Plan | str:
         return f"models of type {config.model_type} (it knows {', '.join(FAMILIES)})"
     window, size = window_of(config), config.num_hidden_layers
     layers = field("layer_types") or ["sliding_attention"] * size
-    rope = field("rope_parameters") or {}
-    ropes = {kind: rope[kind] for kind in set(layers) if kind in rope} or {"": rope}
+    ropes = ropes_of(config)
     changing = [each["rope_type"] for each in ropes.values() if each.get("rope_type") in _CHANGING_ROPE]
     activation = field("hidden_act", field("hidden_activation"))
     if others := sorted(set(layers) - {"full_attention", "sliding_attention"}):

@@ -51,6 +51,7 @@ class FakeTarget:
         runners_up: Callable[[list[int]], torch.Tensor] | None = None,
     ) -> None:
         self.rule, self.vocabulary, self.max_draft, self.context_limit = rule, vocabulary, max_draft, 1000
+        self.draft_limit = 1000
         self.runners_up = runners_up or (lambda text: torch.eye(vocabulary)[rule(text)])
         self.last: Forward
         self.forwards: list[Forward] = []
