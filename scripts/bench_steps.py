@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import models
 from ngram_trie.bench.cost import CostCurve
-from ngram_trie.bench.prepare import load_target, settle
+from ngram_trie.bench.prepare import load_target, resolve_machine
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import seal
 from ngram_trie.bench.step_costs import Steps, copy_bandwidth, measure_steps, room_for
@@ -117,7 +117,7 @@ def beside(frame: pd.DataFrame, sizes: Sequence[int], baseline: str = "stock") -
 def bench(config: DictConfig) -> Path:
     """Load, measure, write; returns the folder."""
     configuration.check_values(config)
-    settle(config)
+    resolve_machine(config)
     rounds = config.measure.repeats * ROUNDS
     folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
     resolved = configuration.resolve(config)

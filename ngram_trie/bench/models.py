@@ -28,7 +28,7 @@ def identity(model: DictConfig) -> str:
     return f"random weights, {own}" if model.weights == "random" else own
 
 
-def settled(config: DictConfig) -> str:
+def resolve_backend(config: DictConfig) -> str:
     """`engine.backend`, with "auto" decided."""
     engine, model = config.engine, config.model
     if engine.backend != "auto":

@@ -76,12 +76,12 @@ def fetch_weights(methods: Mapping[str, Any]) -> dict[str, str]:
     return missing
 
 
-def settle(config: DictConfig) -> None:
+def resolve_machine(config: DictConfig) -> None:
     """Decide what was left to the machine: device, backend and threads."""
     config.model.device = str(choose_device(config.model.device))
     if config.model.device == "cuda" and "LOCAL_RANK" in os.environ:  # torchrun: a device for each process
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    config.engine.backend = models.settled(config)
+    config.engine.backend = models.resolve_backend(config)
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
 
 
@@ -122,7 +122,7 @@ def _manifest(
 
 
 def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    settle(config)
+    resolve_machine(config)
     noise = configuration.noise_settings(config)
     datasets = configuration.build_all(config, "dataset")
     if noise:
@@ -251,7 +251,7 @@ def _other_answers(methods: Mapping[str, Any], traces: Sequence[Trace], where: s
 
 
 def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    settle(config)
+    resolve_machine(config)
     categories, digest = _recorded(config, methods)
     teacher_forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))

@@ -34,7 +34,9 @@ from ngram_trie.targets.sentencepiece import restore_merges
 def window_of(config: Any) -> int | None:
     """The sliding window of such a model; None for one whose kind of model has none, whatever its config says."""
     config = config.get_text_config()
-    return getattr(config, "sliding_window", None) if hasattr(type(config), "sliding_window") else None
+    kinds = getattr(config, "layer_types", None) or ()
+    is_read = hasattr(type(config), "sliding_window") or "sliding_attention" in kinds
+    return getattr(config, "sliding_window", None) if is_read else None
 
 
 def ropes_of(config: Any) -> dict[str, Mapping[str, Any]]:

@@ -191,15 +191,15 @@ def test_random_weights_are_always_the_same(files: tuple[Path, Path]) -> None:
 def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
     assert config.engine.backend == "auto"
-    assert models.settled(config) == "cpu"
+    assert models.resolve_backend(config) == "cpu"
     monkeypatch.setattr(cpu, "fits", lambda weight_bytes: False)
-    assert models.settled(config) == "stock"
+    assert models.resolve_backend(config) == "stock"
     config.model.device = "cuda"
-    assert models.settled(config) == "cuda_graph"
+    assert models.resolve_backend(config) == "cuda_graph"
     (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
-    assert models.settled(config) == "stock"
+    assert models.resolve_backend(config) == "stock"
     config.engine.backend = "cuda_graph"
-    assert models.settled(config) == "cuda_graph"
+    assert models.resolve_backend(config) == "cuda_graph"
     with pytest.raises(ValueError, match="hidden_act=gelu"):
         choose.network_for(random_model(str(files[0]), device="cpu"), 100, config.engine.backend)
     config.engine.verify = "rows"
@@ -207,7 +207,7 @@ def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypat
         check_values(config)
     config.engine.backend = "auto"
     check_values(config)
-    assert models.settled(config) == "stock"
+    assert models.resolve_backend(config) == "stock"
 
 
 @functools.cache

@@ -82,6 +82,8 @@ def test_a_prompt_is_read_that_is_longer_than_the_smallest_window(family: str, l
         ("gemma3n_text", {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 61,
                           "laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0] * 4}),
         ("gemma3_text", {}),
+        ("modernbert-decoder", {"bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 2, "local_attention": 9,
+                                "global_attn_every_n_layers": 2}),  # its get_decoder gives the head
         ("qwen3", {"sliding_window": None, "layer_types": None}),
     ],
 )  # fmt: skip
