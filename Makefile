@@ -51,10 +51,10 @@ REPRODUCE := $(addprefix reproduce-,table1 table2 table3 table4 figure3 figure4 
 $(REPRODUCE): reproduce-%: setup
 	$(RUN) -m scripts.reproduce $* $(ARGS)
 
-calibrate bench-cpu: setup ## What steps of SmolLM2-135M cost here; steps and answers beside model.generate
+bench-steps: setup ## What steps of SmolLM2-135M cost here, by backend
 	$(RUN) -m scripts.reproduce $@ $(ARGS)
 
-bench-gpu bench-server: setup ## A GPU; servers under load: ARGS="--help"
+bench-server model-table: setup ## Servers under load: ARGS="--help"; what answers for the hub's models
 	$(RUN) -m scripts.$(subst -,_,$@) $(ARGS)
 
 doctor: setup ## What this machine can run, and how to get the rest

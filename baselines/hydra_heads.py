@@ -18,7 +18,8 @@ from ngram_trie.baselines.checkpoints import fill, read_config
 from ngram_trie.baselines.medusa import HeadDrafter, ResBlock, TreeLayout
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.internals import with_cache
-from ngram_trie.targets.model import KVCache, TargetModel
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.stock import KVCache
 
 
 class ConditionedBlock(nn.Module):
@@ -123,7 +124,7 @@ class Hydra(HeadDrafter):
 
     def fill_in(self, tokens: np.ndarray, layout: TreeLayout) -> None:
         last = self.target.last
-        hidden = last.hidden[last.path] if last.tree else last.hidden
+        hidden = last.hidden[last.path] if last.prompt is None else last.prompt
         # Inputs are kept for the nodes of one level: the path's states and embeddings, side by side.
         heads: HydraHeads = self.module
         state = heads.prefix(hidden[None], **with_cache(heads.prefix_embeding_layer, self._cache))[0, -1]

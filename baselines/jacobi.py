@@ -53,7 +53,7 @@ class Jacobi(Drafter):
     def propose(self, budget: int) -> DraftTree:
         last = self.target.last
         # The choice after the last accepted node is the root; those after the rejected ones are about what follows it.
-        known: IntArray = np.empty(0, np.int64) if last.tree is None else last.choices[len(last.path) :]
+        known: IntArray = last.choices[len(last.path) :]
         num_draft = min(self.num_draft, budget)
         known = known[:num_draft]
         return DraftTree.chain(self.root, np.concatenate([known, self._first_guesses(known, num_draft - len(known))]))

@@ -150,8 +150,7 @@ class LogitSpec(HistoryDrafter):
 
     def _guesses(self) -> IntArray:
         """(k,) the likeliest tokens in the place of the root, in order."""
-        last = self.target.last
-        root = None if last.tree is None else np.array(last.path[-1:])
+        root = np.array(self.target.last.path[-1:])
         return np.asarray(self.target.top_k(self.top_k, root).tokens[0], np.int64)
 
 

@@ -223,7 +223,7 @@ class Medusa(HeadDrafter):
 
     def fill_in(self, tokens: np.ndarray, layout: TreeLayout) -> None:
         last = self.target.last
-        logits = self.module(last.hidden[last.path[-1] if last.path else -1])
+        logits = self.module(last.hidden[last.path[-1]])
         for level, scores in zip(layout.levels, logits, strict=False):
             ranks = layout.ranks[level]
             best = scores.topk(int(ranks.max()) + 1).indices.cpu().numpy()

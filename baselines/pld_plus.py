@@ -42,14 +42,14 @@ class PLDPlus(Drafter):
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
         self._ids = prompt.ids
-        self._states = normalize(self.target.last.hidden.float(), dim=-1)  # a copy: the next forward overwrites them
+        self._states = normalize(self.target.last.prompt.float(), dim=-1)  # a copy: the next forward overwrites them
 
     def propose(self, budget: int) -> DraftTree:
         places = 1 + np.flatnonzero(self._ids[1:-1] == self.root)  # something precedes and follows each
         if not len(places):
             return DraftTree.root_only(self.root)
         last = self.target.last
-        state = last.hidden[last.path[-1] if last.tree is not None else -1].float()
+        state = last.hidden[last.path[-1]].float()
         alike = self._states[torch.from_numpy(places - 1).to(self._states.device)] @ state
         start = int(places[int(alike.argmax())]) + 1
         return DraftTree.copied(self.root, self._ids[start : start + min(self.num_draft, budget)], 1)

@@ -273,10 +273,10 @@ class RACER(KeepingDrafter, HistoryDrafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first, and `start` of the prompt."""
-        tree = self.target.last.tree
-        if tree is not None:
+        last = self.target.last
+        if last.prompt is None:
             likely = self.target.top_k(self.k)
-            self._put(tree.tokens[likely.places], likely.tokens)
+            self._put(last.tree.tokens[likely.places], likely.tokens)
 
     def _index(self, end: int) -> None:
         """Count the n-grams of the text up to its token `end`."""

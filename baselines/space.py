@@ -88,8 +88,6 @@ class Space(Drafter):
     def _guesses(self) -> list[int]:
         """What the last forward said at the masks behind the last accepted token; nothing after a prefill."""
         last = self.target.last
-        if last.tree is None:
-            return []
         parents, first_probe = last.tree.parents, len(last.tree) - last.tree.probes
         node, guesses = last.path[-1], []
         while len(below := first_probe + np.flatnonzero(parents[first_probe:] == node)):

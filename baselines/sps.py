@@ -132,7 +132,7 @@ class SpS(Drafter):
     def _next(self, unread: list[int]) -> tuple[int, float]:
         """The draft model's token after `unread`, which it has not seen yet, and the probability that it gives it."""
         past = self._draft.cache.length
-        choices = self._draft.verify(DraftTree.chain(unread[0], unread[1:]))
+        choices = self._draft.verify(DraftTree.chain(unread[0], unread[1:])).choices
         self._draft.commit(past, list(range(len(unread))))
         token = int(choices[-1])
         return token, float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])

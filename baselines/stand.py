@@ -219,10 +219,8 @@ class STAND(KeepingDrafter, HistoryDrafter):
 
     def learn(self) -> Table:
         """Take over what the last forward said behind the text's own tokens; `propose` does so first."""
-        last = self.target.last
-        path = None if last.tree is None else np.array(last.path)
+        path = np.array(self.target.last.path)
         likely = self.target.top_k(self.k, path)
-        path = likely.places if path is None else path
         # The path's last node stands before the token that the forward chose, which is the text's last.
         ends = len(self.text) - len(path) + np.searchsorted(path, likely.places)
         table = self._room_for(self.order * len(ends))

@@ -121,7 +121,6 @@ class TokenRecycling(KeepingDrafter):
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._prefilled = prompt.ids[-1:]
 
     def propose(self, budget: int) -> DraftTree:
         self.learn()
@@ -134,6 +133,6 @@ class TokenRecycling(KeepingDrafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        likely, tree = self.target.top_k(self.k), self.target.last.tree
-        tokens = self._prefilled if tree is None else tree.tokens[likely.places]
+        likely = self.target.top_k(self.k)
+        tokens = self.target.last.tree.tokens[likely.places]
         self._matrix |= zip(tokens.tolist(), likely.tokens.tolist(), strict=True)

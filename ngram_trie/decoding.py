@@ -17,25 +17,37 @@ from ngram_trie.store.files import first_line
 from ngram_trie.tree import DraftTree, IntArray
 
 
-class Target(Protocol):
-    """What the loop asks of a target model. `commit` is told how many tokens were cached before `verify`.
+@dataclass
+class Seen:
+    """What a target makes of a draft, or of a prompt, which is a draft of one node: its last token.
 
     Attributes:
-        model: the network, of transformers; None for recorded tokens.
-        build_seconds: of the time spent in `verify` since `prefill`, what laying out the tree took (mask, positions).
-        keeps_top_k: `Traits.reads_top_k` of the drafter whose drafts are verified.
-        saved_seconds: what the last `prefill` did not take because another method had just read the same prompt.
+        choices: (m,) the greedy next token after each node.
+        build_seconds: what laying out the tree took (mask, positions).
+        saved_seconds: what reading the prompt did not take because another method had just read the same one.
+    """
+
+    choices: IntArray
+    build_seconds: float = 0.0
+    saved_seconds: float = 0.0
+
+
+class Target(Protocol):
+    """What the loop asks of a target model. `verify` is told how many of the likeliest tokens behind each node the
+    drafter will read (`Traits.reads_top_k`), and `commit` how many tokens were cached before `verify`.
+
+    Attributes:
+        model: of transformers; None for recorded tokens.
+        draft_limit: length of a text up to which drafts may be verified behind the prompt that was read.
     """
 
     model: Any
     context_limit: int
+    draft_limit: int
     max_draft: int
-    keeps_top_k: int
-    build_seconds: float
-    saved_seconds: float
 
-    def prefill(self, prompt_ids: IntArray) -> int: ...
-    def verify(self, tree: DraftTree) -> IntArray: ...
+    def prefill(self, prompt_ids: IntArray) -> Seen: ...
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Seen: ...
     def commit(self, past: int, path: list[int]) -> None: ...
     def synchronize(self) -> None: ...
 
@@ -45,7 +57,7 @@ class ReadsAhead(Protocol):
     """A target whose `prefill` comes in two halves, of which the first does not wait for the device."""
 
     def begin_prefill(self, prompt_ids: IntArray) -> None: ...
-    def end_prefill(self) -> int: ...
+    def end_prefill(self) -> Seen: ...
 
 
 class Sampler(Protocol):
@@ -226,7 +238,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.laps: dict[str, list[float]] = {phase: [] for phase in ("prefill", "index", "draft", "verify", "commit")}
-        self.charged = 0.0
+        self.charged = self.build = 0.0
         self.started = perf_counter()
 
     def __call__(self, phase: str) -> Stopwatch:
@@ -244,10 +256,10 @@ class Stopwatch:
         self.laps[phase].append(seconds)
         self.charged += seconds
 
-    def read(self, build: float) -> PhaseSeconds:
-        """The sums, of which `build` seconds of verify went into laying out trees."""
+    def read(self) -> PhaseSeconds:
+        """The sums; `build` is the part of verify that went into laying out trees."""
         total = perf_counter() - self.started + self.charged
-        return PhaseSeconds(total=total, build=build, **{phase: sum(laps) for phase, laps in self.laps.items()})
+        return PhaseSeconds(total=total, build=self.build, **{phase: sum(laps) for phase, laps in self.laps.items()})
 
 
 class SpeculativeDecoder(Decoder):
@@ -289,12 +301,12 @@ class SpeculativeDecoder(Decoder):
         output: list[int] = []
         accept_lengths: list[int] = []
         tree_sizes: list[int] = []
-        self.target.keeps_top_k = self.drafter.traits.reads_top_k
         self.target.synchronize()
         watch = Stopwatch()
 
-        emitted = [self._read(prompt, watch)]
-        watch.charge("prefill", self.target.saved_seconds)
+        seen = self._read(prompt, watch)
+        watch.charge("prefill", seen.saved_seconds)
+        emitted = [int(seen.choices[-1])]
         if sampler:
             with watch("prefill"):
                 emitted = [sampler.first(prompt.ids, self.target)]
@@ -307,21 +319,22 @@ class SpeculativeDecoder(Decoder):
                 self.drafter.observe(kept)  # one that remembers answers remembers their ends, too
                 break
             cached = len(prompt.ids) + len(output) - 1
-            max_depth = min(stop.max_new_tokens, room) - len(output) - 1
+            for_drafts = self.target.draft_limit - len(prompt.ids)
+            max_depth = min(stop.max_new_tokens, room, for_drafts) - len(output) - 1
             emitted, num_draft = self.step(kept, cached, max_depth, watch, sampler)
             tree_sizes.append(num_draft)
             accept_lengths.append(len(emitted))
 
         self.target.synchronize()
-        seconds = watch.read(self.target.build_seconds)
+        seconds = watch.read()
         # The last step may have emitted more than was kept.
         if accept_lengths:
             accept_lengths[-1] = len(kept)
         draft_us = [round(1e6 * lap, 1) for lap in watch.laps["draft"]]
         return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason, draft_us)
 
-    def _read(self, prompt: Prompt, watch: Stopwatch) -> int:
-        """Target and drafter read the prompt; returns the first output token. A drafter that needs nothing of what the
+    def _read(self, prompt: Prompt, watch: Stopwatch) -> Seen:
+        """Target and drafter read the prompt. A drafter that needs nothing of what the
         target says, and no device, indexes on the host while a device reads.
         """
         on_host = self.drafter.traits.reads == "tokens" and not self.drafter.traits.uses_device
@@ -333,10 +346,10 @@ class SpeculativeDecoder(Decoder):
             with watch("prefill"):
                 return self.target.end_prefill()
         with watch("prefill"):
-            first = self.target.prefill(prompt.ids)
+            seen = self.target.prefill(prompt.ids)
         with watch("index"):
             self.drafter.start(prompt)
-        return first
+        return seen
 
     def step(
         self, new_ids: list[int], cached: int, max_depth: int, watch: Stopwatch, sampler: Sampler | None = None
@@ -354,10 +367,10 @@ class SpeculativeDecoder(Decoder):
         with watch("draft"):
             tree = self._draft(new_ids, cached, max_depth)
         with watch("verify"):
-            next_tokens = self.target.verify(tree)
-            if sampler:
-                next_tokens = sampler.next_tokens(new_ids, self.target)
+            seen = self.target.verify(tree, self.drafter.traits.reads_top_k)
+            next_tokens = sampler.next_tokens(new_ids, self.target) if sampler else seen.choices
             path = verify_greedy(tree, next_tokens)  # accept
+        watch.build += seen.build_seconds
         with watch("commit"):
             self.target.commit(cached, path)
         return [*tree.tokens[path[1:]].tolist(), int(next_tokens[path[-1]])], tree.num_draft

@@ -104,8 +104,8 @@ class TopK(NamedTuple):
     """The k likeliest next tokens behind some tokens, as the target's last forward holds them (`target.top_k`).
 
     Attributes:
-        places: (r,) which tokens they stand behind: nodes of the tree that was verified, or positions in the prompt
-            that was read.
+        places: (r,) which tokens they stand behind: nodes of the tree that was verified, or, of `top_k_in_prompt`,
+            positions in the prompt.
         tokens, probs: (r, k) the likeliest first, and their probabilities.
     """
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,12 +37,12 @@ from ngram_trie.drafter import SEEDS, Drafter, Shape, check_choice, check_int
 from ngram_trie.methods import DrafterLike, make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.chat import render
-from ngram_trie.targets.choose import target_for
+from ngram_trie.targets.choose import network_for
 from ngram_trie.targets.internals import CACHE_ARGUMENTS, attention_of, cache_in
 from ngram_trie.targets.load import longest_text
-from ngram_trie.targets.model import refusal
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.sampling import LogitsSampler
-from ngram_trie.targets.state import State, state_of
+from ngram_trie.targets.stock import refusal
 
 #: Whether drafts are cut to what pays, or have all the nodes that the drafter proposes.
 Budget = Literal["auto", "fixed"]
@@ -154,7 +155,6 @@ class Speculator:
         self._cold = None if isinstance(drafter, Drafter) else made  # of the caller's own no copy is made
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
-        self._state: State | None = None
         self._answering = threading.Lock()
 
     def _sized(self, drafter: Drafter) -> Drafter:
@@ -284,13 +284,14 @@ class Speculator:
         if not self._answering.acquire(blocking=False):
             raise RuntimeError("this Speculator is at another answer: make one for each thread, and for each streamer")
         try:
-            config, state = self.model.config.get_text_config(), state_of(self.model)
-            longest = longest_text(config, config.max_position_embeddings, len(prompt.ids))
+            longest = longest_text(self.model.config, sys.maxsize)
             num_tokens = len(prompt.ids) + num_new
-            if self._decoder is None or state != self._state or self._capacity < min(num_tokens, longest):
-                self._decoder, self._state = None, state
-                self._capacity = min(max(num_tokens, 2 * self._capacity), longest)
-                target = target_for(self.model, self._capacity, state)
+            is_short = self._capacity < min(num_tokens, longest)
+            capacity = min(max(num_tokens, 2 * self._capacity), longest) if is_short else self._capacity
+            network = network_for(self.model, capacity)
+            if self._decoder is None or is_short or network is not self._decoder.target.network:
+                self._decoder, self._capacity = None, capacity
+                target = TargetModel(self.model, context_limit=capacity, network=network)
                 if self._otherwise and not target.knows_head():
                     self.drafter = self._sized(self._otherwise())
                 self._otherwise = None

@@ -127,18 +127,11 @@ RECIPES = {
             "studies.engines {traces} {folder}/engines {folder}/engine_tables",
         ],
     ),
-    "calibrate": Recipe(
-        "what a step of SmolLM2-135M costs on this machine (5 minutes)",
+    "bench-steps": Recipe(
+        "what steps of SmolLM2-135M cost on this machine, by backend (10 minutes)",
         [
-            "calibrate profile=small engine.max_draft=64 model.context_limit=2048 measure.repeats=1"
+            "bench_steps profile=small engine.max_draft=64 model.context_limit=2048 measure.repeats=1"
             f" output={SMALL}/calibration"
-        ],
-    ),
-    "bench-cpu": Recipe(
-        "a CPU's steps, and answers beside model.generate (10 minutes)",
-        [
-            "bench_cpu profile=small dataset=docs_rag dataset.parity=even dataset.limit=6"
-            f" output={SMALL}/bench_cpu"
         ],
     ),
     "all": Recipe(

@@ -18,8 +18,8 @@ from transformers import PreTrainedModel
 
 from ngram_trie import Speculator, speculative_generate
 from ngram_trie.targets import cpu
-from ngram_trie.targets.choose import target_for
-from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.targets.choose import network_for
+from ngram_trie.targets.cpu import PackedNetwork
 
 PROMPT = [3, 4, 5, 6, 7] * 5
 OPTIONS: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": None}
@@ -199,7 +199,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_model_answers_as_it_is(change: str, backend: str) -> None:
     model, new = tiny_model("llama"), tiny_model("llama")
-    assert isinstance(target_for(model, 50), CpuTarget) == (backend == "cpu")
+    assert isinstance(network_for(model, 50), PackedNetwork) == (backend == "cpu")
     kept = Speculator(model, "pld")
     before = kept(PROMPT, **OPTIONS)[0]
     decoder = kept._decoder
@@ -225,8 +225,7 @@ def test_a_kept_speculator_follows_its_model_s_type(dtype: str) -> None:
 
 
 def test_what_the_packed_copy_does_not_do_is_done_by_the_model_s_own_modules_and_said_where_it_was_added() -> None:
-    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
-    model = tiny_model("phi3", rope_parameters=rope)
+    model = tiny_model("phi3", hidden_act="relu")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert speculative_generate(model, PROMPT, **OPTIONS)[0] == greedy(model, PROMPT, 12)
@@ -234,12 +233,12 @@ def test_what_the_packed_copy_does_not_do_is_done_by_the_model_s_own_modules_and
     model = tiny_model("llama")
     model(torch.tensor([PROMPT]), output_hidden_states=True)  # leaves hooks of transformers' own
     resized(model)  # so does another number of tokens, in the names of that number
-    assert isinstance(target_for(model, 50), CpuTarget)
+    assert isinstance(network_for(model, 50), PackedNetwork)
     activation(model)
     with pytest.warns(UserWarning, match=r"^model\.layers\.0\.mlp\.act_fn is not as the configuration says \(kind\): "):
         assert speculative_generate(model, PROMPT, **OPTIONS)[0] == greedy(model, PROMPT, 12)
     with pytest.raises(ValueError, match=r"^engine\.backend=cpu: .* \(kind\); use engine\.backend=stock$"):
-        CpuTarget(model)
+        network_for(model, 50, "cpu")
 
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")  # peft asks for it
@@ -259,10 +258,13 @@ def test_autocast_around_a_call_is_heeded() -> None:
     """Products are then computed in another type: by the model's own modules, not by a packed copy."""
     model = tiny_model("llama")
     speculator = Speculator(model, "pld")
-    expected = greedy(model, PROMPT, OPTIONS["max_new_tokens"])
-    assert speculator(PROMPT, **OPTIONS)[0] == expected and isinstance(speculator._decoder.target, CpuTarget)
+
+    def answer() -> tuple[list[int], type]:
+        return speculator(PROMPT, **OPTIONS)[0], type(speculator._decoder.target.network)
+
+    expected = greedy(model, PROMPT, OPTIONS["max_new_tokens"]), PackedNetwork
+    assert answer() == expected
     with torch.autocast("cpu", torch.bfloat16):
-        inside = speculator(PROMPT, **OPTIONS)[0]
-        assert not isinstance(speculator._decoder.target, CpuTarget)
-        assert inside[0] == greedy(model, PROMPT, 1)[0]
-    assert speculator(PROMPT, **OPTIONS)[0] == expected and isinstance(speculator._decoder.target, CpuTarget)
+        inside, kind = answer()
+        assert kind is not PackedNetwork and inside[0] == greedy(model, PROMPT, 1)[0]
+    assert answer() == expected

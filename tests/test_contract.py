@@ -34,7 +34,7 @@ VOCABULARY = 80
 #: They need the model whose weights ship with the project.
 WITH_WEIGHTS = ("hydra", "medusa", "space", "sps")
 #: Their loop is their own, or they draft nothing or what was recorded, or their package is not there.
-OTHERS = ("hf_generate", "hf_prompt_lookup", "vanilla", "suffix_arctic", "recorded_eagle", "recorded_ngram")
+OTHERS = ("hf_generate", "hf_prompt_lookup", "library", "vanilla", "suffix_arctic", "recorded_eagle", "recorded_ngram")
 #: Their tables are of one model's tokens, and refuse another's.
 OF_A_MODEL = {
     "blend_bigram",
@@ -265,6 +265,7 @@ def test_shapes_by_hand() -> None:
         "logitspec": [(8, 3), (16, 5), (32, 10), (64, 20)],  # nodes, of which the copy has
         "vanilla": [(), (), (), ()],
         "hf_generate": [(), (), (), ()],
+        "library": [(), (), (), ()],
     }
     for name, expected in shapes.items():
         config: Any = OmegaConf.load(choices()["method"][name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 import threading
@@ -34,6 +35,7 @@ from ngram_trie.generate import CriteriaStop
 from ngram_trie.methods import make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import PROJECT
+from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
 
 PROMPT = [3, 4, 5, 6, 7] * 5
@@ -381,20 +383,30 @@ def test_a_speculator_grows_with_the_text_and_keeps_what_the_drafter_learned() -
     assert speculator(PROMPT, max_new_tokens=20)[0] == first
 
 
-def test_longrope_does_not_change_within_a_text() -> None:
-    rope = {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0], "rope_theta": 1e4}
-    model = tiny_model(
-        "phi3", rope_parameters=rope | {"original_max_position_embeddings": 48}, original_max_position_embeddings=48
-    )
-    speculator = Speculator(model, "suffix")
+@pytest.mark.parametrize(
+    ("family", "rope"),
+    [
+        ("phi3", {"rope_type": "longrope", "short_factor": [1.0] * 4, "long_factor": [1.0, 2.0, 4.0, 8.0]}),
+        ("llama", {"rope_type": "dynamic", "factor": 4.0}),
+        ("llama", {"rope_type": "yarn", "factor": 4.0}),
+    ],
+)
+def test_scaled_rotation_reaches_as_far_as_generate_goes(family: str, rope: dict[str, Any]) -> None:
+    """Some turn keys otherwise beyond a length: steps are plain there. The first text begins before it."""
+    rope |= {"rope_theta": 1e4, "original_max_position_embeddings": 48}
+    longest = 160 if family == "phi3" else 48
+    fields = {"original_max_position_embeddings": 48} if family == "phi3" else {}
+    model = tiny_model(family, rope_parameters=rope, max_position_embeddings=longest, **fields)
+    speculator = Speculator(model, "suffix", budget="fixed")
     options = {"max_new_tokens": 40, "eos_token_id": None}
     for prompt in (PROMPT * 2, PROMPT, PROMPT * 3):
-        expected = plain(model, prompt, **options)
+        expected = plain(copy.deepcopy(model), prompt, **options)  # the length of the last text stays in such a model
         ids, result = speculator(prompt, **options)
-        if len(prompt) < 48:
-            assert (len(ids), result.stop_reason) == (48 - len(prompt), "context_limit")
-        assert ids == expected[: len(ids)]
-    assert len(ids) == 40
+        assert ids == expected and len(ids) == 40
+        if rope["rope_type"] == "dynamic":
+            lengths = len(prompt) + np.cumsum([1, *result.accept_lengths])
+            assert not any(size for size, length in zip(result.tree_sizes, lengths, strict=False) if length > 48)
+    assert longest_text(model.config) == (160 if family == "phi3" else 192)
 
 
 def test_drafting_needs_no_torch() -> None:

@@ -108,7 +108,7 @@ class CostCurve:
         """
         path = Path(folder) / "curve.json"
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no cost curve; `make calibrate` measures one for this machine")
+            raise FileNotFoundError(f"{path}: no cost curve; `make bench-steps` measures one for this machine")
         try:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
         except (TypeError, ValueError, RecursionError) as error:

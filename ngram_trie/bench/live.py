@@ -269,8 +269,7 @@ class Live(Interleaved):
             warm_up(method.drafter if isinstance(method, AdaptiveDrafter) else method, self.warmup[0], decoder.target)
         drafter = decoder.drafter if isinstance(decoder, SpeculativeDecoder) else None
         if drafter and drafter.traits.reads_top_k:
-            decoder.target.keeps_top_k = drafter.traits.reads_top_k
-            decoder.target.capture()
+            decoder.target.capture(drafter.traits.reads_top_k)
         remembers = drafter is not None and drafter.traits.remembers
         is_ready = drafter and drafter.traits.needs_tokens_alone and decoder.target.device.type == "cpu"
         if not is_ready or remembers or decoder.target not in self._ready:

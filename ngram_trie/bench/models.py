@@ -6,7 +6,7 @@ import torch
 from omegaconf import DictConfig
 
 from ngram_trie.store.files import fingerprint
-from ngram_trie.targets.choose import backend_for
+from ngram_trie.targets.choose import fastest
 from ngram_trie.targets.gguf import gguf_file
 from ngram_trie.targets.load import load_config
 
@@ -28,7 +28,7 @@ def identity(model: DictConfig) -> str:
     return f"random weights, {own}" if model.weights == "random" else own
 
 
-def settled(config: DictConfig) -> str:
+def resolve_backend(config: DictConfig) -> str:
     """`engine.backend`, with "auto" decided."""
     engine, model = config.engine, config.model
     if engine.backend != "auto":
@@ -36,4 +36,4 @@ def settled(config: DictConfig) -> str:
     device = torch.device(model.device)
     if engine.verify == "rows" or device.type not in ("cpu", "cuda"):
         return "stock"
-    return backend_for(load_config(*source(model)), device, getattr(torch, model.dtype), model.context_limit)
+    return fastest(load_config(*source(model)), device, getattr(torch, model.dtype))

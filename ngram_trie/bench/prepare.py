@@ -31,9 +31,9 @@ from ngram_trie.methods import ConfigError, build
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.store import arrays as built
 from ngram_trie.store.files import content_hash
-from ngram_trie.targets import choose
+from ngram_trie.targets.choose import network_for
 from ngram_trie.targets.hub import Unreachable
-from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, random_model
+from ngram_trie.targets.load import choose_device, context_limit, load_config, load_model, longest_text, random_model
 from ngram_trie.targets.model import TargetModel
 
 DEFAULT_THREADS = torch.get_num_threads()
@@ -76,12 +76,12 @@ def fetch_weights(methods: Mapping[str, Any]) -> dict[str, str]:
     return missing
 
 
-def settle(config: DictConfig) -> None:
+def resolve_machine(config: DictConfig) -> None:
     """Decide what was left to the machine: device, backend and threads."""
     config.model.device = str(choose_device(config.model.device))
     if config.model.device == "cuda" and "LOCAL_RANK" in os.environ:  # torchrun: a device for each process
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    config.engine.backend = models.settled(config)
+    config.engine.backend = models.resolve_backend(config)
     torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
 
 
@@ -106,13 +106,11 @@ def load_target(
     options = {name: config.model[name] for name in ("dtype", "device", "attention")}
     where = (path, revision) if path else models.source(config.model)
     model = cached_model(*where, path is None and config.model.weights == "random", **options)
-    return choose.make_target(
-        model,
-        config.engine.backend,
-        config.engine.max_draft,
-        config.model.context_limit,
-        verify or config.engine.verify,
-    )
+    limit = longest_text(model.config, config.model.context_limit)
+    network = network_for(model, limit, config.engine.backend, verify or config.engine.verify)
+    target = TargetModel(model, config.engine.max_draft, limit, network)
+    target.capture()
+    return target
 
 
 def _manifest(
@@ -124,7 +122,7 @@ def _manifest(
 
 
 def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    settle(config)
+    resolve_machine(config)
     noise = configuration.noise_settings(config)
     datasets = configuration.build_all(config, "dataset")
     if noise:
@@ -253,7 +251,7 @@ def _other_answers(methods: Mapping[str, Any], traces: Sequence[Trace], where: s
 
 
 def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    settle(config)
+    resolve_machine(config)
     categories, digest = _recorded(config, methods)
     teacher_forced.check_forceable(methods)
     where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))

@@ -19,7 +19,7 @@ from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import UNLIMITED, Trace
 from ngram_trie.budget.compiling import kinds
-from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
+from ngram_trie.decoding import GenerationResult, Seen, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.files import end_with_parent
@@ -54,21 +54,18 @@ class TraceTarget:
     """
 
     model = None
-    context_limit = UNLIMITED
-    keeps_top_k = 0
-    build_seconds = 0.0
-    saved_seconds = 0.0
+    context_limit = draft_limit = UNLIMITED
 
     def __init__(self, trace: Trace, max_draft: int = 256) -> None:
         self.trace, self.max_draft = trace, max_draft
         self._answer = np.array(trace.output_ids, np.int64)
 
-    def prefill(self, prompt_ids: IntArray) -> int:
+    def prefill(self, prompt_ids: IntArray) -> Seen:
         self._position = 0
-        return int(self._answer[0])
+        return Seen(self._answer[:1])
 
-    def verify(self, tree: DraftTree) -> IntArray:
-        return _recorded_choices(tree.tokens, tree.parents, self._answer, self._position)
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Seen:
+        return Seen(_recorded_choices(tree.tokens, tree.parents, self._answer, self._position))
 
     def commit(self, past: int, path: list[int]) -> None:
         self._position += len(path)

@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
-from ngram_trie.targets.check import binary_tree
-from ngram_trie.targets.cuda_graph import CudaGraphTarget
+from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
 
 
 def copy_bandwidth(device: str, num_bytes: int, repeats: int = 10) -> float:
@@ -60,6 +60,12 @@ class Steps:
         return CostCurve(name, nodes, self.contexts, self.wall.tolist(), self.contexts, self.prefill.tolist())
 
 
+def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
+    """A full binary tree of random tokens: something to verify."""
+    nodes = np.arange(num_draft + 1)
+    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
+
+
 def room_for(num_draft: int) -> int:
     """Tokens that a context must leave free for the longest path of a binary tree of this many drafted nodes."""
     return (num_draft + 1).bit_length() + 1
@@ -90,18 +96,19 @@ def measure_steps(
                         tree = binary_tree(sizes[row] - 1, rng, vocab_size)
                         path = tree.path_to(len(tree) - 1)
                         started = perf_counter()
-                        verify_greedy(tree, target.verify(tree))
+                        verify_greedy(tree, target.verify(tree).choices)
                         target.commit(context, path)
                         wall[row, column, turn, step] = perf_counter() - started
-                if isinstance(target, CudaGraphTarget) and turn == rounds - 1:
+                if isinstance(target.network, GraphNetwork) and turn == rounds - 1:
                     for row, size in enumerate(sizes):
                         target.cache.truncate(context)
-                        device[row, column] = target.forward_seconds(size)
+                        device[row, column] = target.network.forward_seconds(target.cache, size)
                 progress.update()
     return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
 
 
-def step_bytes(target: CudaGraphTarget, context: int) -> int:
+def step_bytes(network: GraphNetwork, context: int) -> int:
     """Bytes that a step has to read at `context` cached tokens: the weights and the cache."""
-    layers, both, heads, size = target.network.cache_shape
-    return target.network.weight_bytes + context * layers * both * heads * size * target.cache.rows.element_size()
+    layers, both, heads, size = network.decoder.cache_shape
+    cached = context * layers * both * heads * size * network.decoder.dtype.itemsize
+    return network.decoder.weight_bytes + cached

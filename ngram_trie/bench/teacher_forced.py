@@ -8,7 +8,7 @@ the model says is computed, brought to the host and thrown away.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ngram_trie.bench import replay
 from ngram_trie.bench.measure import Interleaved
 from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import Trace
-from ngram_trie.decoding import GenerationResult
+from ngram_trie.decoding import GenerationResult, Seen
 from ngram_trie.drafter import Drafter
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
@@ -32,24 +32,20 @@ class TeacherForcedTarget(replay.TraceTarget):
         self._prompt_ids = trace.prompt.ids
         self._target = target
 
-    @property
-    def build_seconds(self) -> float:  # type: ignore[override]
-        return self._target.build_seconds
-
     def begin_prefill(self, prompt_ids: IntArray) -> None:
         self._target.begin_prefill(prompt_ids)
 
-    def end_prefill(self) -> int:
+    def end_prefill(self) -> Seen:
         self._target.end_prefill()
         return super().prefill(self._prompt_ids)
 
-    def prefill(self, prompt_ids: IntArray) -> int:
+    def prefill(self, prompt_ids: IntArray) -> Seen:
         self.begin_prefill(prompt_ids)
         return self.end_prefill()
 
-    def verify(self, tree: DraftTree) -> IntArray:
-        self._target.verify(tree)
-        return super().verify(tree)
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Seen:
+        built = self._target.verify(tree, top_k).build_seconds
+        return replace(super().verify(tree), build_seconds=built)
 
     def commit(self, past: int, path: list[int]) -> None:
         self._target.commit(past, path)

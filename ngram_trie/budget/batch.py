@@ -143,23 +143,23 @@ class BatchDraftLength:
         """
         self.times(batch).take(num_drafted, num_emitted, seconds)
 
-    def take_draft(self, said: Sequence[float], num_accepted: int) -> None:
+    def take_draft(self, predicted: Sequence[float], num_accepted: int) -> None:
         """Of a draft with these probabilities of whole paths the first `num_accepted` tokens were accepted."""
-        decided = _behind_predecessors(said)[: num_accepted + 1]
+        decided = _behind_predecessors(predicted)[: num_accepted + 1]
         self._trust.add(decided, np.arange(len(decided)) < num_accepted)
 
-    def top_k(self, said: Sequence[float]) -> FloatArray:
+    def acceptance(self, predicted: Sequence[float]) -> FloatArray:
         """(k,) how likely the tokens of a draft are to be accepted."""
-        return np.asarray(self._trust(_behind_predecessors(said)).cumprod(), float)
+        return np.asarray(self._trust(_behind_predecessors(predicted)).cumprod(), float)
 
-    def choose(self, said: Sequence[Sequence[float]], batch: int) -> list[int]:
+    def choose(self, predicted: Sequence[Sequence[float]], batch: int) -> list[int]:
         """How many tokens of each row's draft to verify.
 
         Args:
-            said: by row, how likely each token was said to be, as probabilities of whole paths.
+            predicted: by row, how likely each token was said to be, as probabilities of whole paths.
             batch: rows of the step, those without a draft included.
         """
-        likely = [self.top_k(each) for each in said]
+        likely = [self.acceptance(each) for each in predicted]
         times = self.times(batch)
         drafted: FloatArray = np.array([prob for each in likely for prob in each], float)
         costs = times.costs(len(drafted))
@@ -168,11 +168,11 @@ class BatchDraftLength:
         gains = np.concatenate([[0.0], drafted[order].cumsum()]) - rate * costs
         kept = order[: int(np.argmax(gains))]
         ends = np.cumsum([len(each) for each in likely])
-        counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(said))
+        counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(predicted))
         self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1
         return [int(count) for count in counts]
 
 
-def _behind_predecessors(said: Sequence[float]) -> FloatArray:
+def _behind_predecessors(predicted: Sequence[float]) -> FloatArray:
     """(k,) of the paths of a chain the probability of each token behind its predecessor."""
-    return behind_parents(np.array([1.0, *said]), np.arange(-1, len(said)))[1:]
+    return behind_parents(np.array([1.0, *predicted]), np.arange(-1, len(predicted)))[1:]

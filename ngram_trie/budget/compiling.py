@@ -31,7 +31,7 @@ _warm: set[tuple[object, ...]] = set()
 
 
 def num_compiled() -> int:
-    """A number that grows whenever something is compiled or loaded."""
+    """A number that grows whenever something is compiled, loaded, or captured for a GPU."""
     return _count
 
 

@@ -79,7 +79,7 @@ def _time(engine: Live, config: DictConfig) -> str:
     found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
     if found is None:
         return (
-            "unknown: this model has no calibration on this machine (in a checkout, `make calibrate` makes one); a "
+            "unknown: this model has no calibration on this machine (in a checkout, `make bench-steps` makes one); a "
             "run shows the time left once it has a few answers"
         )
     curve, tokens = cost.CostCurve.read(found), ANSWERED * config.measure.max_new_tokens

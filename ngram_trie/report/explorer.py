@@ -16,6 +16,7 @@ import numpy as np
 
 from ngram_trie.bench.replay import TraceTarget, replay
 from ngram_trie.bench.traces import Trace
+from ngram_trie.decoding import Seen
 from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.report.case_study import text_pieces
 from ngram_trie.tree import DraftTree, IntArray
@@ -48,7 +49,7 @@ class _WatchedTarget(TraceTarget):
         super().__init__(trace, max_draft)
         self.verified: list[tuple[DraftTree, list[int]]] = []
 
-    def verify(self, tree: DraftTree) -> IntArray:
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Seen:
         self._tree = tree
         return super().verify(tree)
 

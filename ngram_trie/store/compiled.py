@@ -54,10 +54,20 @@ def address_of(dispatcher: Any, signature: Any) -> int:
     return inlining.address_of(dispatcher, signature)
 
 
+_watching: list[Callable[[bool], None]] = []
+
+
+def note_preparation() -> None:
+    """Something else was made ready that a clock should not count: a graph was captured."""
+    for seen in _watching:
+        seen(False)
+
+
 def watch(seen: Callable[[bool], None]) -> None:
-    """Call seen(is_ours) whenever something is compiled or loaded, with whether a function of ours is compiled. Where
-    numba does not tell, never.
+    """Call seen(is_ours) whenever something is compiled, loaded or otherwise made ready, with whether a function of
+    ours is compiled. Where numba does not tell, only of what `note_preparation` is called for.
     """
+    _watching.append(seen)
     if inlining is not None:
         inlining.watch(seen)
 

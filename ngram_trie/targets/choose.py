@@ -1,94 +1,168 @@
-"""Which target verifies the drafts."""
+"""Which network answers for a model, on which device: the only place where that is decided, for runs and the library.
+
+A network is kept with the model as long as the model is in the state in which it was made (`targets.state`), and is
+compared with the model's own plain steps before it answers (`targets.check`).
+"""
 
 from __future__ import annotations
 
+import threading
 import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from ngram_trie.drafter import Verify
-from ngram_trie.targets import cpu, fused_llama, small_gemm
-from ngram_trie.targets.check import check, disagreement
-from ngram_trie.targets.cpu import CpuTarget
-from ngram_trie.targets.cuda_graph import CudaGraphTarget
+from ngram_trie.targets import cpu, small_gemm
+from ngram_trie.targets.check import disagreement, plain_steps, probe
+from ngram_trie.targets.cpu import PackedNetwork
+from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.load import longest_text
-from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.rows import RowsTarget
-from ngram_trie.targets.state import State, autocast_dtype
+from ngram_trie.targets.network import Network
+from ngram_trie.targets.plan import plan_of
+from ngram_trie.targets.rows import RowsNetwork
+from ngram_trie.targets.state import State, addresses_of, alteration, autocast_dtype, state_of
+from ngram_trie.targets.stock import StockNetwork
+from ngram_trie.tree import IntArray
+
+#: The networks for speed, by `engine.backend`.
+FAST = {"cpu": PackedNetwork, "cuda_graph": GraphNetwork}
 
 
-def backend_for(network: PreTrainedConfig, device: torch.device, dtype: torch.dtype, context_limit: int | None) -> str:
-    """The fastest backend that computes what such a model does: "cuda_graph" on a GPU, "cpu" on a CPU whose memory
-    holds the weights twice; else "stock".
+def refusal(backend: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Why a network for speed does not run such a model here, in one line; None if it does."""
+    what = plan_of(config)
+    if backend == "cpu" and device.type != "cpu":
+        what = f"a model on {device}"
+    elif backend == "cpu" and dtype != torch.float32:
+        what = f"a model in {str(dtype).removeprefix('torch.')}: model.dtype=float32"
+    elif not isinstance(what, str):
+        return None
+    return f"engine.backend={backend} does not run {what}; use engine.backend=stock"
+
+
+def fastest(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, num_bytes: int | None = None) -> str:
+    """The `engine.backend` that computes fastest what such a model does: "cuda_graph" on a GPU, "cpu" on a CPU with
+    room for a copy of the weights; else "stock".
+
+    Args:
+        num_bytes: of the weights in single precision; None for those of a model that is not in memory yet.
     """
-    limit = longest_text(network, context_limit)
-    if device.type == "cuda":
-        return "stock" if fused_llama.refusal(network, limit) else "cuda_graph"
-    if device.type != "cpu" or cpu.refusal(network, dtype, device, limit):
+    backend = {"cuda": "cuda_graph", "cpu": "cpu"}.get(device.type, "stock")
+    if backend == "stock" or refusal(backend, config, device, dtype):
         return "stock"
-    return "cpu" if cpu.fits(2 * weight_bytes(network)) else "stock"
+    if backend == "cpu" and not cpu.fits(2 * weight_bytes(config) if num_bytes is None else num_bytes):
+        return "stock"
+    return backend
 
 
-def weight_bytes(network: PreTrainedConfig) -> int:
+def weight_bytes(config: PreTrainedConfig) -> int:
     """Bytes of the weights of such a model in single precision; none is made."""
     with torch.device("meta"):
-        return 4 * AutoModelForCausalLM.from_config(network).num_parameters()
+        return 4 * int(AutoModelForCausalLM.from_config(config.get_text_config()).num_parameters())
 
 
-def make_target(
-    model: PreTrainedModel, backend: str, max_draft: int, limit: int | None = None, verify: Verify = "tree"
-) -> TargetModel:
-    """A target of this `backend` ("stock", "cpu" or "cuda_graph"), ready to run; on a GPU all its graphs are captured
-    here. Rows are verified by the stock backend in any case.
+@dataclass
+class _Kept:
+    """What is known of a model in a state.
+
+    Attributes:
+        networks: by backend, a network or why there is none.
+        checked: by backend, tokens of the prompt with which its answers were compared.
+    """
+
+    state: State
+    networks: dict[str, Network | str] = field(default_factory=dict)
+    checked: dict[str, int] = field(default_factory=dict)
+
+
+_KEPT: WeakKeyDictionary[PreTrainedModel, _Kept] = WeakKeyDictionary()
+_MAKING = threading.RLock()
+
+
+def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verify: Verify = "tree") -> Network:
+    """What answers for the model, in the state that it is in, in texts of up to `limit` tokens; the same object as long
+    as that state lasts.
+
+    Args:
+        backend: "stock", "cpu", "cuda_graph", or "auto" for the fastest that answers as the model does; says so where
+            something that hangs on the model is why it is a slower one.
+        verify: rows are verified by the model's own modules in any case.
 
     Raises:
-        ValueError: the backend does not know the model, or answers otherwise than the model's own plain steps.
+        ValueError: the backend does not know the model, or drafts would change its answers.
     """
-    if verify == "rows":
-        return _agreeing(RowsTarget(model, max_draft, limit))
-    if backend == "stock":
-        return _agreeing(TargetModel(model, max_draft, limit))
-    if backend == "cpu":
-        return _agreeing(CpuTarget(model, max_draft, limit))
-    target = CudaGraphTarget(model, max_draft, limit)
-    target.capture()
-    check(target, backend)
-    return _agreeing(target)
+    with _MAKING:
+        state = state_of(model)
+        if model not in _KEPT or _KEPT[model].state != state:
+            _KEPT.pop(model, None)  # its memory is free before more is taken
+            _KEPT[model] = _Kept(state)
+        limit = longest_text(model.config, limit)
+        kept, prompt = _KEPT[model], probe(model, limit)
+        is_auto = backend == "auto"
+        if verify == "rows":
+            backend = "rows"
+        elif is_auto:
+            backend = _fastest_now(model)
+        elif backend in FAST and (reason := refusal(backend, model.config, model.device, model.dtype)):
+            raise ValueError(reason)
+        found = _checked(model, kept, backend, prompt, limit)
+        if isinstance(found, str) and backend in FAST:
+            if not is_auto:
+                raise ValueError(f"engine.backend={backend}: {found}; use engine.backend=stock")
+            warnings.warn(f"{found}: the model's own modules verify drafts, which takes longer", stacklevel=2)
+            found = _checked(model, kept, "stock", prompt, limit)
+        if isinstance(found, str):
+            raise ValueError(
+                f"model type {model.config.model_type}: {found}: drafts would change its answers; use the model's own "
+                "generate"
+            )
+        return found
 
 
-def _agreeing(target: TargetModel, state: State | None = None) -> TargetModel:
-    """Raises:
-    ValueError: the target answers otherwise than its model's own plain steps.
-    """
-    if said := disagreement(target, state):
-        raise ValueError(
-            f"model type {target.model.config.model_type}: {said}: drafts would change its answers; use the model's "
-            "own generate"
-        )
-    return target
-
-
-def target_for(model: PreTrainedModel, limit: int, state: State | None = None) -> TargetModel:
-    """The fastest target for the library: packed where the model, in its `state`, and the machine allow it, else stock;
-    says so where something that hangs on the model is why.
-
-    Raises:
-        ValueError: drafts would change the model's answers.
-    """
-    limit = longest_text(model.config, limit)
-    is_packed = cpu.refusal(model.config, model.dtype, model.device, limit) is None and not autocast_dtype(model.device)
-    if is_packed and not small_gemm.is_usable():
+def _fastest_now(model: PreTrainedModel) -> str:
+    """`fastest` for a model in memory, in this process and this thread."""
+    num_bytes = model.num_parameters() * model.dtype.itemsize
+    backend = "stock" if autocast_dtype(model.device) else fastest(model.config, model.device, model.dtype, num_bytes)
+    if backend == "cpu" and not small_gemm.is_usable():
         warnings.warn(
             "this process is a fork of one that has answered, and the loops for speed do not survive that: the model's "
             "own modules verify drafts, which takes longer; start processes by spawn",
-            stacklevel=2,
+            stacklevel=3,
         )
-    elif is_packed and cpu.fits(model.num_parameters() * model.dtype.itemsize):
-        network: cpu.CpuModel | str | None = cpu.cpu_network(model, state)
-        if not isinstance(network, str):
-            target = CpuTarget(model, context_limit=limit, network=network)
-            if (network := disagreement(target, state)) is None:
-                return target
-        warnings.warn(f"{network}: the model's own modules verify drafts, which takes longer", stacklevel=2)
-    return _agreeing(TargetModel(model, context_limit=limit), state)
+        return "stock"
+    return backend
+
+
+def _checked(model: PreTrainedModel, kept: _Kept, backend: str, prompt: IntArray, limit: int) -> Network | str:
+    """The kept network of a backend, made and compared with the model's own steps where it was not yet, behind this
+    prompt; or why it does not answer. The model takes its steps while the network is made.
+    """
+    is_due = len(prompt) > kept.checked.get(backend, 0) and not isinstance(kept.networks.get(backend), str)
+    with ThreadPoolExecutor(1) as other:
+        # what is entered around a call, such as autocast, is of its thread: no network for speed is made there
+        beside = other.submit(plain_steps, model, prompt) if is_due and backend in FAST else None
+        if backend not in kept.networks:
+            kept.networks[backend] = _made(model, backend)
+            kept.state = kept.state._replace(addresses=addresses_of(model))  # weights were joined
+    network = kept.networks[backend]
+    if is_due and not isinstance(network, str):
+        kept.checked[backend] = len(prompt)
+        steps = beside.result() if beside else plain_steps(model, prompt)
+        if said := disagreement(network, model, prompt, steps, limit):
+            network = kept.networks[backend] = said
+    return network
+
+
+def _made(model: PreTrainedModel, backend: str) -> Network | str:
+    if backend not in FAST:
+        return RowsNetwork(model) if backend == "rows" else StockNetwork(model)
+    plan = plan_of(model.config)
+    if isinstance(plan, str):
+        return plan
+    if said := alteration(model):
+        return said
+    return FAST[backend](model, plan)

@@ -1,20 +1,25 @@
-"""A target for speed on a GPU: a cache that never moves, and a CUDA graph for every size of a step.
+"""A network for speed on a GPU: texts that never move, and a CUDA graph for every size of a step.
 
-A step's nodes are padded to the next of a few sizes, and it attends to the cache up to the next of a few lengths; each
-pair of the two is captured once, as one graph from tokens to choices (`FusedLlama` is the network), and to the
-likeliest tokens behind each node where the drafter asks for them. What a step needs from the host, tokens, depths, mask
-and the length of the text, lies in one buffer that is pinned and copied at once; what it gives back is read at once. On
-a CPU the same code runs without graphs.
+A step's nodes are padded to the next of a few sizes, and it attends to the text up to the next of a few lengths; each
+pair of the two is captured once, when it is first needed or before a run's clock starts, as one graph from tokens to
+choices (`FusedDecoder` computes them), and to the likeliest tokens behind each node where the drafter asks for them.
+What a step needs from the host, tokens, depths, mask and the length of the text, lies in one buffer that is pinned and
+copied at once; what it gives back is read at once. On a CPU the same code runs without graphs.
+
+Graphs hold addresses, of weights and of a text's buffers. So buffers outlive the text that they were made for, with
+their graphs, and serve the next one; and a model whose weights have moved gets another network (`targets.state`).
 
 Padding nodes are rows like others that attend to the text and themselves; they are written behind the tree, nobody
 reads them, and the next step overwrites them.
 
 Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt tokens; others as in
-`ngram_trie.targets.fused_llama`.
+`ngram_trie.targets.fused`.
 """
 
 from __future__ import annotations
 
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -26,14 +31,18 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ngram_trie.drafter import TopK
+from ngram_trie.store.compiled import note_preparation
 from ngram_trie.store.files import first_line
-from ngram_trie.targets.fused_llama import FusedLlama, refusal
-from ngram_trie.targets.model import Forward, TargetModel, check_finite, greedy
+from ngram_trie.targets.fused import FusedDecoder
+from ngram_trie.targets.network import Forward, States, greedy
+from ngram_trie.targets.plan import Plan, rotary_tables
 from ngram_trie.targets.top_k import top_k_on_device
 from ngram_trie.tree import DraftTree, IntArray
 
-#: Numbers of nodes, the root counted, that steps are padded to; the last is what `max_draft` asks for.
+#: Numbers of nodes, the root counted, that steps are padded to; beyond, multiples of the last.
 SIZES = (1, 8, 16, 32, 64, 128)
+#: Of a prompt, the queries that attend at once where scores are capped, which no fused kernel does.
+BLOCK = 256
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
 ATTENTION = ("products", "whole")
@@ -49,34 +58,6 @@ def attended(length: int, chunk: int = CHUNK) -> int:
     """
     step = max(chunk, (1 << (length - 1).bit_length()) // 8)
     return -(-length // step) * step
-
-
-class StaticCache:
-    """Keys and values of all layers in one buffer (layers, 2, h, c, d), of which the first p rows count."""
-
-    def __init__(self, shape: tuple[int, int, int, int], capacity: int, like: torch.Tensor) -> None:
-        layers, both, heads, size = shape
-        # zeros: what is masked out still meets a weight of 0, and 0 times what memory happens to hold may be NaN
-        self.rows = like.new_zeros(layers, both, heads, capacity, size)
-        self.capacity = capacity
-        self.length = 0
-
-    def truncate(self, length: int) -> None:
-        self.length = length
-
-    def keep(self, past: int, path: list[int]) -> None:
-        """Keep the first `past` rows and, moved right behind them, those of the tree nodes in `path` (increasing).
-
-        All layers are moved at once, by four launches at most and without waiting for them.
-        """
-        still = next((place for place, node in enumerate(path) if place != node), len(path))
-        if still < len(path):
-            rows = torch.tensor([path[still:], range(still, len(path))]) + past
-            if self.rows.is_cuda:
-                rows = rows.pin_memory().to(self.rows.device, non_blocking=True)
-            # index_select copies, so that source and destination rows may overlap
-            self.rows.index_copy_(3, rows[1], self.rows.index_select(3, rows[0]))
-        self.length = past + len(path)
 
 
 class Stage:
@@ -114,145 +95,214 @@ class Step:
     """A step of one size, one attended length and one k: `run` it and read what it left, (q, *) each, on the device.
 
     Attributes:
-        said: (q, 1 + 2 k) int32: the choice, the k likeliest tokens, and their probabilities' bits as floats.
+        answer: (q, 1 + 2 k) int32: the choice, the k likeliest tokens, and their probabilities' bits as floats.
     """
 
     run: Callable[[], None]
     hidden: torch.Tensor
     logits: torch.Tensor
-    said: torch.Tensor
+    answer: torch.Tensor
 
 
-class CudaGraphTarget(TargetModel):
-    """A target that runs a compact network over static buffers, through captured graphs where there is a GPU.
+class Buffers:
+    """What graphs hold the addresses of, for texts of up to `capacity` tokens, and these graphs.
+
+    Attributes:
+        rows: (layers, 2, h, c, d) keys and values of all layers.
+        cos, sin: (kinds, c, 1, r), see `plan.rotary_tables`.
+        slots: (c,) 0, 1, 2, ...
+        stages: by size; steps: by size, attended length and k; answers: by 1 + 2 k, where they arrive on the host.
+    """
+
+    def __init__(self, decoder: FusedDecoder, capacity: int) -> None:
+        layers, both, heads, size = decoder.cache_shape
+        # zeros: what is masked out still meets a weight of 0, and 0 times what memory happens to hold may be NaN
+        self.rows = decoder.embedding.new_zeros(layers, both, heads, capacity, size)
+        kinds = decoder.plan.kinds
+        self.cos, self.sin = rotary_tables(decoder.rotary, kinds, capacity, decoder.embedding, size)
+        self.slots = torch.arange(capacity, device=decoder.device)
+        self.capacity = capacity
+        self.stages: dict[int, Stage] = {}
+        self.steps: dict[tuple[int, int, int], Step] = {}
+        self.answers: dict[torch.Size, torch.Tensor] = {}
+
+
+class GraphText:
+    """A text in `Buffers`, which are another's when it is gone."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        self.buffers, self.length = buffers, 0
+
+    def truncate(self, length: int) -> None:
+        self.length = length
+
+    def keep(self, past: int, path: list[int]) -> None:
+        """All layers are moved at once, by four launches at most and without waiting for them."""
+        still = next((place for place, node in enumerate(path) if place != node), len(path))
+        if still < len(path):
+            rows = torch.tensor([path[still:], range(still, len(path))]) + past
+            cache = self.buffers.rows
+            if cache.is_cuda:
+                rows = rows.pin_memory().to(cache.device, non_blocking=True)
+            # index_select copies, so that source and destination rows may overlap
+            cache.index_copy_(3, rows[1], cache.index_select(3, rows[0]))
+        self.length = past + len(path)
+
+
+class GraphNetwork:
+    """A compact network over static buffers, through captured graphs where there is a GPU.
 
     Args:
-        model: a stock Llama, Mistral, Qwen2 or Phi-3 model; others are refused. It stays usable.
-        max_draft, context_limit: as in `TargetModel`.
+        model: it stays usable; its weights are joined.
+        plan: what it computes.
         attention: "products" is two batched matrix products with a softmax in between, which fill a GPU however few the
             nodes and the key-value heads are; "whole" lets PyTorch's fused kernel read all attended rows. None takes
-            "whole" for a model of `MANY_HEADS` and more, else "products".
-        compiled: as in `FusedLlama`.
-        sizes: numbers of nodes that steps are padded to; `max_draft` + 1 is added.
+            "whole" for a model of `MANY_HEADS` and more whose scores are not capped, else "products".
+        compiled: as in `FusedDecoder`.
+        sizes: numbers of nodes that steps are padded to.
         chunk: the least difference of two attended lengths; a power of two.
 
     Raises:
-        ValueError: the network does not know such a model.
+        ValueError: weights that cannot be read.
     """
-
-    cache: StaticCache  # type: ignore[assignment]
 
     def __init__(
         self,
         model: PreTrainedModel,
-        max_draft: int = 256,
-        context_limit: int | None = None,
+        plan: Plan,
         attention: str | None = None,
         compiled: bool = False,
         sizes: Sequence[int] = SIZES,
         chunk: int = CHUNK,
     ) -> None:
-        super().__init__(model, max_draft, context_limit)
-        if reason := refusal(model.config, self.context_limit):
-            raise ValueError(reason)
-        attention = attention or ("whole" if model.config.num_key_value_heads >= MANY_HEADS else "products")
+        is_whole = plan.num_key_value_heads >= MANY_HEADS and not plan.attention_cap
+        attention = attention or ("whole" if is_whole else "products")
         if attention not in ATTENTION:
             raise ValueError(f"attention={attention}: must be one of {', '.join(ATTENTION)}")
         if chunk < 8 or chunk & (chunk - 1):
             raise ValueError(f"chunk={chunk}: must be a power of two of at least 8")
-        self.attention, self.chunk = attention, chunk
-        self.sizes = [*(size for size in sorted(sizes) if size <= max_draft), max_draft + 1]
-        capacity = attended(self.context_limit + max_draft + 1, chunk)
-        self.network = FusedLlama(model, capacity, compiled)
-        self.cache = StaticCache(self.network.cache_shape, capacity, self.network.embedding)
-        self._stages = {size: Stage(size, self.device) for size in self.sizes}
-        self._steps: dict[tuple[int, int, int], Step] = {}
+        self.plan, self.attention, self.chunk, self.sizes = plan, attention, chunk, sorted(sizes)
+        self.decoder = FusedDecoder(model, plan, compiled)
+        self.device = model.device
+        self._free: list[Buffers] = []
+        self._taking = threading.Lock()
         self._pool: Any = None
         self._stream: Any = None  # that all graphs are captured on
-        self._said: dict[int, torch.Tensor] = {}  # by k, where a step's answer arrives on the host
-        self._slots = torch.arange(capacity, device=self.device)
 
-    @torch.inference_mode()
-    def verify(self, tree: DraftTree) -> IntArray:
+    def text(self, capacity: int) -> GraphText:
+        capacity = attended(capacity + self.sizes[-1], self.chunk)  # padding is written, too
+        with self._taking:
+            fitting = [buffers for buffers in self._free if buffers.capacity >= capacity]
+            if fitting:
+                self._free.remove(fitting[0])
+            else:
+                self._free.clear()  # their memory is free before more is taken
+        buffers = fitting[0] if fitting else Buffers(self.decoder, capacity)
+        text = GraphText(buffers)
+        weakref.finalize(text, self._free.append, buffers)
+        return text
+
+    def read(self, text: GraphText, ids: IntArray) -> States:
+        buffers, length = text.buffers, len(ids)
+        slots = buffers.slots[:length]
+        # a pinned source, where there is a GPU, so that the copy waits for nothing
+        given = torch.from_numpy(ids)
+        given = (given.pin_memory() if self.device.type == "cuda" else given).to(self.device, non_blocking=True)
+
+        def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
+            keys, values = buffers.rows[number, :, :, :length]
+            return attend_prompt(queries, keys, values, self.plan, self.plan.windows[number])
+
+        tables = [(cos[:length], sin[:length]) for cos, sin in zip(buffers.cos, buffers.sin, strict=True)]
+        hidden = self.decoder.hidden("prompt", given, tables, slots, buffers.rows, attend)
+        text.length = length
+        return States(hidden, self.decoder.logits(hidden[-1:]))
+
+    def step(self, text: GraphText, tree: DraftTree, top_k: int) -> Forward:
         started = perf_counter()
-        nodes = len(tree)
+        nodes, buffers = len(tree), text.buffers
         size = self.padded(nodes)
-        self._stages[size].fill(tree, self.cache.length)
-        self.build_seconds += perf_counter() - started
-        step = self._step(size, attended(self.cache.length + size, self.chunk))
+        self._stage(buffers, size).fill(tree, text.length)
+        built = perf_counter() - started
+        step = self._step(buffers, size, attended(text.length + size, self.chunk), top_k)
         step.run()
-        said = self._read(step, nodes)
-        choices = check_finite(said[:, 0].astype(np.int64), self.model)
-        self.last = Forward(tree, step.hidden[:nodes], step.logits[:nodes], choices)
-        if k := said.shape[1] // 2:
-            tokens, probs = said[:, 1 : 1 + k].astype(np.int64), said[:, 1 + k :].copy().view(np.float32)
-            self.last.top_k = TopK(np.arange(nodes), tokens, probs.astype(np.float64))
-        return choices
+        answer = self._read(buffers, step, nodes)
+        seen = Forward(
+            choices=answer[:, 0].astype(np.int64),
+            build_seconds=built,
+            tree=tree,
+            hidden=step.hidden[:nodes],
+            logits=step.logits[:nodes],
+        )
+        if k := answer.shape[1] // 2:
+            tokens, probs = answer[:, 1 : 1 + k].astype(np.int64), answer[:, 1 + k :].copy().view(np.float32)
+            seen.top_k = TopK(np.arange(nodes), tokens, probs.astype(np.float64))
+        return seen
 
-    def _read(self, step: Step, nodes: int) -> np.ndarray:
-        """What a step said of its nodes, (m, 1 + 2 k), in one copy."""
-        width = step.said.shape[1]
-        if width not in self._said:
-            is_pinned = self.device.type == "cuda"
-            self._said[width] = torch.zeros(self.max_draft + 1, width, dtype=torch.int32, pin_memory=is_pinned)
-        said = self._said[width][:nodes]
-        said.copy_(step.said[:nodes], non_blocking=True)
-        self.synchronize()
-        return said.numpy()
-
-    @torch.inference_mode()
-    def capture(self) -> int:
-        """Capture the graphs of all steps, so that none is captured while a clock runs; returns how many there are.
-        Forgets the text. Without a GPU there is nothing to do.
-        """
+    def capture(self, text: GraphText, max_nodes: int, length: int, top_k: int) -> int:
+        """Without a GPU there is nothing to do."""
         if self.device.type != "cuda":
             return 0
-        self.forget()
-        for size in self.sizes:
-            self._stages[size].fill(DraftTree.root_only(0), 0)
-            lengths = range(size, self.context_limit + size + 1)
-            for length in sorted({attended(length, self.chunk) for length in lengths}):
-                self._step(size, length)
-        return len(self._steps)
+        buffers = text.buffers
+        for size in sorted({self.padded(nodes) for nodes in range(1, max_nodes + 1)}):
+            self._stage(buffers, size).fill(DraftTree.root_only(0), 0)
+            for reach in sorted({attended(end, self.chunk) for end in range(size, length + size + 1)}):
+                self._step(buffers, size, reach, top_k)
+        return len(buffers.steps)
 
     @torch.inference_mode()
-    def forward_seconds(self, nodes: int, repeats: int = 20) -> float:
+    def forward_seconds(self, text: Any, nodes: int, repeats: int = 20) -> float:
         """Seconds that the bare forward of a step of `nodes` takes at the present length: one after the other on the
         device, nothing sent and nothing read in between.
         """
         size = self.padded(nodes)
-        self._stages[size].fill(DraftTree.chain(0, [0] * (nodes - 1)), self.cache.length)
-        step = self._step(size, attended(self.cache.length + size, self.chunk))
+        self._stage(text.buffers, size).fill(DraftTree.chain(0, [0] * (nodes - 1)), text.length)
+        step = self._step(text.buffers, size, attended(text.length + size, self.chunk), 0)
         for count in (3, repeats):
-            self.synchronize()
+            self._synchronize()
             started = perf_counter()
             for _ in range(count):
                 step.run()
-            self.synchronize()
+            self._synchronize()
         return (perf_counter() - started) / repeats
 
     def padded(self, nodes: int) -> int:
-        """The number of nodes that a step of this many is padded to.
+        """The number of nodes that a step of this many is padded to."""
+        largest = self.sizes[-1]
+        return next((size for size in self.sizes if nodes <= size), -(-nodes // largest) * largest)
 
-        Raises:
-            ValueError: more than `max_draft` and the root.
-        """
-        if nodes > self.max_draft + 1:
-            raise ValueError(f"a tree of {nodes} nodes, but max_draft={self.max_draft}")
-        return next(size for size in self.sizes if nodes <= size)
+    def _synchronize(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
 
-    def _step(self, size: int, length: int) -> Step:
-        """The step of `size` nodes that attends to `length` rows, and finds `keeps_top_k` tokens behind each; captured
-        when it is first asked for.
+    def _stage(self, buffers: Buffers, size: int) -> Stage:
+        if size not in buffers.stages:
+            buffers.stages[size] = Stage(size, self.device)
+        return buffers.stages[size]
+
+    def _read(self, buffers: Buffers, step: Step, nodes: int) -> np.ndarray:
+        """What a step answers of its nodes, (m, 1 + 2 k), in one copy."""
+        shape = step.answer.shape
+        if shape not in buffers.answers:
+            buffers.answers[shape] = torch.zeros(shape, dtype=torch.int32, pin_memory=self.device.type == "cuda")
+        answer = buffers.answers[shape][:nodes]
+        answer.copy_(step.answer[:nodes], non_blocking=True)
+        self._synchronize()
+        return answer.numpy()
+
+    def _step(self, buffers: Buffers, size: int, length: int, top_k: int) -> Step:
+        """The step of `size` nodes that attends to `length` rows, and finds `top_k` tokens behind each; captured when
+        it is first asked for.
 
         Raises:
             ValueError: this device or version of PyTorch cannot capture it.
         """
-        key = size, length, self.keeps_top_k
-        if key not in self._steps:
+        key = size, length, top_k
+        if key not in buffers.steps:
+            note_preparation()  # this step's time says nothing of the next one's
             make = self._captured if self.device.type == "cuda" else self._plain
             try:
-                self._steps[key] = make(size, length)
+                buffers.steps[key] = make(lambda: self._nodes(buffers, *key))
             except torch.OutOfMemoryError:
                 raise
             except RuntimeError as error:
@@ -260,18 +310,18 @@ class CudaGraphTarget(TargetModel):
                     f"engine.backend=cuda_graph: a step of {size} nodes cannot be captured here "
                     f"({first_line(error)}); use engine.backend=stock"
                 ) from error
-        return self._steps[key]
+        return buffers.steps[key]
 
-    def _plain(self, size: int, length: int) -> Step:
+    def _plain(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> Step:
         """The step without a graph."""
 
         def run() -> None:
-            step.hidden, step.logits, step.said = self._nodes(size, length)
+            step.hidden, step.logits, step.answer = nodes()
 
         step = Step(run, *[torch.empty(0)] * 3)
         return step
 
-    def _captured(self, size: int, length: int) -> Step:
+    def _captured(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> Step:
         """The step as a CUDA graph. What a step needs on the way lies in memory that all graphs share; what it leaves,
         mostly its logits, is kept apart for every graph, as long as there is one.
         """
@@ -280,58 +330,92 @@ class CudaGraphTarget(TargetModel):
             self._stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(self._stream):
                 for _ in range(2):  # kernels are loaded and chosen at their first calls
-                    self._nodes(size, length)
+                    nodes()
             torch.cuda.current_stream().wait_stream(self._stream)
             graph = torch.cuda.CUDAGraph()
             # freed memory is used again by the stream that it was freed on: one for all graphs, or each takes its own
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
-                hidden, logits, said = self._nodes(size, length)
+                left = nodes()
         self._pool = self._pool or graph.pool()
-        return Step(graph.replay, hidden, logits, said)
+        return Step(graph.replay, *left)
 
-    def _nodes(self, size: int, length: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Hidden states (q, H), logits (q, V) and what is said (q, 1 + 2 k) of the staged nodes."""
-        stage = self._stages[size]
-        slots = stage.past + self._slots[:size]
-        # A key before the text's end is seen by all; one of the tree by those below it; one behind the tree by none.
-        column = self._slots[:length] - stage.past
-        seen = stage.mask.index_select(1, column.clamp(0, size - 1)) & (column < size) | (column < 0)
-        hidden_score = torch.finfo(self.network.dtype).min / 4
-        bias = torch.zeros_like(seen, dtype=self.network.dtype).masked_fill_(~seen, hidden_score)
-        groups = self.network.num_heads // self.network.num_key_value_heads
-        bias = bias.repeat(groups, 1)
-
-        def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
-            keys, values = self.cache.rows[number, :, :, :length]
-            return attend_tree(queries, keys, values, bias, self.attention)
-
+    def _nodes(self, buffers: Buffers, size: int, length: int, top_k: int) -> Sequence[torch.Tensor]:
+        """Hidden states (q, H), logits (q, V) and the answer (q, 1 + 2 k) of the staged nodes."""
+        stage, plan = buffers.stages[size], self.plan
+        slots = stage.past + buffers.slots[:size]
         positions = stage.past + stage.depths
-        hidden = self.network.hidden("step", stage.tokens, positions, slots, self.cache.rows, attend)
-        logits = self.network.logits(hidden)
-        said = [greedy(logits)[:, None]]
-        if self.keeps_top_k:
-            tokens, probs = top_k_on_device(logits, self.keeps_top_k)
-            said += [tokens, probs.contiguous().view(torch.int32)]
-        return hidden, logits, torch.cat([part.to(torch.int32) for part in said], 1)
-
-    def _forward(self, ids: torch.Tensor, **kwargs: Any) -> torch.Tensor:
-        """Logits (1, V) after the text (1, l), which is read into the empty cache."""
-        length = ids.shape[-1]
-        slots = self._slots[:length]
+        groups = plan.num_heads // plan.num_key_value_heads
+        hidden_score = torch.finfo(self.decoder.dtype).min / 4
+        biases, rows = {}, {}
+        for window in plan.spans:
+            # Of a long text, layers with a window read the rows that it may reach, from the first of them on.
+            reach = attended(window + size, self.chunk) if window else length
+            index = buffers.slots[: min(reach, length)]
+            if reach < length:
+                rows[window] = index = index + (stage.past - (window or 0) + 1).clamp(0, length - reach)
+            # A key before the text's end is seen by all; one of the tree by those below it; one behind it by none.
+            column = index - stage.past
+            node = column.clamp(0, size - 1)
+            seen = stage.mask.index_select(1, node) & (column < size) | (column < 0)
+            if window:
+                behind = torch.where(column < 0, index, positions.index_select(0, node))
+                seen &= positions[:, None] - behind < window
+            bias = torch.zeros_like(seen, dtype=self.decoder.dtype).masked_fill_(~seen, hidden_score)
+            biases[window] = bias.repeat(groups, 1)
 
         def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
-            keys, values = self.cache.rows[number, :, None, :, :length]
-            grouped = self.network.num_heads > self.network.num_key_value_heads
-            return F.scaled_dot_product_attention(
-                queries.transpose(0, 1)[None], keys, values, is_causal=True, enable_gqa=grouped
-            )[0].transpose(0, 1)
+            window = plan.windows[number]
+            keys, values = buffers.rows[number, :, :, :length]
+            if window in rows:
+                keys, values = keys.index_select(1, rows[window]), values.index_select(1, rows[window])
+            return attend_tree(
+                queries, keys, values, biases[window], self.attention, plan.attention, plan.attention_cap
+            )
 
-        # a pinned source, where there is a GPU, so that the copy waits for nothing
-        ids = ids[0].pin_memory() if self.device.type == "cuda" else ids[0]
-        ids = ids.to(self.device, non_blocking=True)
-        self._hidden = self.network.hidden("prompt", ids, slots, slots, self.cache.rows, attend)
-        self.cache.truncate(length)
-        return self.network.logits(self._hidden[-1:])
+        tables = [
+            (cos.index_select(0, positions), sin.index_select(0, positions))
+            for cos, sin in zip(buffers.cos, buffers.sin, strict=True)
+        ]
+        hidden = self.decoder.hidden("step", stage.tokens, tables, slots, buffers.rows, attend)
+        logits = self.decoder.logits(hidden)
+        answer = [greedy(logits)[:, None]]
+        if top_k:
+            tokens, probs = top_k_on_device(logits, top_k)
+            answer += [tokens, probs.contiguous().view(torch.int32)]
+        return hidden, logits, torch.cat([part.to(torch.int32) for part in answer], 1)
+
+
+def attend_prompt(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, plan: Plan, window: int | None
+) -> torch.Tensor:
+    """Attention (l, a, d) of a prompt's queries (l, a, d) to its keys and values (h, l, d), with what its layer's
+    `window` leaves of them.
+    """
+    length, heads, _ = queries.shape
+    places = torch.arange(length, device=queries.device)
+    reaches_all = window is None or window >= length
+    if plan.attention_cap:
+        parts = []
+        for block in places.split(BLOCK):
+            distance = block[:, None] - places[: int(block[-1]) + 1]
+            seen = (distance >= 0) & (distance < (window or length))
+            bias = torch.zeros_like(seen, dtype=queries.dtype)
+            bias.masked_fill_(~seen, torch.finfo(queries.dtype).min / 4)
+            ends = keys[:, : len(bias[0])], values[:, : len(bias[0])]
+            bias = bias.repeat(heads // len(keys), 1)
+            parts.append(attend_tree(queries[block], *ends, bias, "products", plan.attention, plan.attention_cap))
+        return torch.cat(parts)
+    distance = places[:, None] - places if not reaches_all else None
+    mask = None if distance is None else (distance >= 0) & (distance < (window or 0))
+    return F.scaled_dot_product_attention(
+        queries.transpose(0, 1)[None],
+        keys[None],
+        values[None],
+        attn_mask=mask,
+        is_causal=mask is None,
+        enable_gqa=heads > len(keys),
+        scale=plan.attention,
+    )[0].transpose(0, 1)
 
 
 def attend_tree(
@@ -339,32 +423,38 @@ def attend_tree(
     keys: torch.Tensor,
     values: torch.Tensor,
     bias: torch.Tensor,
-    attention: str = "products",
+    attention: str,
+    scale: float,
+    cap: float | None = None,
 ) -> torch.Tensor:
-    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k).
+    """Attention (q, a, d) of queries (q, a, d) to keys and values (h, k, d) under a bias (a/h * q, k); a `cap` of
+    scores takes "products".
 
     The queries of the heads that share keys stand below each other, so that no key is repeated.
     """
     nodes, heads, size = queries.shape
     shared = keys.shape[0]
     rows = queries.transpose(0, 1).reshape(shared, -1, size)
-    if attention == "products":
-        result = torch.bmm(_weights(rows, keys, bias), values)
+    if attention == "products" or cap:
+        result = torch.bmm(_weights(rows, keys, bias, scale, cap), values)
     else:
-        result = F.scaled_dot_product_attention(rows[None], keys[None], values[None], attn_mask=bias)[0]
+        result = F.scaled_dot_product_attention(rows[None], keys[None], values[None], attn_mask=bias, scale=scale)[0]
     # not a view: what a GPU's kernels give has the rows before the heads
     return result.reshape(heads, nodes, size).transpose(0, 1)
 
 
-def _weights(rows: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def _weights(
+    rows: torch.Tensor, keys: torch.Tensor, bias: torch.Tensor, scale: float, cap: float | None
+) -> torch.Tensor:
     """The weights (h, r, k) that the rows (h, r, d) give to the keys (h, k, d), in the rows' precision; scores are in
     single precision, as in a fused kernel.
     """
-    scale = rows.shape[-1] ** -0.5
-    if rows.dtype == torch.float32:
+    if rows.dtype == torch.float32 and not cap:
         return torch.baddbmm(bias, rows, keys.mT, alpha=scale).softmax(-1)
     if rows.is_cuda:
         scores = torch.bmm(rows, keys.mT, out_dtype=torch.float32)
     else:
         scores = torch.bmm(rows.float(), keys.mT.float())
+    if cap:
+        scores, scale = torch.tanh(scores * (scale / cap)), cap
     return torch.add(bias, scores, alpha=scale).softmax(-1).to(rows.dtype)

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import nn
 from torch.nn.modules import module as torch_module
 from transformers import PreTrainedConfig, PreTrainedModel
@@ -92,8 +93,20 @@ def attention_of(config: PreTrainedConfig) -> str:
 
 
 def keeps_state(model: PreTrainedModel) -> bool:
-    """Whether the model's class says that it keeps a state which no token can be taken out of."""
+    """Whether the model's class says that it may keep a state which no token can be taken out of."""
     return bool(model._is_stateful)
+
+
+def new_model(kind: type[PreTrainedModel], config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """A model of this kind with new weights."""
+    made: PreTrainedModel = kind._from_config(config, dtype=dtype)
+    return made
+
+
+def decoder_of(model: PreTrainedModel) -> PreTrainedModel:
+    """What gives the head its input: `get_decoder`, where that is not the head (ModernBERT's)."""
+    decoder = model.get_decoder()
+    return decoder if isinstance(decoder, PreTrainedModel) else model.base_model
 
 
 def hooks_of(module: nn.Module) -> list[Any]:

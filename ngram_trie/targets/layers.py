@@ -74,14 +74,16 @@ def _larger(typing: Any, value: Any, other: Any) -> Any:
 
 
 @kernel(_nrt=True, fastmath=ANY_ORDER, error_model="numpy")
-def gated(gate_up: np.ndarray) -> np.ndarray:
-    """SwiGLU's silu(gate) * up (q, I) of (q, 2 I)."""
+def gated(gate_up: np.ndarray, is_gelu: bool) -> np.ndarray:
+    """silu(gate) * up (q, I) of (q, 2 I), or with GELU by its tanh: both are gate * sigmoid(...)."""
     rows, size = len(gate_up), gate_up.shape[1] // 2
     result = np.empty((rows, size), np.float32)
     for row in range(rows):
         for place in range(size):
-            gate = gate_up[row, place]
-            power = _exp(-gate if gate > np.float32(-80) else np.float32(80))  # the sigmoid of less is 0, rounded
+            gate = turned = gate_up[row, place]
+            if is_gelu:
+                turned = np.float32(1.5957691) * gate * (np.float32(1) + np.float32(0.044715) * gate * gate)
+            power = _exp(-turned if turned > np.float32(-80) else np.float32(80))  # the sigmoid of less is 0, rounded
             result[row, place] = gate / (np.float32(1) + power) * gate_up[row, size + place]
     return result
 
@@ -102,6 +104,20 @@ def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarra
 
 
 @kernel(fastmath=ANY_ORDER, error_model="numpy")
+def norm_parts(text: np.ndarray, weight: np.ndarray, first: int, last: int, eps: np.float32) -> None:
+    """`rms_norm` in place of every `len(weight)` numbers from `first` to `last` of each row; of none, if that is 0."""
+    size = len(weight)
+    for row in range(len(text)):
+        for start in range(first, last, max(1, size)):
+            total = np.float32(0)
+            for place in range(size):
+                total += text[row, start + place] * text[row, start + place]
+            scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
+            for place in range(size):
+                text[row, start + place] *= scale * weight[place]
+
+
+@kernel(fastmath=ANY_ORDER, error_model="numpy")
 def turn_and_store(
     qkv: np.ndarray,
     cos: np.ndarray,
@@ -114,11 +130,12 @@ def turn_and_store(
     """Turn queries of `qkv` (q, a + 2 h, d) in place, and write turned keys and values to `slots` of a layer's cache.
 
     Args:
-        cos, sin: (q, 1, d); the sine's first half is negative, as in `FusedLlama`.
+        cos, sin: (q, 1, r), of which the first r numbers of a head are turned; see `plan.rotary_tables`.
         keys, values: as in `attention`.
     """
     rows, _, size = qkv.shape
-    key_heads, half = len(keys), size // 2
+    key_heads, turned = len(keys), cos.shape[2]
+    half = turned // 2
     for row in range(rows):
         panel, lane = divmod(slots[row], PANEL)
         for head in range(num_heads + key_heads):
@@ -132,6 +149,9 @@ def turn_and_store(
                 else:
                     keys[head - num_heads, panel, place, lane] = turned_low
                     keys[head - num_heads, panel, place + half, lane] = turned_high
+            if head >= num_heads:
+                for place in range(turned, size):
+                    keys[head - num_heads, panel, place, lane] = qkv[row, head, place]
         for head in range(key_heads):
             for place in range(size):
                 values[head, slots[row], place] = qkv[row, num_heads + key_heads + head, place]
@@ -145,6 +165,9 @@ def attention(
     values: np.ndarray,
     length: int,
     unseen: np.ndarray,
+    starts: np.ndarray,
+    scale: np.float32,
+    cap: np.float32,
     team: Team,
 ) -> np.ndarray:
     """What queries (q, at least a, d) of a heads see of the first `length` keys and values: (q, a * d).
@@ -156,13 +179,16 @@ def attention(
         keys: (h, panels, d, `PANEL`), a key is a column of a panel.
         values: (h, c, d); may be read to a vector's length behind the last one that is seen.
         unseen: (q, q), which of the last q keys each query doesn't see. None sees those of later queries.
+        starts: (q,) of the keys before these, the first that each query sees.
+        scale: of scores.
+        cap: scores x become cap tanh(x / cap); 0 leaves them.
     """
     (rows, _, size), (threads, tiles) = queries.shape, team
     shared, past = len(keys), length - rows
     group, width = heads // shared, -(-size // WIDTH) * WIDTH
-    lanes, panels = group * rows, -(-length // PANEL)
+    before = starts.min() // PANEL  # panels that nobody sees
+    lanes, panels = group * rows, -(-length // PANEL) - before
     tile = -(-lanes // -(-lanes // MAX_ROWS))
-    scale = np.float32(1 / np.sqrt(size))
     asked = np.empty((shared, lanes, size), np.float32)
     for row in range(rows):
         for head in range(heads):
@@ -174,7 +200,7 @@ def attention(
     seen = np.empty((threads, shared, lanes, width), np.float32)
     panel_bytes, value_bytes = 4 * size * PANEL, 4 * size
     for thread in numba.prange(threads):
-        first, last = panels * thread // threads, panels * (thread + 1) // threads
+        first, last = before + panels * thread // threads, before + panels * (thread + 1) // threads
         start, stride = first * PANEL, (last - first) * PANEL
         scores = np.empty((tile, stride), np.float32)
         for head in range(shared):
@@ -198,6 +224,10 @@ def attention(
                     )  # fmt: skip
                 for lane in range(height):
                     row, of_lane = (top + lane) // group, scores[lane, : until - start]
+                    if cap > 0:
+                        _to_capped(of_lane, cap)
+                    for key in range(start, min(starts[row], until)):
+                        of_lane[key - start] = UNSEEN
                     for key in range(max(start, past), until):
                         if unseen[row, key - past]:
                             of_lane[key - start] = UNSEEN
@@ -224,6 +254,15 @@ def attention(
                 for place in range(size):
                     result[row, head, place] += weight * seen[thread, of, lane, place]
     return result.reshape((rows, heads * size))
+
+
+@kernel(fastmath=ANY_ORDER, error_model="numpy")
+def _to_capped(scores: np.ndarray, cap: np.float32) -> None:
+    """Scores (k,) become cap tanh(score / cap), by the exponential."""
+    for key in range(len(scores)):
+        twice = np.float32(2) * scores[key] / cap
+        power = _exp(twice if twice < np.float32(40) else np.float32(40))
+        scores[key] = cap - np.float32(2) * cap / (power + np.float32(1))
 
 
 @kernel(fastmath=ANY_ORDER, error_model="numpy")
@@ -260,61 +299,104 @@ PRODUCTS = ("qkv", "out", "gate_up", "down")
 
 
 class Layers(NamedTuple):
-    """All layers' weights, as compiled functions read them: norms (n, H), products n times `packed`, biases (n, out) or
-    (n, 0) where there are none.
+    """All layers' weights, as compiled functions read them: norms (n, size), products n times `packed`, biases (n,
+    out); (n, 0) where there are none.
+
+    Attributes:
+        out_norm, down_norm: behind attention and behind the MLP.
+        span, table: (n,) which of the windows and of the rotary tables is a layer's.
     """
 
     norm: np.ndarray
+    out_norm: np.ndarray
+    mlp_norm: np.ndarray
+    down_norm: np.ndarray
+    query_norm: np.ndarray
+    key_norm: np.ndarray
     qkv: np.ndarray
     qkv_bias: np.ndarray
     out: np.ndarray
     out_bias: np.ndarray
-    mlp_norm: np.ndarray
     gate_up: np.ndarray
     gate_up_bias: np.ndarray
     down: np.ndarray
     down_bias: np.ndarray
+    span: np.ndarray
+    table: np.ndarray
+
+
+class Numbers(NamedTuple):
+    """What else a plan says, the same in all layers."""
+
+    num_heads: int
+    eps: np.float32
+    scale: np.float32
+    cap: np.float32
+    is_gelu: bool
 
 
 @compiled(nogil=True, error_model="numpy")
-def through(
+def run_layers(
     text: np.ndarray,
     layers: Layers,
-    eps: np.float32,
+    numbers: Numbers,
     cos: np.ndarray,
     sin: np.ndarray,
     keys: np.ndarray,
     values: np.ndarray,
     slots: np.ndarray,
     unseen: np.ndarray,
-    num_heads: int,
+    starts: np.ndarray,
     team: Team,
 ) -> np.ndarray:
     """The text (q, H) behind all layers. Keys and values are written to `slots` of the layers' caches, which are the
-    last that it sees; a layer's cache and `unseen` as in `attention`, `cos` and `sin` as in `turn_and_store`.
+    last that it sees; a layer's cache as in `attention`.
+
+    Args:
+        cos, sin: (tables, q, 1, r), as in `turn_and_store`.
+        unseen, starts: (spans, q, q) and (spans, q), as in `attention`.
     """
     rows, width = text.shape
-    heads, size, nothing = num_heads + 2 * keys.shape[1], keys.shape[3], np.empty((0, 0), np.float32)
+    heads, size, nothing = numbers.num_heads + 2 * keys.shape[1], keys.shape[3], np.empty((0, 0), np.float32)
+    queries, of_keys = numbers.num_heads * size, (numbers.num_heads + keys.shape[1]) * size
     for i in range(len(keys)):
-        normed = rms_norm(text, layers.norm[i], eps)
+        normed = rms_norm(text, layers.norm[i], numbers.eps) if layers.norm.shape[1] else text
         qkv = product(normed, layers.qkv[i], layers.qkv_bias[i], nothing, heads * size, team)
-        by_head = qkv.reshape((rows, heads, size))
-        turn_and_store(by_head, cos, sin, keys[i], values[i], slots, num_heads)
-        seen = attention(by_head, num_heads, keys[i], values[i], slots[-1] + 1, unseen, team)
-        text = product(seen, layers.out[i], layers.out_bias[i], text, width, team)
-        normed = rms_norm(text, layers.mlp_norm[i], eps)
+        if layers.query_norm.shape[1]:
+            norm_parts(qkv, layers.query_norm[i], 0, queries, numbers.eps)
+            norm_parts(qkv, layers.key_norm[i], queries, of_keys, numbers.eps)
+        by_head, table, span = qkv.reshape((rows, heads, size)), layers.table[i], layers.span[i]
+        turn_and_store(by_head, cos[table], sin[table], keys[i], values[i], slots, numbers.num_heads)
+        seen = attention(
+            by_head, numbers.num_heads, keys[i], values[i], slots[-1] + 1, unseen[span], starts[span], numbers.scale,
+            numbers.cap, team,
+        )  # fmt: skip
+        if layers.out_norm.shape[1]:
+            said = product(seen, layers.out[i], layers.out_bias[i], nothing, width, team)
+            text = text + rms_norm(said, layers.out_norm[i], numbers.eps)
+        else:
+            text = product(seen, layers.out[i], layers.out_bias[i], text, width, team)
+        normed = rms_norm(text, layers.mlp_norm[i], numbers.eps) if layers.mlp_norm.shape[1] else text
         gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], team)
-        text = product(gated(gate_up), layers.down[i], layers.down_bias[i], text, width, team)
+        inner = gated(gate_up, numbers.is_gelu)
+        if layers.down_norm.shape[1]:
+            said = product(inner, layers.down[i], layers.down_bias[i], nothing, width, team)
+            text = text + rms_norm(said, layers.down_norm[i], numbers.eps)
+        else:
+            text = product(inner, layers.down[i], layers.down_bias[i], text, width, team)
     return text
 
 
 def compile_all() -> None:
-    """Compile `through` and `rms_norm` by the types of what they are given: another thread can do so meanwhile."""
+    """Compile `run_layers` and `rms_norm` by the types of what they are given: another thread can do so meanwhile."""
 
     def of(dimensions: int, kind: Any = types.float32) -> types.Array:
         return types.Array(kind, dimensions, "C")
 
-    parts = types.NamedTuple([of(4 if name in PRODUCTS else 2) for name in Layers._fields], Layers)
+    places = dict.fromkeys(("span", "table"), of(1, types.int64))
+    weights = {name: places.get(name, of(4 if name in PRODUCTS else 2)) for name in Layers._fields}
+    numbers = (types.int64, types.float32, types.float32, types.float32, types.boolean)
+    kinds = (types.NamedTuple(list(weights.values()), Layers), types.NamedTuple(numbers, Numbers))
     cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 2)
-    through.compile((of(2), parts, types.float32, of(3), of(3), *cache, of(2, types.boolean), types.int64, team))
+    run_layers.compile((of(2), *kinds, of(4), of(4), *cache, of(3, types.boolean), of(2, types.int64), team))
     rms_norm.compile((of(2), of(1), types.float32))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import json
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,24 +34,49 @@ from ngram_trie.targets.sentencepiece import restore_merges
 def window_of(config: Any) -> int | None:
     """The sliding window of such a model; None for one whose kind of model has none, whatever its config says."""
     config = config.get_text_config()
-    return getattr(config, "sliding_window", None) if hasattr(type(config), "sliding_window") else None
+    kinds = getattr(config, "layer_types", None) or ()
+    is_read = hasattr(type(config), "sliding_window") or "sliding_attention" in kinds
+    return getattr(config, "sliding_window", None) if is_read else None
 
 
-def longest_text(config: Any, limit: int | None = None, num_prompt: int | None = None) -> int:
+def ropes_of(config: Any) -> dict[str, Mapping[str, Any]]:
+    """Parameters of the rotary embeddings by kind of layer; under "" where all are of one kind."""
+    config = config.get_text_config()
+    rope, kinds = getattr(config, "rope_parameters", None) or {}, set(getattr(config, "layer_types", None) or ())
+    return {kind: rope[kind] for kind in kinds if kind in rope} or {"": rope}
+
+
+def longest_text(config: Any, limit: int | None = None) -> int:
     """Largest number of tokens of prompt and output together that a model of this `config` takes here, or `limit` where
-    that is less. Without a limit it is no more than a sliding window that all layers have: the backends for speed know
-    none (`targets.fused_llama`). LongRoPE turns keys otherwise once a text exceeds the original length; behind a
-    prompt of `num_prompt` tokens that does not, it may not.
+    that is less. Scaled rotation reaches as far as its factor says. Without a limit it is no more than a window that
+    this kind of model does not read (a GGUF file of a Mistral is one of a Llama).
     """
-    config = config.get_text_config()  # of a model that reads pictures, too, the part that reads text
-    own = [config.max_position_embeddings, limit]
-    if limit is None and "full_attention" not in (getattr(config, "layer_types", None) or ()):
+    ropes, config = ropes_of(config).values(), config.get_text_config()  # the part that reads text
+    length = config.max_position_embeddings
+    scaled = [
+        int(rope["factor"] * rope.get("original_max_position_embeddings", length))
+        for rope in ropes
+        if rope.get("rope_type") in ("yarn", "dynamic")
+    ]
+    own = [max(length, *scaled, 0), limit]
+    is_mixed = "full_attention" in (getattr(config, "layer_types", None) or ())
+    if limit is None and window_of(config) is None and not is_mixed:
         own.append(getattr(config, "sliding_window", None))
-    rope = getattr(config, "rope_parameters", None) or {}
-    if num_prompt is not None and rope.get("rope_type") == "longrope":
-        original = rope["original_max_position_embeddings"]
-        own.append(original if num_prompt <= original else None)
     return min(size for size in own if size)
+
+
+def draft_limit(config: Any, num_prompt: int) -> int:
+    """Length of a text up to which drafts may be verified behind a prompt of `num_prompt` tokens. Some models turn keys
+    otherwise once a text exceeds a length, by the last position that a forward reads: only plain steps do there what
+    plain steps do. LongRoPE turns once, dynamic NTK with every token.
+    """
+    found = longest_text(config)
+    for rope in ropes_of(config).values():
+        kind = rope.get("rope_type")
+        original = rope.get("original_max_position_embeddings", config.get_text_config().max_position_embeddings)
+        if kind == "dynamic" or (kind == "longrope" and num_prompt <= original):
+            found = min(found, original)
+    return found
 
 
 def choose_device(name: str) -> torch.device:

@@ -1,8 +1,8 @@
 """Verification of a draft as a batch of rows, one for each path from the root to a leaf (N-Grammys, appendix D).
 
 Needs no mask of its own: each row is a plain continuation of the text, so any attention that a model has will do.
-Tokens that rows share are computed once for each row, and the cache is held once for each row; `TargetModel`, which
-verifies the same draft as one tree, does neither. Both accept the same tokens.
+Tokens that rows share are computed once for each row, and the cache is held once for each row; `StockNetwork`, which
+reads the same draft as one tree, does neither. Both accept the same tokens.
 
 Shapes: r = rows, t = tokens of the longest row, m = tree nodes, h = key-value heads, c = cache capacity, p = cached
 tokens, d = head size.
@@ -15,8 +15,9 @@ from typing import Any
 
 import torch
 
-from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.targets.network import Forward
+from ngram_trie.targets.stock import KVCache, PreallocatedLayer, StockNetwork
+from ngram_trie.tree import DraftTree
 
 
 class RowsLayer(PreallocatedLayer):
@@ -60,56 +61,49 @@ class RowsLayer(PreallocatedLayer):
 
 
 class RowsCache(KVCache):
-    """Keys and values of one text, held once for each row of a batch."""
+    """Keys and values of one text, held once for each row of a batch.
 
-    layer_kind = RowsLayer
-
-    def truncate(self, length: int) -> None:
-        self.keep_row(0, length, 0)
-
-    def keep_row(self, row: int, past: int, count: int) -> None:
-        """`RowsLayer.keep_row` of all layers."""
-        for layer in self.layers:
-            layer.keep_row(row, past, count)
-
-
-class RowsTarget(TargetModel):
-    """A target that verifies drafts as k rows of w + 1 tokens each, the pending root first, as N-Grammys does.
-
-    The rows are the tree's paths from root to leaf, shorter ones filled up behind their leaf. Drafted rows that are
-    equal, or the beginning of another, were merged by the tree and are verified once.
-
-    Args:
-        model, max_draft, context_limit: as in `TargetModel`. The cache grows to as many rows as a draft has had, each
-            of the whole context: 25 rows of 4,096 tokens of a 7B model in half precision are 54 GB, so give
-            `context_limit` (model.context_limit) no more than the prompts need.
+    Attributes:
+        row_of: of each node of the tree that was read last, the row that it lies in.
     """
 
-    cache: RowsCache
-    cache_kind = RowsCache
-    _place: tuple[torch.Tensor, torch.Tensor] | None = None
+    layer_kind = RowsLayer
+    row_of: list[int]
 
-    @torch.inference_mode()
-    def verify(self, tree: DraftTree) -> IntArray:
-        """One forward over the tree's rows (r, t); returns the greedy next token after each node, (m,)."""
+    def truncate(self, length: int) -> None:
+        for layer in self.layers:
+            layer.keep_row(0, length, 0)
+
+    def keep(self, past: int, path: list[int]) -> None:
+        for layer in self.layers:
+            layer.keep_row(self.row_of[path[-1]], past, len(path))
+
+
+class RowsNetwork(StockNetwork):
+    """A model's own modules, which read a draft as k rows of w + 1 tokens each, the pending root first, as N-Grammys
+    does.
+
+    The rows are the tree's paths from root to leaf, shorter ones filled up behind their leaf. Drafted rows that are
+    equal, or the beginning of another, were merged by the tree and are verified once. A text grows to as many rows as a
+    draft has had, each of the whole context: 25 rows of 4,096 tokens of a 7B model in half precision are 54 GB, so give
+    `context_limit` (model.context_limit) no more than the prompts need.
+    """
+
+    cache_kind = RowsCache
+
+    def step(self, text: KVCache, tree: DraftTree, top_k: int) -> Forward:
+        """One forward over the tree's rows (r, t)."""
+        assert isinstance(text, RowsCache)
         started = perf_counter()
-        rows, self._row_of = paths_of(tree)
+        rows, text.row_of = paths_of(tree)
         width = max(map(len, rows))
         nodes = torch.tensor([path + [0] * (width - len(path)) for path in rows])  # the filling is never read
         ids = torch.from_numpy(tree.tokens)[nodes]
-        self._place = torch.tensor(self._row_of).to(self.device), torch.from_numpy(tree.depths).to(self.device)
-        self.build_seconds += perf_counter() - started
-        choices = self._greedy(tree, ids)
-        self._place = None
-        return choices
-
-    @torch.inference_mode()
-    def commit(self, past: int, path: list[int]) -> None:
-        self.last.path = path
-        self.cache.keep_row(self._row_of[path[-1]] if self.last.tree else 0, past, len(path))
-
-    def _of_nodes(self, states: torch.Tensor) -> torch.Tensor:
-        return super()._of_nodes(states) if self._place is None else states[self._place]
+        device = self.model.device
+        place = torch.tensor(text.row_of).to(device), torch.from_numpy(tree.depths).to(device)
+        built = perf_counter() - started
+        hidden, logits = self._forward(text, ids)
+        return self._seen(tree, hidden[place], logits[place], built)
 
 
 def paths_of(tree: DraftTree) -> tuple[list[list[int]], list[int]]:

@@ -24,6 +24,7 @@ from transformers import LogitsProcessorList
 
 from ngram_trie.targets.internals import OF_LOGITS, OF_TEXT
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.network import Forward
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
@@ -60,18 +61,17 @@ class LogitsSampler:
             device = self.generator.device if self.generator else "cpu"
             seed = torch.randint(2**63 - 1, (), generator=self.generator, device=device)
             self._random, self._numbers = np.random.default_rng(int(seed)), np.empty(0)
-        return int(self._choose(DraftTree.root_only(self._text[-1]), target.last.logits)[0])
+        return int(self._choose(target.last)[0])
 
     @torch.inference_mode()
     def next_tokens(self, new_ids: Sequence[int], target: TargetModel) -> IntArray:
         self._text += new_ids
-        tree = target.last.tree
-        assert tree is not None
-        return self._choose(tree, target.last.logits)
+        return self._choose(target.last)
 
-    def _choose(self, tree: DraftTree, logits: torch.Tensor) -> IntArray:
+    def _choose(self, seen: Forward) -> IntArray:
         """(m,) a token for each node from its logits (m, V); nodes with one path share one."""
-        scores = self._processed(tree, logits.to(torch.float32, copy=True))
+        tree = seen.tree
+        scores = self._processed(tree, seen.logits.to(torch.float32, copy=True))
         if self.do_sample:
             sums = scores.softmax(-1, dtype=torch.float64).cumsum(-1)
             numbers = torch.from_numpy(self._numbers_at(tree.depths)).to(sums)

@@ -276,7 +276,7 @@ def alone() -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if _layer() in ("omp", "tbb") else _one_at_a_time
 
 
-def team(threads: int | None = None) -> Team:
+def threads_and_kernel(threads: int | None = None) -> Team:
     """What `product` computes with; by default with PyTorch's number of threads: with one number for both, their teams
     are the same.
     """

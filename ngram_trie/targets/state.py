@@ -1,13 +1,15 @@
 """What a model is at a moment: a copy of it must never be asked for what it no longer is.
 
-Of each module its class, what hangs on it, its settings and its tensors' shapes; the configuration; and, where a copy
-of the weights is kept (`ngram_trie.targets.cpu`), a digest of every tensor, which takes one read of the weights, as
-long as one token. Counters of writes would not do: `weight.data += delta`, as adapters are merged, raises none.
+Of each module its class, what hangs on it, its settings and its tensors' shapes and addresses; the configuration; and,
+of what a copy is kept (`ngram_trie.targets.cpu` keeps one of the weights), a digest of every tensor, which takes one
+read of the weights, as long as one token. Counters of writes would not do: `weight.data += delta`, as adapters are
+merged, raises none.
 """
 
 from __future__ import annotations
 
 import copy
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,8 +19,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from ngram_trie.store.compiled import compiled
-from ngram_trie.targets import fused_llama
-from ngram_trie.targets.internals import has_global_hook, hooks_of, tensors_of
+from ngram_trie.targets.internals import has_global_hook, hooks_of, new_model, tensors_of
+from ngram_trie.targets.plan import plan_of
 
 #: Attributes of modules that have no part in a forward.
 _IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size"}
@@ -26,13 +28,13 @@ _LANES = 64
 
 
 class Part(NamedTuple):
-    """A module, without its parts and the values of its tensors."""
+    """A module, without its parts and the values of its tensors; of buffers without their types."""
 
     kind: type
     forward: Any
     hooks: list[Any]
     settings: dict[str, Any]
-    tensors: dict[str, tuple[torch.Size, torch.dtype]]
+    tensors: dict[str, tuple[torch.Size, torch.dtype | None]]
 
 
 class State(NamedTuple):
@@ -43,16 +45,24 @@ class State(NamedTuple):
     hooked: bool
     parts: Mapping[str, Part]
     digests: list[bytes]
+    addresses: list[int]
     autocast: torch.dtype | None = None
     process: int = 0
 
 
 def state_of(model: PreTrainedModel) -> State:
     """The state of a model. Digests are made where a packed copy is."""
-    is_copied = model.device.type == "cpu" and model.dtype == torch.float32 and not fused_llama.refusal(model.config, 0)
-    digests = _digests(model) if is_copied else []
+    digests = [] if isinstance(plan_of(model.config), str) else _digests(model)
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
-    return State(model.device, config, has_global_hook(), _parts(model), digests, autocast, os.getpid())
+    parts, addresses = _parts(model), addresses_of(model)
+    return State(model.device, config, has_global_hook(), parts, digests, addresses, autocast, os.getpid())
+
+
+def addresses_of(model: PreTrainedModel) -> list[int]:
+    """Where the tensors of a model lie. Graphs hold the addresses of weights, which go on being read when the model has
+    others: `model.to()`, `load_state_dict(assign=True)`.
+    """
+    return [tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())]
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
@@ -66,7 +76,9 @@ def alteration(model: PreTrainedModel) -> str | None:
     """
     with torch.device("meta"):
         config = copy.deepcopy(model.config)
-        said = _parts(AutoModelForCausalLM.from_config(config, dtype=torch.float32))
+        is_known = type(model).__module__.startswith("transformers.models.")
+        make = functools.partial(new_model, type(model)) if is_known else AutoModelForCausalLM.from_config
+        said = _parts(make(config, dtype=model.dtype))
     parts = _parts(model)
     for name in said | parts:
         if name not in said or name not in parts:
@@ -83,19 +95,26 @@ def _parts(model: PreTrainedModel) -> dict[str, Part]:
 
 def _part(module: torch.nn.Module) -> Part:
     settings = {
-        name: value
+        name: (value.func, value.args, value.keywords) if isinstance(value, functools.partial) else value
         for name, value in vars(module).items()
         if name[0] != "_" and name not in _IDLE and (isinstance(value, int | float | str | tuple) or callable(value))
     }
-    tensors = {name: (tensor.shape, tensor.dtype) for name, tensor in tensors_of(module).items()}
+    tensors = {
+        name: (tensor.shape, tensor.dtype if isinstance(tensor, torch.nn.Parameter) else None)
+        for name, tensor in tensors_of(module).items()
+    }
     return Part(type(module), type(module).forward, hooks_of(module), settings, tensors)
 
 
 def _digests(model: PreTrainedModel) -> list[bytes]:
-    """A digest of every tensor in single precision, in order; one of tied tensors."""
+    """A digest of every tensor of which a network keeps a copy, in order; one of tied tensors. Graphs read the model's
+    own parameters, but rotary tables are copies everywhere.
+    """
+    is_copied = model.device.type == "cpu" and model.dtype == torch.float32
     found = []
-    for tensor in (*model.parameters(), *model.buffers()):
-        if tensor.dtype == torch.float32 and tensor.device.type == "cpu":
+    for tensor in (*(model.parameters() if is_copied else ()), *model.buffers()):
+        if tensor.dtype == torch.float32:
+            tensor = tensor.cpu()
             words = tensor.detach().contiguous().flatten().numpy().view(np.uint32)
             whole = len(words) - len(words) % _LANES
             rest = np.pad(words[whole:], (0, -len(words) % _LANES))

@@ -125,7 +125,7 @@ def emitted_at_each(drafter: Drafter, trace: Trace) -> IntArray:
     for token in trace.output_ids[:-1]:
         drafter.observe([token])
         tree = drafter.propose(target.max_draft)
-        emitted.append(len(verify_greedy(tree, target.verify(tree))))
+        emitted.append(len(verify_greedy(tree, target.verify(tree).choices)))
         target.commit(0, [0])
     return np.array(emitted, np.int64)
 
@@ -218,7 +218,7 @@ class Beside(Drafter):
 
     def is_longer(self, copies: DraftTree) -> bool:
         """Whether it gets at least as many tokens accepted as EAGLE."""
-        return len(verify_greedy(copies, self.target.verify(copies))) - 1 >= self.trained.num_accepted()
+        return len(verify_greedy(copies, self.target.verify(copies).choices)) - 1 >= self.trained.num_accepted()
 
 
 Rule = Callable[[Beside, DraftTree], bool]

@@ -37,7 +37,8 @@ from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store.files import PAPER, content_hash, place
 from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.targets.load import choose_device, load_model
-from ngram_trie.targets.rows import RowsTarget
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.rows import RowsNetwork
 from ngram_trie.tree import DraftTree, IntArray
 from scripts import build_ngram_tables, run
 
@@ -131,7 +132,7 @@ def rows_tree(k: int, w: int, rng: np.random.Generator, vocabulary: int) -> Draf
     return DraftTree(rng.integers(vocabulary, size=k * w + 1), parents)
 
 
-def slowdowns(target: RowsTarget, num_calls: int = 5) -> pd.DataFrame:
+def slowdowns(target: TargetModel, num_calls: int = 5) -> pd.DataFrame:
     """Figure 1: rows `context, k, w, call_ms, slowdown`, medians of `num_calls` calls in an order that is drawn anew in
     every round; laying the rows out is not part of a call.
     """
@@ -146,9 +147,9 @@ def slowdowns(target: RowsTarget, num_calls: int = 5) -> pd.DataFrame:
                 k, w = cells[number]
                 tree = rows_tree(k, w, rng, vocabulary)
                 target.synchronize()
-                started, built = perf_counter(), target.build_seconds
-                target.verify(tree)
-                seconds[turn, number] = perf_counter() - started - (target.build_seconds - built)
+                started = perf_counter()
+                built = target.verify(tree).build_seconds
+                seconds[turn, number] = perf_counter() - started - built
                 target.cache.truncate(context)
         frame = pd.DataFrame(cells, columns=["k", "w"]).assign(context=context, call_ms=1e3 * np.median(seconds[1:], 0))
         frames.append(frame.assign(slowdown=frame.call_ms / frame.call_ms[0]))
@@ -158,7 +159,8 @@ def slowdowns(target: RowsTarget, num_calls: int = 5) -> pd.DataFrame:
 def figure1(folder: Path, config: DictConfig) -> None:
     """Measure and draw `slowdowns`."""
     options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
-    frame = slowdowns(RowsTarget(load_model(**options), MAX_DRAFT, config.model.context_limit))
+    model = load_model(**options)
+    frame = slowdowns(TargetModel(model, MAX_DRAFT, config.model.context_limit, RowsNetwork(model)))
     drawn = frame[frame.w > 0].assign(dataset=[f"{context} cached tokens" for context in frame[frame.w > 0].context])
     label = "slowdown of a model call over k rows of w + 1 tokens (ratio to a plain step)"
     settings = {"model": configuration.resolve(config)["model"], "calls": [CALL_K, CALL_W, CALL_CONTEXTS]}

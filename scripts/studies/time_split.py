@@ -19,7 +19,7 @@ from ngram_trie.bench.traces import Trace, answers
 from ngram_trie.cli.app import run
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.report.plots import save_figure, time_split_figure
-from ngram_trie.targets.model import tree_attention
+from ngram_trie.targets.stock import tree_attention
 from ngram_trie.tree import DraftTree
 
 PARTS = ("trie search", "draft processing", "tree attention")

@@ -25,7 +25,7 @@ from ngram_trie.store.ngram_tables import NgramTables
 from ngram_trie.targets import model_ngrams
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos, successors, unigram_rankings
-from ngram_trie.targets.rows import RowsTarget
+from ngram_trie.targets.rows import RowsNetwork
 from scripts.build_ngram_tables import main
 
 STOP = Stop(max_new_tokens=24)
@@ -192,7 +192,7 @@ def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path
 
     def load(path: None, revision: None, verify: str) -> TargetModel:
         made.append(verify)
-        return RowsTarget(model, max_draft=64)
+        return TargetModel(model, 64, network=RowsNetwork(model))
 
     settings: dict[str, Any] = {"tables": str(folder), "k": 4, "w": 3}
     methods: dict[str, Any] = {
@@ -204,7 +204,9 @@ def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path
     decoders, failures = bind_methods(methods, tiny_target("llama"), load)
     assert not failures
     assert made == ["rows"]  # one for both, since each holds a cache for every row
-    assert isinstance(decoders["mixed_rows"].target, RowsTarget) and decoders["mixed"].target is tiny_target("llama")
+    assert isinstance(decoders["mixed_rows"].target.network, RowsNetwork) and decoders["mixed"].target is tiny_target(
+        "llama"
+    )
     assert all(decoder.baseline == "vanilla" for decoder in decoders.values())
     for ids in ([5], [7, 8, 9, 7, 8], list(range(3, 40)) * 2):
         answers = {name: each.generate(Prompt(np.array(ids)), STOP) for name, each in decoders.items()}

@@ -31,7 +31,7 @@ def test_the_state_of_the_last_accepted_node_counts() -> None:
     begun(drafter, target, [3, 4, 8, 4, 5, 4, 5])
     tree = drafter.propose(4)
     assert tree.tokens.tolist() == [5, 4]  # nothing else of the prompt follows 5
-    choices = target.verify(tree)
+    choices = target.verify(tree).choices
     target.commit(6, [0])
     drafter.observe([int(choices[0])])
     assert drafter.root == 6 and drafter.propose(4).num_draft == 0

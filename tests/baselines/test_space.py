@@ -32,7 +32,7 @@ def test_a_full_step_has_36_tokens_and_the_next_candidates_are_what_the_masks_sa
     target = tiny_target("llama")
     drafter = Space(model="tiny", mask_id=MASK)
     text = [4, 8, 15, 16]
-    root = target.prefill(np.array(text, np.int64))
+    root = int(target.prefill(np.array(text, np.int64)).choices[0])
     begun(drafter, target, [*text, root])
     first = drafter.propose(64)
     assert len(first) == 6 and first.probes == 5 and first.tokens.tolist() == [root] + [MASK] * 5

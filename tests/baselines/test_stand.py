@@ -54,8 +54,8 @@ class Said:
     model = None
 
     def prefilled(self, tokens: list[int], probs: list[float]) -> None:
-        self.last = SimpleNamespace(tree=None, path=[])
-        self._likely = TopK(np.array([99]), np.array([tokens]), np.array([probs]))
+        self.last = SimpleNamespace(path=[0])
+        self._likely = TopK(np.array([0]), np.array([tokens]), np.array([probs]))
 
     def verified(self, tree: DraftTree, path: list[int], said: dict[int, tuple[list[int], list[float]]]) -> None:
         self.last = SimpleNamespace(tree=tree, path=path)

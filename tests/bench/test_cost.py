@@ -143,7 +143,7 @@ def test_written_and_read_back(tmp_path: Path) -> None:
     assert sorted(rows.itertuples(index=False, name=None)) == [
         (0, 100, 1000, 1), (0, 200, 2000, 1), (10, 100, 3000, 3), (10, 200, 6000, 3),
     ]  # fmt: skip
-    with pytest.raises(FileNotFoundError, match="make calibrate"):
+    with pytest.raises(FileNotFoundError, match="make bench-steps"):
         CostCurve.read(tmp_path)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, item_
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
+from ngram_trie.integrations.library import Library
 from ngram_trie.methods import build
 from ngram_trie.prompt import LaterTurn, Prompt
 from ngram_trie.report import derive
@@ -319,25 +320,24 @@ def test_what_is_neither_drafter_nor_decoder_is_refused() -> None:
         live.bind_methods({"vanilla": NoDraft(), "object": object()}, tiny_target("llama"), load_tiny)
 
 
-@pytest.mark.parametrize("options", [{}, {"prompt_lookup_num_tokens": 5}])
+@pytest.mark.parametrize("made", [HFGenerate, lambda: HFGenerate(prompt_lookup_num_tokens=5), Library])
 @pytest.mark.parametrize("limit", [1, 2, 24])
-def test_hf_generate_agrees_and_accounts_for_its_steps(options: dict[str, int], limit: int) -> None:
-    target = tiny_target("llama")
-    decoder: Decoder = HFGenerate(**options)
+def test_loops_of_others_agree_and_account_for_their_steps(made: Callable[[], Decoder], limit: int) -> None:
+    target, decoder = tiny_target("llama"), made()
     decoder.bind(target)
     reference = SpeculativeDecoder(target, NoDraft()).generate(prompt("q", 30), Stop(limit))
     result = decoder.generate(prompt("q", 30), Stop(limit))
     assert result.output_ids == reference.output_ids
     assert sum(result.accept_lengths) + 1 == len(result.output_ids)
-    if not options:
+    if made is HFGenerate:
         assert result.accept_lengths == [1] * (limit - 1)
         assert result.tree_sizes == [0] * (limit - 1)
     assert 0 < result.seconds.prefill <= result.seconds.total
 
 
-def test_hf_generate_stops_at_eos_and_stop_strings() -> None:
-    target = tiny_target("llama")
-    decoder = HFGenerate(prompt_lookup_num_tokens=5)
+@pytest.mark.parametrize("made", [lambda: HFGenerate(prompt_lookup_num_tokens=5), Library])
+def test_loops_of_others_stop_at_eos_and_stop_strings(made: Callable[[], Decoder]) -> None:
+    target, decoder = tiny_target("llama"), made()
     decoder.bind(target)
     vanilla = SpeculativeDecoder(target, NoDraft())
     truth = vanilla.generate(prompt("q", 30), Stop(24)).output_ids

@@ -16,7 +16,8 @@ from ngram_trie.budget.adaptive import EARNED, MOST_CREDIT, AdaptiveDrafter, Kno
 from ngram_trie.budget.trust import Trust, judged
 from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.prompt import Prompt
-from ngram_trie.tree import DraftTree, IntArray
+from ngram_trie.targets.network import Forward
+from ngram_trie.tree import DraftTree
 
 PLAIN = 10.0
 PRICES: dict[str, Callable[[int], float]] = {
@@ -41,7 +42,7 @@ class TimedTarget(FakeTarget):
         super().__init__(rule)
         self.price, self.clock = price, clock
 
-    def verify(self, tree: DraftTree) -> IntArray:
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Forward:
         self.clock.now += PLAIN * self.price(tree.num_draft)
         return super().verify(tree)
 

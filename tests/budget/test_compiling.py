@@ -25,7 +25,8 @@ from ngram_trie.budget.compiling import num_compiled, warm_up
 from ngram_trie.methods import make_drafter
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.targets.choose import network_for
+from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 rng = np.random.default_rng(1)
@@ -50,7 +51,8 @@ for name in drafters():
             print(name, shape)
         tested += 1
 assert tested > 10
-target = CpuTarget(tiny_model("llama"))
+model = tiny_model("llama")
+target = TargetModel(model, network=network_for(model, 160))
 before = num_compiled()
 for drafter in ("blend", "vanilla"):
     SpeculativeDecoder(target, make_drafter(drafter)).generate(Prompt(np.arange(40) % 7), Stop(80))

@@ -117,7 +117,7 @@ for name in ("ngram_trie", "blend"):
     print(name, *(drafter.propose(8).tokens[:3]))
 weights, rows = torch.randn(40, 24), torch.randn(3, 24)
 panels = small_gemm.packed(weights).numpy()
-none, sizes = np.empty(0, np.float32), (40, small_gemm.team(1))
+none, sizes = np.empty(0, np.float32), (40, small_gemm.threads_and_kernel(1))
 found = small_gemm.product(rows.numpy(), panels, none, np.empty((0, 0), np.float32), *sizes)
 assert np.allclose(found, rows @ weights.T, atol=1e-4)
 """

@@ -11,7 +11,7 @@ import torch
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, TopK
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.model import Forward
+from ngram_trie.targets.network import Forward
 from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -42,9 +42,6 @@ class FakeTarget:
     """
 
     model: Any = None
-    keeps_top_k = 0
-    build_seconds = 0.0
-    saved_seconds = 0.0
 
     def __init__(
         self,
@@ -54,19 +51,23 @@ class FakeTarget:
         runners_up: Callable[[list[int]], torch.Tensor] | None = None,
     ) -> None:
         self.rule, self.vocabulary, self.max_draft, self.context_limit = rule, vocabulary, max_draft, 1000
+        self.draft_limit = 1000
         self.runners_up = runners_up or (lambda text: torch.eye(vocabulary)[rule(text)])
         self.last: Forward
         self.forwards: list[Forward] = []
 
-    def prefill(self, prompt_ids: IntArray) -> int:
+    def prefill(self, prompt_ids: IntArray) -> Forward:
         self.text: list[int] = prompt_ids.tolist()
-        return int(self._forward(None, [self.text])[0])
+        self._forward(DraftTree.root_only(self.text[-1]), [self.text])
+        self.last.path = [0]
+        self.last.prompt = torch.stack([self._state(end) for end in range(1, len(self.text) + 1)])
+        return self.last
 
-    def verify(self, tree: DraftTree) -> IntArray:
+    def verify(self, tree: DraftTree, top_k: int = 0) -> Forward:
         return self._forward(tree, [self.text + tree.tokens[tree.path_to(node)].tolist() for node in range(len(tree))])
 
     def commit(self, past: int, path: list[int]) -> None:
-        assert past == len(self.text) and self.last.tree is not None
+        assert past == len(self.text)
         self.text += self.last.tree.tokens[path].tolist()
         self.last.path = path
 
@@ -74,8 +75,6 @@ class FakeTarget:
         pass
 
     def top_k(self, k: int, nodes: IntArray | None = None) -> TopK:
-        if self.last.tree is None:
-            return top_k_rows(np.array([len(self.text) - 1]), self.last.logits, k)
         nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
         return top_k_rows(nodes, self.last.logits[nodes], k)
 
@@ -86,15 +85,14 @@ class FakeTarget:
         found = top_k_rows(places, logits[:, among], k)
         return found._replace(tokens=among[found.tokens])
 
-    def _forward(self, tree: DraftTree | None, texts: list[list[int]]) -> IntArray:
+    def _forward(self, tree: DraftTree, texts: list[list[int]]) -> Forward:
         choices = np.array([self.rule(text) for text in texts])
         logits = torch.stack([self.runners_up(text) for text in texts])
         assert (logits.argmax(-1).numpy() == choices).all()
         # a state says what follows, as a model's last one does
-        hidden = torch.stack([self._state(end) for end in range(1, len(self.text) + 1)]) if tree is None else logits
-        self.last = Forward(tree, hidden, logits, choices)
+        self.last = Forward(tree=tree, hidden=logits, logits=logits, choices=choices)
         self.forwards.append(self.last)
-        return choices
+        return self.last
 
     def _state(self, end: int) -> torch.Tensor:
         """Of the text up to there; zeros where it is too short for the rule."""
@@ -105,7 +103,7 @@ class FakeTarget:
 
     @property
     def trees(self) -> list[DraftTree]:
-        return [forward.tree for forward in self.forwards if forward.tree is not None]
+        return [forward.tree for forward in self.forwards if forward.prompt is None]
 
     def greedy(self, prompt: list[int], length: int) -> list[int]:
         """`length` tokens, one by one."""

@@ -7,12 +7,13 @@ from unittest import mock
 
 import pytest
 import torch
+from support.families import family_model
 from support.tiny import SHAPE, tiny_model
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForImageTextToText, PreTrainedModel
 
 from ngram_trie import Speculator, speculative_generate
 from ngram_trie.targets import check, choose
-from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.stock import KVCache, StockNetwork
 
 PROMPT = [5, 6, 7, 8, 9, 10, 11, 5, 6, 7, 8, 9, 12, 13, 5, 6, 7]
 
@@ -60,20 +61,19 @@ def test_a_model_that_drafts_would_change_is_refused_in_one_line(made: Any) -> N
             speculative_generate(made(), PROMPT, drafter, max_new_tokens=8)
         assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="drafts would change its answers"):
-        choose.make_target(made(), "stock", 16, 60)
+        choose.network_for(made(), 60, "stock")
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2", "mistral", "phi3"])
-@pytest.mark.parametrize("backend", ["stock", "cpu"])
-def test_families_agree_beyond_a_window(family: str, backend: str) -> None:
-    has_window = family in ("mistral", "phi3")
-    model = tiny_model(family, **({"sliding_window": 100 if backend == "cpu" else 24} if has_window else {}))
-    with mock.patch.object(check, "_compared", wraps=check._compared) as compared:
-        choose.make_target(model, backend, 16, 90)
-    (call,) = compared.call_args_list
-    assert call.args[1] == (
-        (24 + check.STEPS if backend == "stock" else 90 - check.STEPS - 1) if has_window else check.PROBE
-    )
+@pytest.mark.parametrize(("family", "length"), [("llama", check.PROBE), ("gemma3", 13), ("olmo3", 40)])
+@pytest.mark.parametrize("backend", ["stock", "cpu", "cuda_graph"])
+def test_a_prompt_is_read_that_is_longer_than_the_smallest_window(family: str, length: int, backend: str) -> None:
+    model = family_model(family, **({"sliding_window": 40 - check.STEPS} if family == "olmo3" else {}))
+    with mock.patch.object(choose, "disagreement", wraps=check.disagreement) as compared:
+        choose.network_for(model, 30, backend)
+        choose.network_for(model, 90, backend)
+        choose.network_for(model, 100, backend)
+    lengths = [len(call.args[2]) for call in compared.call_args_list]
+    assert lengths == ([30 - check.STEPS, length] if length > 30 else [length])
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,8 @@ def test_families_agree_beyond_a_window(family: str, backend: str) -> None:
         ("gemma3n_text", {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 61,
                           "laurel_rank": 4, "altup_num_inputs": 2, "activation_sparsity_pattern": [0.0] * 4}),
         ("gemma3_text", {}),
+        ("modernbert-decoder", {"bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 2, "local_attention": 9,
+                                "global_attn_every_n_layers": 2}),  # its get_decoder gives the head
         ("qwen3", {"sliding_window": None, "layer_types": None}),
     ],
 )  # fmt: skip
@@ -121,7 +123,7 @@ def test_text_to_a_model_that_could_also_read_pictures(kind: str) -> None:
 
 def test_a_model_is_compared_once_in_a_state() -> None:
     model = tiny_model("llama")
-    with mock.patch.object(check, "_compared", wraps=check._compared) as compared:
+    with mock.patch.object(choose, "disagreement", wraps=check.disagreement) as compared:
         for _ in range(2):
             speculative_generate(model, PROMPT, "pld", max_new_tokens=4)
             Speculator(model)(PROMPT, max_new_tokens=40)
@@ -132,8 +134,12 @@ def test_a_model_is_compared_once_in_a_state() -> None:
 
 
 def test_what_is_changed_behind_an_accepted_draft_is_found() -> None:
-    """A target whose cache keeps the wrong rows."""
-    target = TargetModel(tiny_model("llama"), 16)
-    assert check.disagreement(target) is None
-    with mock.patch.object(type(target.cache), "keep", lambda cache, past, path: cache.truncate(past + len(path))):
-        assert str(check.disagreement(target)).startswith("its logits in the step behind an accepted draft are ")
+    """A text that keeps the wrong rows."""
+    model = tiny_model("llama")
+    network = StockNetwork(model)
+    prompt = check.probe(model, 100)
+    steps = check.plain_steps(model, prompt)
+    assert check.disagreement(network, model, prompt, steps, 100) is None
+    with mock.patch.object(KVCache, "keep", lambda text, past, path: text.truncate(past + len(path))):
+        said = str(check.disagreement(network, model, prompt, steps, 100))
+    assert said.startswith("its logits in the step behind an accepted draft are ")

@@ -4,6 +4,8 @@ what the stock model does is tested in test_cuda_graph.py.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -13,9 +15,9 @@ from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from ngram_trie import speculative_generate
 from ngram_trie.targets import choose, cpu
-from ngram_trie.targets.check import check
-from ngram_trie.targets.cpu import CpuTarget
-from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.cpu import PackedNetwork
+from ngram_trie.targets.plan import rotary_tables
+from ngram_trie.targets.stock import StockNetwork
 
 PROMPT = np.array([5, 9, 5, 9, 7, 5, 9, 7, 11])
 
@@ -26,9 +28,9 @@ def llama(seed: int = 1) -> AutoModelForCausalLM:
 
 
 def test_a_prompt_is_read_some_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "TOGETHER", 4)
+    monkeypatch.setattr(cpu, "PREFILL_CHUNK", 4)
     model = llama()
-    check(CpuTarget(model, 16), "cpu")
+    assert isinstance(choose.network_for(model, 100), PackedNetwork)
     ids, _ = speculative_generate(model, PROMPT, drafter="pld", max_new_tokens=20)
     assert ids == greedy(model, PROMPT.tolist(), 20)
 
@@ -37,8 +39,12 @@ def test_a_prompt_is_read_some_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch)
     ("config", "dtype", "message"),
     [
         (LlamaConfig(**SHAPE), torch.bfloat16, "a model in bfloat16: model.dtype=float32; use engine.backend=stock"),
-        (LlamaConfig(**SHAPE, hidden_act="gelu"), torch.float32, "backend=cpu does not know hidden_act=gelu"),
-        (GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20), torch.float32, "backend=cpu knows llama"),
+        (LlamaConfig(**SHAPE, hidden_act="gelu"), torch.float32, "backend=cpu does not run hidden_act=gelu; use"),
+        (
+            GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20),
+            torch.float32,
+            "does not run models of type gpt2",
+        ),
     ],
 )
 def test_what_it_does_not_run_is_refused_and_the_library_takes_stock(
@@ -46,27 +52,40 @@ def test_what_it_does_not_run_is_refused_and_the_library_takes_stock(
 ) -> None:
     model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     with pytest.raises(ValueError, match=message):
-        CpuTarget(model, 8)
-    assert type(choose.target_for(model, 50)) is TargetModel
+        choose.network_for(model, 50, "cpu")
+    assert type(choose.network_for(model, 50)) is StockNetwork
 
 
 def test_a_gpu_is_refused() -> None:
     config = LlamaConfig(**SHAPE)
-    assert cpu.refusal(config, torch.float32, torch.device("cpu"), 100) is None
-    said = cpu.refusal(config, torch.float32, torch.device("cuda"), 100)
+    assert choose.refusal("cpu", config, torch.device("cpu"), torch.float32) is None
+    said = choose.refusal("cpu", config, torch.device("cuda"), torch.float32)
     assert said and "a model on cuda" in said
 
 
 def test_where_memory_is_short_the_library_takes_stock(monkeypatch: pytest.MonkeyPatch) -> None:
     model = llama()
-    assert type(choose.target_for(model, 50)) is CpuTarget
+    assert type(choose.network_for(model, 50)) is PackedNetwork
     monkeypatch.setattr(cpu, "fits", lambda weight_bytes: weight_bytes < 4 * model.num_parameters())
-    assert type(choose.target_for(model, 50)) is TargetModel
+    assert type(choose.network_for(model, 50)) is StockNetwork
 
 
-def test_one_that_computes_something_else_here_is_refused() -> None:
-    target = CpuTarget(llama(3), 16)
-    check(target, "cpu")
-    target.network.sin = -target.network.sin
-    with pytest.raises(ValueError, match=r"backend=cpu: its logits are .* use engine\.backend=stock"):
-        check(target, "cpu")
+def test_one_that_computes_something_else_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def turned_back(*given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        cos, sin = rotary_tables(*given)
+        return cos, -sin
+
+    model = llama(3)
+    monkeypatch.setattr(cpu, "rotary_tables", turned_back)
+    with pytest.raises(ValueError, match=r"backend=cpu: its logits .* relative; use engine\.backend=stock"):
+        choose.network_for(model, 100, "cpu")
+    with pytest.warns(UserWarning, match="its logits .* the model's own modules verify drafts, which takes longer"):
+        assert type(choose.network_for(model, 100)) is StockNetwork
+
+
+def test_memory_is_taken_for_the_text_and_not_for_the_longest_one() -> None:
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**SHAPE | {"max_position_embeddings": 1 << 20})).eval()
+    network = choose.network_for(model, 60)
+    text = network.text(60)
+    assert text.tables[0].shape[1] < 1000 and text.keys.nbytes < 1 << 20
+    assert network.text(2000).tables[0].shape[1] >= 2000

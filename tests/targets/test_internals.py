@@ -11,7 +11,7 @@ from torch import nn
 from transformers import DynamicCache, LlamaForCausalLM, MambaConfig, MambaForCausalLM
 
 from ngram_trie.targets import internals
-from ngram_trie.targets.model import KVCache, PreallocatedLayer
+from ngram_trie.targets.stock import KVCache, PreallocatedLayer
 
 IDS = torch.tensor([[5, 6, 7, 8]])
 

@@ -10,12 +10,12 @@ import pytest
 import torch
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
+from support.families import BACKENDS, target_of
 from support.tiny import VOCABULARY, tiny_model, tiny_target
 
 from ngram_trie.store.files import fingerprint
-from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.load import choose_device, load_model
-from ngram_trie.targets.model import KVCache, PreallocatedLayer, TargetModel
+from ngram_trie.targets.stock import KVCache, PreallocatedLayer
 from ngram_trie.tree import DraftTree
 
 
@@ -123,25 +123,27 @@ def test_the_last_forward_says_what_the_model_says_and_leaves_nothing_behind() -
         expected = target.model.base_model(torch.tensor([[*ids, 11, 12]])).last_hidden_state[0]
         logits = target.model(torch.tensor([[*ids, 11, 12]])).logits[0]
     target.prefill(np.array(ids, np.int64))
-    torch.testing.assert_close(target.last.hidden, expected[:3])
-    assert target.last.tree is None and target.last.logits.shape == (1, VOCABULARY)
+    torch.testing.assert_close(target.last.prompt, expected[:3])
+    torch.testing.assert_close(target.last.hidden, expected[2:3])
+    assert (target.last.tree.tokens.tolist(), target.last.path) == ([9], [0])
+    assert target.last.logits.shape == (1, VOCABULARY)
     tree = DraftTree(np.array([11, 3, 12]), np.array([-1, 0, 0]))
-    choices = target.verify(tree)
+    seen = target.verify(tree)
     torch.testing.assert_close(target.last.hidden[[0, 2]], expected[3:])
     torch.testing.assert_close(target.last.logits[[0, 2]], logits[3:])
-    assert target.last.choices is choices and target.last.tree is tree
+    assert target.last is seen and target.last.tree is tree and target.last.prompt is None
     target.commit(3, [0, 2])
     assert target.last.path == [0, 2]
     assert not target.model.base_model._forward_hooks
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-@pytest.mark.parametrize("backend", [TargetModel, CudaGraphTarget])
-def test_a_logit_that_is_not_finite_ends_the_answer(backend: type[TargetModel], value: float) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_logit_that_is_not_finite_ends_the_answer(backend: str, value: float) -> None:
     model = copy.deepcopy(tiny_model("llama"))
     with torch.no_grad():
         model.get_input_embeddings().weight[9] = value  # of one token alone
-    target = backend(model, max_draft=4)
+    target = target_of(model, backend)
     with pytest.raises(ValueError, match="a logit is NaN or infinite"):
         target.prefill(np.array([1, 9, 2]))
     target.prefill(np.arange(5))

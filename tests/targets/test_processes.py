@@ -16,14 +16,14 @@ sys.path.insert(0, "tests")
 import torch
 from support.tiny import tiny_model
 from ngram_trie import Speculator
-from ngram_trie.targets.cpu import CpuTarget
+from ngram_trie.targets.cpu import PackedNetwork
 torch.set_num_threads(2)
 PROMPT, OPTIONS = [5, 6, 7, 8, 9, 5, 6, 7], {"max_new_tokens": 40, "do_sample": False, "eos_token_id": None}
 model = tiny_model("llama")
 ids = torch.tensor([PROMPT])
 expected = model.generate(ids, attention_mask=torch.ones_like(ids), **OPTIONS)[0, len(PROMPT):].tolist()
 kept = Speculator(model, "pld")
-assert kept(PROMPT, **OPTIONS)[0] == expected and isinstance(kept._decoder.target, CpuTarget)
+assert kept(PROMPT, **OPTIONS)[0] == expected and isinstance(kept._decoder.target.network, PackedNetwork)
 """
 FORKED = """
 child = os.fork()

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from ngram_trie.targets import layers, small_gemm
-from ngram_trie.targets.small_gemm import team
+from ngram_trie.targets.small_gemm import threads_and_kernel as team
 
 NO_BIAS, NOTHING = np.empty(0, np.float32), np.empty((0, 0), np.float32)
 
 #: Parts of `through`, which only compiled functions call.
 attention = numba.njit(lambda *given: layers.attention(*given))
-gated = numba.njit(lambda gate_up: layers.gated(gate_up))
+gated = numba.njit(lambda gate_up, is_gelu: layers.gated(gate_up, is_gelu))
 
 
 def rows_of(seed: int, *shape: int) -> torch.Tensor:
@@ -72,9 +72,10 @@ def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
     group=st.integers(1, 3),
     size=st.sampled_from([2, 8, 16, 24, 80]),
     threads=st.integers(1, 3),
+    cap=st.sampled_from([0.0, 2.0]),
 )
 def test_attention_is_right_behind_any_number_of_tokens(
-    rows: int, past: int, shared: int, group: int, size: int, threads: int
+    rows: int, past: int, shared: int, group: int, size: int, threads: int, cap: float
 ) -> None:
     """A tree's mask hides tokens of the step from each other; before it, all are seen."""
     length, heads = past + rows, shared * group
@@ -82,18 +83,25 @@ def test_attention_is_right_behind_any_number_of_tokens(
     cache = rows_of(2, 2, shared, -(-length // small_gemm.PANEL) * small_gemm.PANEL + small_gemm.WIDTH, size)
     is_seen = (rows_of(3, rows, rows) > 0).tril() | torch.eye(rows, dtype=torch.bool)
     laid_out = in_panels(cache[0]), cache[1].numpy()
-    found = attention(queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), team(threads))
-    mask = torch.cat([torch.ones(rows, past, dtype=torch.bool), is_seen], 1)
-    keys, values = cache[:, None, :, :length].double()
-    right = F.scaled_dot_product_attention(
-        queries[:, :heads].transpose(0, 1)[None].double(), keys, values, attn_mask=mask, enable_gqa=True
-    )
-    np.testing.assert_allclose(found, right[0].transpose(0, 1).flatten(1), atol=1e-5)
+    starts = rows_of(4, rows).abs().mul(past / 3).long().clip(0, past)
+    found = attention(
+        queries.numpy(), heads, *laid_out, length, (~is_seen).numpy(), starts.numpy(), np.float32(size**-0.5),
+        np.float32(cap), team(threads),
+    )  # fmt: skip
+    mask = torch.cat([torch.arange(past) >= starts[:, None], is_seen], 1)
+    keys, values = cache[:, :, :length].double().repeat_interleave(group, 1)
+    scores = queries[:, :heads].transpose(0, 1).double() @ keys.mT * size**-0.5
+    scores = cap * torch.tanh(scores / cap) if cap else scores
+    right = scores.masked_fill(~mask, -torch.inf).softmax(-1) @ values
+    np.testing.assert_allclose(found, right.transpose(0, 1).flatten(1), atol=1e-5)
 
 
 def test_scores_far_apart_neither_overflow_nor_lose_the_highest() -> None:
     queries, (keys, values) = np.full((1, 3, 8), 30, np.float32), rows_of(1, 2, 1, 2 * small_gemm.PANEL, 8)
-    found = attention(queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), team(2))
+    found = attention(
+        queries, 1, in_panels(keys), values.numpy(), 20, np.zeros((1, 1), bool), np.zeros(1, np.int64),
+        np.float32(8**-0.5), np.float32(0), team(2),
+    )  # fmt: skip
     scores = keys[0, :20].double().sum(1) * 30 / np.sqrt(8)
     assert scores.max() - scores.min() > 100
     np.testing.assert_allclose(found[0], scores.softmax(0) @ values[0, :20].double(), rtol=1e-4)
@@ -116,7 +124,9 @@ def test_accepted_nodes_are_moved_behind_the_text(path: list[int], past: int) ->
 def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:
     gate_up = torch.cat([torch.linspace(-200, 200, 999)[None], rows_of(1, 1, 999)], 1)
     gate, up = gate_up.double().chunk(2, 1)
-    np.testing.assert_allclose(gated(gate_up.numpy()), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
+    np.testing.assert_allclose(gated(gate_up.numpy(), False), F.silu(gate) * up, rtol=1e-5, atol=1e-30)
+    turned = F.gelu(gate, approximate="tanh") * up
+    np.testing.assert_allclose(gated(gate_up.numpy(), True), turned, rtol=1e-4, atol=1e-6)
 
 
 def test_norms_are_right() -> None:

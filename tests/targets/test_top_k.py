@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.families import BACKENDS, target_of
 from support.tiny import SHAPE, tiny_model
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, PreTrainedConfig
 
-from ngram_trie.targets.cpu import CpuTarget
-from ngram_trie.targets.cuda_graph import CudaGraphTarget
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.targets.model import greedy as greedy_of
+from ngram_trie.targets.network import greedy as greedy_of
 from ngram_trie.targets.top_k import GROUP, greedy_rows, peaks_of, top_k_rows
 from ngram_trie.tree import DraftTree
 
@@ -39,17 +38,16 @@ def test_what_is_not_finite_is_no_choice(bad: float, place: int) -> None:
     assert greedy_rows(logits, peaks_of(logits)).tolist() == [-1, 0] == greedy_of(torch.from_numpy(logits)).tolist()
 
 
-@pytest.mark.parametrize("kind", [TargetModel, CpuTarget, CudaGraphTarget])
-def test_a_target_says_them_behind_prompt_and_nodes(kind: type[TargetModel]) -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_target_says_them_behind_prompt_and_nodes(backend: str) -> None:
     model = tiny_model("llama")
-    target = kind(model, 8)
-    target.keeps_top_k = 5
+    target = target_of(model, backend)
     prompt = np.array([3, 1, 4, 1, 5])
     target.prefill(prompt)
     with torch.inference_mode():
         logits = model(torch.from_numpy(prompt)[None]).logits[0]
     first, rest = target.top_k(4), target.top_k_in_prompt(np.array([0, 2]), 4)
-    assert (first.places.tolist(), rest.places.tolist()) == ([4], [0, 2])
+    assert (first.places.tolist(), rest.places.tolist()) == ([0], [0, 2])
     np.testing.assert_array_equal(first.tokens, logits[[4]].topk(4).indices)
     np.testing.assert_array_equal(rest.tokens, logits[[0, 2]].topk(4).indices)
     np.testing.assert_allclose(rest.probs, logits[[0, 2]].softmax(-1).topk(4).values, rtol=1e-4)
@@ -58,7 +56,7 @@ def test_a_target_says_them_behind_prompt_and_nodes(kind: type[TargetModel]) -> 
     shares = logits[[0, 2]][:, among].softmax(-1).topk(2)
     np.testing.assert_array_equal(few.tokens, among[shares.indices])
     np.testing.assert_allclose(few.probs, shares.values, rtol=1e-4)
-    target.verify(DraftTree(np.array([9, 2, 6]), np.array([-1, 0, 0])))
+    target.verify(DraftTree(np.array([9, 2, 6]), np.array([-1, 0, 0])), 5)
     for node, text in enumerate(([9], [9, 2], [9, 6])):
         with torch.inference_mode():
             alone = model(torch.tensor([[*prompt.tolist(), *text]])).logits[0, -1]
