@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: 
 
     from ngram_trie.bench.measure import Engine
     from ngram_trie.bench.records import RecordWriter
+    from ngram_trie.report.blocks import Tables
+    from ngram_trie.report.run_folder import RunFolder
 
 #: What `explore` shows unless told, and how many drafters can stand side by side.
 DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
@@ -50,21 +52,10 @@ def measure(config: DictConfig) -> Path:
         LosslessError: a method gave other tokens than vanilla.
         MethodError: a method answered no prompt.
     """
-    import torch
-
-    from ngram_trie.bench import measure as loop
     from ngram_trie.bench import shards
     from ngram_trie.bench.live import Live, check_answered, check_lossless
     from ngram_trie.bench.prepare import prepare
-    from ngram_trie.bench.records import seal
-    from ngram_trie.bench.replay import Replay
-    from ngram_trie.bench.traces import write_traces
-    from ngram_trie.cli import sweep
     from ngram_trie.cli.estimate import estimate
-    from ngram_trie.report import derive as derived
-    from ngram_trie.report import samples
-    from ngram_trie.report.run_folder import RunFolder
-    from ngram_trie.report.verdict import noise, verdict
 
     end_with_parent()
     check_values(config)
@@ -78,6 +69,29 @@ def measure(config: DictConfig) -> Path:
     if config.dry_run:
         print(estimate(engine, config, folder))
         return folder
+    run, tables = _answer(config, engine, folder)
+    _show(run, tables, [f"all {shard[1]} shards are there: ngram-trie derive {_shown(whole)}"] if shard else [])
+    check_lossless(run.records)
+    failures = [record.failure for record in run.records if record.failure]
+    if failures and len(failures) == len(run.records):
+        raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
+    check_answered(run.records)
+    return folder
+
+
+def _answer(config: DictConfig, engine: Engine, folder: Path) -> tuple[RunFolder, list[Tables]]:
+    """Measure what the folder has no records of, and write everything that follows from them."""
+    import torch
+
+    from ngram_trie.bench import measure as loop
+    from ngram_trie.bench.live import Live
+    from ngram_trie.bench.records import seal
+    from ngram_trie.bench.replay import Replay
+    from ngram_trie.bench.traces import write_traces
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report import samples
+    from ngram_trie.report.run_folder import RunFolder
+
     with loop.open_run(folder, engine, config.force) as writer:
         if isinstance(engine, Replay):
             build(config.cost, "cost").keep(folder)
@@ -99,26 +113,30 @@ def measure(config: DictConfig) -> Path:
             run.keep_scores(scores)
         seal(folder)
         tables = derived.write(run, list(engine.datasets))
-    name = sweep.label()
     if isinstance(engine, Live) and config.samples:
         samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
-    if name:
-        sweep.finished(name, folder)
-        print(f"\n== {name}")
-    else:
-        print(derived.main_tables(tables))
+    return run, tables
+
+
+def _show(run: RunFolder, tables: Sequence[Tables], later: Sequence[str]) -> None:
+    """Print what a terminal has room for, or the name of a sweep's cell, and what is to be done `later`."""
+    from ngram_trie.cli import sweep
+    from ngram_trie.report import derive as derived
+    from ngram_trie.report.verdict import noise, verdict
+
+    if name := sweep.label():
+        sweep.finished(name, run.path)
+    print(f"\n== {name}" if name else derived.main_tables(tables))
     for line in filter(None, (noise(run), verdict(run))):
         print(line)
-    picture = ", headline.png their picture" if (folder / "headline.png").exists() else ""
-    print(f"written: {relative(str(folder.absolute()))}{'' if name else f' (table.md has all tables{picture})'}")
-    if shard:
-        print(f"once all {shard[1]} shards are there: ngram-trie derive {relative(str(whole.absolute()))}")
-    check_lossless(run.records)
-    failures = [record.failure for record in run.records if record.failure]
-    if failures and len(failures) == len(run.records):
-        raise ConfigError(f"no prompt was answered: {failures[0].kind}: {failures[0].message}")
-    check_answered(run.records)
-    return folder
+    picture = ", headline.png their picture" if (run.path / "headline.png").exists() else ""
+    print(f"written: {_shown(run.path)}{'' if name else f' (table.md has all tables{picture})'}")
+    for line in later:
+        print(f"once {line}")
+
+
+def _shown(folder: Path) -> str:
+    return relative(str(folder.absolute()))
 
 
 def _interim(folder: Path, engine: Engine, writer: RecordWriter) -> None:
@@ -129,7 +147,7 @@ def _interim(folder: Path, engine: Engine, writer: RecordWriter) -> None:
 
     try:
         derived.write(RunFolder(folder, list(writer.records.values())), list(engine.datasets))
-        say(f"interim table: {relative(str(folder.absolute()))}/table.md")
+        say(f"interim table: {_shown(folder)}/table.md")
     except Exception as error:  # it is derived again in the end: nothing of it may end a run
         say(f"warning: no interim table: {first_line(error)}")
 

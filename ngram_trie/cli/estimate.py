@@ -10,25 +10,18 @@ import psutil
 import torch
 from omegaconf import DictConfig
 
-from ngram_trie.bench import cost, models
-from ngram_trie.bench.live import BASELINE, Live
+from ngram_trie.bench import models
+from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.room import method_gb
 from ngram_trie.drafter import Drafter
-from ngram_trie.drafters import NoDraft
 from ngram_trie.prompt import Prompt
-from ngram_trie.report.run_folder import CALIBRATIONS
 from ngram_trie.store.files import relative
 from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import conversion, gguf_file
 from ngram_trie.targets.hub import cached
 from ngram_trie.targets.load import load_config
 
-#: What answers are like where nothing is known of them: the share of the longest that is allowed, and the tokens that a
-#: step over a draft emits (results/table1). Outside decoders take the stock modules' time a step, as many times ours.
-ANSWERED, EMITTED, OUTSIDE = 0.75, 1.8, 2.4
-#: Nodes of a draft, by which its step is priced.
-NODES = 8
 #: Gigabytes of the weights that methods of the paper's tables bring along; their pages list them.
 WEIGHTS_GB = {
     "double7/vicuna-68m": 0.2,
@@ -42,7 +35,7 @@ RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
 
 def estimate(engine: Engine, config: DictConfig, folder: Path) -> str:
-    """The plan in lines: what is asked, minutes, memory, disk."""
+    """The plan in lines: what is asked, memory, disk."""
     return "\n".join(["Plan (nothing is run):", *(f"  {line}" for line in _lines(engine, config, folder))])
 
 
@@ -56,7 +49,6 @@ def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
     written = RECORD_BYTES * answers + TABLES_BYTES
     if isinstance(engine, Live):
         yield f"model: {engine.model}, {config.model.dtype} on {config.model.device}, backend {config.engine.backend}"
-        yield f"time: {_time(engine, config)}"
         weights = weight_gb(config)
         yield f"memory: {_memory(engine, config, weights)}"
         written += int(1e9 * _converted(config, weights))
@@ -71,33 +63,6 @@ def weight_gb(config: DictConfig) -> float:
     """Of the run's weights, in its dtype."""
     size: int = getattr(torch, config.model.dtype).itemsize
     return choose.weight_bytes(load_config(*models.source(config.model))) / 4 * size / 1e9
-
-
-def _time(engine: Live, config: DictConfig) -> str:
-    """By the calibration of this machine and what answers are usually like."""
-    folders = CALIBRATIONS
-    found = next((folder for folder in folders if cost.holds_for(folder, engine.manifest)), None)
-    if found is None:
-        return (
-            "unknown: this model has no calibration on this machine (in a checkout, `make bench-steps` makes one); a "
-            "run shows the time left once it has a few answers"
-        )
-    curve, tokens = cost.CostCurve.read(found), ANSWERED * config.measure.max_new_tokens
-    lengths = [len(prompt.ids) for prompt in engine.items.values() if isinstance(prompt, Prompt)]
-    times = engine.repeats * engine.sessions
-    seconds = 0.0
-    for length in lengths:
-        middle = [length + tokens / 2]
-        plain, drafted = (float(curve.step([nodes], middle)[0]) for nodes in (0, NODES))
-        reads = 1 if engine.share_prefill else len(engine.names)
-        seconds += times * reads * curve.prefill(length)
-        for name in engine.names:
-            method = engine.methods.get(name)
-            if isinstance(method, Drafter) and not isinstance(method, NoDraft):
-                seconds += times * tokens / EMITTED * drafted
-            else:
-                seconds += times * tokens * plain * (1.0 if name.endswith(BASELINE) else OUTSIDE)
-    return f"about {duration(seconds / 3600)}, by the calibration in {relative(str(found))}"
 
 
 def _memory(engine: Live, config: DictConfig, weights: float) -> str:
@@ -146,8 +111,3 @@ def _fetched(engine: Live, config: DictConfig, weights: float) -> str:
         if not Path(path).exists() and not cached(path, revision)
     ]
     return f"download: {'; '.join(listed)}" if listed else ""
-
-
-def duration(hours: float) -> str:
-    """Hours in words."""
-    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

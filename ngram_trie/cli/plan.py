@@ -22,7 +22,6 @@ from rich.table import Table
 from ngram_trie.bench.provenance import driver
 from ngram_trie.bench.room import weights_gb
 from ngram_trie.cli.doctor import blind_remedy, gpus
-from ngram_trie.cli.estimate import duration
 from ngram_trie.data.sources import kept_file, mirrored
 from ngram_trie.targets.hub import cached, hub_said, is_unreachable, reach, wanted
 
@@ -200,3 +199,8 @@ def hours(amount: float) -> str:
 def is_on_gpu(device: str) -> bool:
     """Whether a run on this `model.device` finds a GPU."""
     return device != "cpu" and torch.cuda.is_available()
+
+
+def duration(hours: float) -> str:
+    """Hours in words."""
+    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

@@ -53,7 +53,7 @@ OPTIONS = {
     "--dtype": Option("float32, bfloat16 or float16", "model.dtype"),
 }
 FLAGS = {
-    "--dry-run": Option("print what would be done: answers, minutes, memory, disk", "dry_run"),
+    "--dry-run": Option("print what would be done: answers, memory, disk", "dry_run"),
     "--samples": Option("also write samples.md: the answers as text", "samples"),
 }
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 from types import SimpleNamespace
 
 import pytest
-from packaging.requirements import Requirement
 
 from ngram_trie.cli import doctor
 from ngram_trie.cli.app import invoke
@@ -28,23 +26,17 @@ def test_this_machine_can_run_something(capsys: pytest.CaptureFixture[str]) -> N
         assert name in text
 
 
-def test_a_missing_package_is_bad_and_ends_with_status_1(
+def test_what_is_wrong_is_named_and_a_wrong_python_ends_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    version = importlib.metadata.version
-
-    def without_numba(name: str) -> str:
-        if name == "numba":
-            raise importlib.metadata.PackageNotFoundError(name)
-        return "1.0" if name == "numpy" else version(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", without_numba)
-    assert doctor.unmet(Requirement("pandas>=2")) == "" and doctor.unmet(Requirement("nowhere-at-all>=2"))
+    wrong = SimpleNamespace(returncode=1, stdout="transformers 5.19 has requirement numpy<2\n", stderr="")
+    monkeypatch.setattr(doctor.subprocess, "run", lambda *_, **__: wrong)
+    monkeypatch.setattr(doctor.platform, "python_version", lambda: "3.9.1")
     assert status("--json") == 1
     said = json.loads(capsys.readouterr().out)
-    (core,) = [finding for finding in said["findings"] if finding["name"] == "core"]
-    assert said["bad"] == ["core"] and core["remedy"] == "make setup"
-    assert "numba missing" in core["says"] and "numpy 1.0, needs >=2" in core["says"]
+    found = {finding["name"]: finding for finding in said["findings"]}
+    assert said["bad"] == ["Python"] and "make PYTHON=python3.11 setup" in found["Python"]["remedy"]
+    assert found["packages"]["says"] == "transformers 5.19 has requirement numpy<2"
 
 
 def test_the_token_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
