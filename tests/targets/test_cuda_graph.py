@@ -59,8 +59,6 @@ def test_the_stock_model_shares_its_weights_and_goes_on_to_work() -> None:
             weight, bias = network.blocks[1].qkv.weight, network.blocks[1].qkv.bias
             assert part.weight.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr()
             assert bias is not None and part.bias.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
-    total = sum(weight.numel() for weight in model.parameters()) - model.get_input_embeddings().weight.numel()
-    assert first.weight_bytes == 4 * total
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("qwen2", marks=pytest.mark.slow), "gemma2"])

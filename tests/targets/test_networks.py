@@ -96,6 +96,30 @@ def test_the_answer_is_generate_s(family: str, backend: str) -> None:
         )
 
 
+@settings(max_examples=60)
+@given(
+    family=st.sampled_from(list(FAMILIES)),
+    backend=st.sampled_from(BACKENDS),
+    ids=st.lists(st.integers(3, 20), min_size=1, max_size=40),
+    drafts=st.lists(any_tree(), max_size=5),
+)
+def test_whatever_is_drafted_the_answer_is_generate_s(
+    family: str, backend: str, ids: list[int], drafts: list[DraftTree]
+) -> None:
+    text = torch.tensor([ids])
+    generated = cached_model(family).generate(
+        text, attention_mask=torch.ones_like(text), max_new_tokens=20, do_sample=False
+    )
+
+    def behind(draft: DraftTree) -> Any:
+        return lambda text: DraftTree(np.array([text[-1], *draft.tokens[1:].tolist()], np.int64), draft.parents)
+
+    result = SpeculativeDecoder(cached_target(family, backend), Scripted([behind(draft) for draft in drafts])).generate(
+        Prompt(np.array(ids)), Stop(max_new_tokens=20)
+    )
+    assert result.output_ids == generated[0, len(ids) :].tolist()
+
+
 def test_paths_by_hand() -> None:
     tree = DraftTree(np.array([9, 1, 2, 3, 4]), np.array([-1, 0, 1, 0, 1]))
     assert paths_of(tree) == ([[0, 1, 2], [0, 3], [0, 1, 4]], [0, 0, 0, 1, 2])
