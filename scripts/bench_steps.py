@@ -7,7 +7,7 @@
 For a large model measure less, as the second command does. Random weights cost what a model's own do.
 
 Writes steps.csv (milliseconds of a step by backend, tokens and cached tokens; relative to that backend's plain step and
-to reading all weights once, by the bandwidth of a copy), curve.json and curve.csv (the steps and prefills of
+to reading all weights once), curve.json and curve.csv (the steps and prefills of
 engine.backend, for cost=measured) and a manifest. On a GPU, `device_ms` is the forward alone, without the host.
 """
 
@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
@@ -30,7 +29,7 @@ from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.prepare import load_target, resolve_machine
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import seal
-from ngram_trie.bench.step_costs import Steps, copy_bandwidth, measure_steps, room_for
+from ngram_trie.bench.step_costs import Steps, measure_steps, read_seconds, room_for
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.store.files import content_hash, write_atomically
 from ngram_trie.targets.choose import FAST, network_for, refusal
@@ -39,12 +38,10 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.network import Network
 from ngram_trie.targets.plan import Plan, plan_of
 
-NODES = (0, 1, 2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+NODES = (0, 1, 3, 7, 11, 15, 23, 31, 47, 63, 95, 127, 191, 255)
 CONTEXTS = (64, 256, 512, 1024, 2048, 4096, 8192)
 #: Rounds for each of `measure.repeats`, and steps at every point in a round.
 ROUNDS, STEPS = 4, 6
-#: Bytes of the copy that measures bandwidth.
-COPY = 1 << 28
 
 
 def networks(model: PreTrainedModel, limit: int) -> Iterator[tuple[str, Network]]:
@@ -131,12 +128,7 @@ def bench(config: DictConfig) -> Path:
     limit, max_draft = own.context_limit, own.max_draft
     targets = {name: TargetModel(own.model, max_draft, limit, net) for name, net in networks(own.model, limit)}
     targets[config.engine.backend] = own
-    # a tied head is read, too; of an embedding alone only a few rows
-    num_bytes = sum(weight.numel() * weight.element_size() for weight in own.model.parameters())
-    with torch.inference_mode():
-        found = measured(targets, rounds)
-        read = num_bytes / (copy_bandwidth(config.model.device, COPY) / 2)
-    frame = table(found, read)
+    frame = table(found := measured(targets, rounds), read_seconds(own))
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "steps.csv", frame.to_csv(index=False, float_format="%.4g"))
     name = f"{models.name(config.model)} in {config.model.dtype} on {manifest.device}"

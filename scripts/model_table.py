@@ -8,6 +8,7 @@ line refuses it. docs/library.md shows it. No weights are fetched.
 from __future__ import annotations
 
 import logging
+import re
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -65,12 +66,13 @@ def answered(model: PreTrainedModel) -> str:
 
 
 def table(entries: list[dict[str, Any]]) -> pd.DataFrame:
-    """What answers for the entries of the list: a row for each architecture that is fast, and for each other answer."""
+    """What answers for the entries of the list: a row for each family that is fast, and for each other answer."""
     rows: dict[tuple[str, str], dict[str, list[str]]] = {}
     for entry in entries:
         fields = entry.get("fields", {}) | entry.get("tiny", {})
         answer = answered(tiny_model(entry["type"], fields, entry.get("text")))
-        row = rows.setdefault((answer, entry["type"] if answer == "fast" else ""), {"architecture": [], "models": []})
+        family = re.split(r"[\d_]", entry["type"])[0] if answer == "fast" else ""
+        row = rows.setdefault((answer, family), {"architecture": [], "models": []})
         row["architecture"] += [entry["type"]] * (entry["type"] not in row["architecture"])
         row["models"] += entry["ids"]
     found = [{"answered": key[0], **{name: ", ".join(each) for name, each in row.items()}} for key, row in rows.items()]

@@ -1,4 +1,4 @@
-"""What a step costs on a device, apart from any table: bandwidth, steps by size and length, the host's part.
+"""What a step costs on a device, apart from any table: reading the weights, steps by size and length, the host's part.
 
 Imports nothing that a machine that is only measured may lack (no Hydra, no plotting).
 
@@ -22,18 +22,18 @@ from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
 
 
-def copy_bandwidth(device: str, num_bytes: int, repeats: int = 10) -> float:
-    """Bytes per second, read and written, of a copy within the device's memory; the median after three warm-up laps."""
-    source = torch.randint(0, 255, (num_bytes,), dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    laps = []
-    for _ in range(3 + repeats):
+@torch.inference_mode()
+def read_seconds(target: TargetModel, laps: int = 7) -> float:
+    """Seconds to read each weight of the model once, summing it up; the median of some laps after a first one."""
+    taken = []
+    for _ in range(1 + laps):
+        target.synchronize()
         started = perf_counter()
-        target.copy_(source)
-        if device.startswith("cuda"):
-            torch.cuda.synchronize(device)
-        laps.append(perf_counter() - started)
-    return 2 * num_bytes / float(np.median(laps[3:]))
+        for weight in target.model.parameters():
+            weight.sum()
+        target.synchronize()
+        taken.append(perf_counter() - started)
+    return float(np.median(taken[1:]))
 
 
 @dataclass(frozen=True)
@@ -105,10 +105,3 @@ def measure_steps(
                         device[row, column] = target.network.forward_seconds(target.cache, size)
                 progress.update()
     return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
-
-
-def step_bytes(network: GraphNetwork, context: int) -> int:
-    """Bytes that a step has to read at `context` cached tokens: the weights and the cache."""
-    layers, both, heads, size = network.decoder.cache_shape
-    cached = context * layers * both * heads * size * network.decoder.dtype.itemsize
-    return network.decoder.weight_bytes + cached

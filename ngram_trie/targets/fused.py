@@ -90,16 +90,6 @@ class FusedDecoder:
         """(layers, 2, h, d): keys and values of one token."""
         return (self.plan.num_layers, 2, self.plan.num_key_value_heads, self.plan.head_size)
 
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of weights that a step has to read: all but the embedding, of which it reads a few rows."""
-        parts = [self.norm, self.head.weight, self.head.bias]
-        for block in self.blocks:
-            parts += [*block.norms, block.query_norm, block.key_norm]
-            for linear in (block.qkv, block.out, block.gate_up, block.down):
-                parts += [linear.weight, linear.bias]
-        return sum(part.numel() * part.element_size() for part in parts if part is not None)
-
     def hidden(
         self,
         of: Literal["prompt", "step"],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -93,12 +94,12 @@ class Plan:
     def num_layers(self) -> int:
         return len(self.windows)
 
-    @property
+    @cached_property
     def kinds(self) -> list[str | None]:
         """The kinds of rotary tables, each once."""
         return sorted(set(self.tables), key=str)
 
-    @property
+    @cached_property
     def spans(self) -> list[int | None]:
         """The windows, each once."""
         return sorted(set(self.windows), key=lambda window: window or 0)

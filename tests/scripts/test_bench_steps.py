@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.families import cached_model, plan
+from support.families import cached_model, cached_target, plan
 from support.tiny import tiny_target
 
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.records import RunManifest
-from ngram_trie.bench.step_costs import binary_tree, copy_bandwidth, measure_steps, step_bytes
+from ngram_trie.bench.step_costs import binary_tree, measure_steps, read_seconds
 from ngram_trie.cli import overrides as command_line
 from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.model import TargetModel
@@ -35,9 +35,9 @@ def test_the_curve_is_full_and_keeps_to_the_target(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(TargetModel, "verify", watched)
     curve = bench_steps.measured({"stock": target}, rounds=2, steps=4)["stock"].curve("tiny")
     assert isinstance(curve, CostCurve) and curve.name == "tiny"
-    assert list(curve.nodes) == [0, 1, 2, 4, 6]  # of NODES those that the target takes
+    assert list(curve.nodes) == [0, 1, 3, 6]  # of NODES those that the target takes
     assert list(curve.contexts) == list(curve.prefill_lengths) == [64, 156]  # up to the limit, less room for a path
-    assert np.shape(curve.step_seconds) == (5, 2)
+    assert np.shape(curve.step_seconds) == (4, 2)
     for seconds in (curve.step_seconds, curve.prefill_seconds):
         assert np.isfinite(seconds).all() and (np.array(seconds) > 0).all()
     assert curve.step([3], [100]) > 0
@@ -55,7 +55,7 @@ def test_binary_trees_are_full_and_of_the_size_asked_for(num_draft: int) -> None
 
 @pytest.mark.slow
 def test_every_backend_that_runs_here_is_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("NODES", (0, 3)), ("CONTEXTS", (64,)), ("ROUNDS", 1), ("COPY", 1 << 16)):
+    for name, value in (("NODES", (0, 3)), ("CONTEXTS", (64,)), ("ROUNDS", 1)):
         monkeypatch.setattr(bench_steps, name, value)
     given = ["model=tiny", "model.device=cpu", "engine.max_draft=3", f"output={tmp_path}", "measure.repeats=1"]
     bench_steps.bench(command_line.composed(given))
@@ -69,13 +69,9 @@ def test_every_backend_that_runs_here_is_in_the_table(tmp_path: Path, monkeypatc
     assert RunManifest.read(tmp_path / "manifest.json").config["engine"]["backend"] == "cpu"
 
 
-def test_graphs_are_timed_without_the_host_and_bytes_are_right_by_hand() -> None:
+def test_graphs_are_timed_without_the_host() -> None:
     model = cached_model("llama")
     network = GraphNetwork(model, plan(model), sizes=(1, 8))
     found = measure_steps(TargetModel(model, 7, 160, network), [1, 8], [40], 1)
     assert np.isfinite(found.device).all()
-    # two layers of q, k, v, o, gate, up, down and two norms; the last norm; the head. And keys and values of 2 x 8.
-    layer = 32 * 32 * 2 + 2 * 32 * 16 + 3 * 32 * 48 + 2 * 32
-    assert step_bytes(network, 0) == 4 * (2 * layer + 32 + 61 * 32)
-    assert step_bytes(network, 10) - step_bytes(network, 0) == 4 * 10 * 2 * 2 * 2 * 8
-    assert copy_bandwidth("cpu", 1 << 16, 3) > 0
+    assert read_seconds(cached_target("llama", "stock"), 3) > 0

@@ -59,8 +59,6 @@ def test_the_stock_model_shares_its_weights_and_goes_on_to_work() -> None:
             weight, bias = network.blocks[1].qkv.weight, network.blocks[1].qkv.bias
             assert part.weight.untyped_storage().data_ptr() == weight.untyped_storage().data_ptr()
             assert bias is not None and part.bias.untyped_storage().data_ptr() == bias.untyped_storage().data_ptr()
-    total = sum(weight.numel() for weight in model.parameters()) - model.get_input_embeddings().weight.numel()
-    assert first.weight_bytes == 4 * total
 
 
 @pytest.mark.parametrize("family", ["llama", pytest.param("qwen2", marks=pytest.mark.slow), "gemma2"])
@@ -88,8 +86,9 @@ def test_the_library_answers_on_graphs_that_are_kept_with_the_model(on_graphs: N
     network = choose.network_for(model, 100)
     assert isinstance(network, GraphNetwork)
     (buffers,), drafted = network._free, set(network._free[0].steps)
-    assert {size for size, _, _ in drafted} >= {1, 8} and all(k for _, _, k in drafted if k), "top-k out of the graph"
     kept = Speculator(model)
+    assert {size for size, _, _ in drafted} >= {1, 8}
+    assert {k for _, _, k in drafted} == {0, kept.drafter.reads_top_k}, "likely tokens come out of the graph"
     for _ in range(2):
         assert kept(PROMPT, **OPTIONS)[0] == expected
     assert kept._decoder.target.cache.buffers is buffers and not network._free

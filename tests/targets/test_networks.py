@@ -5,6 +5,8 @@ within windows and beyond them.
 from __future__ import annotations
 
 import functools
+import gc
+import weakref
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.families import BACKENDS, FAMILIES, cached_model, cached_target, plan, target_of
+from support.families import BACKENDS, FAMILIES, cached_model, cached_target, family_model, plan, target_of
 from support.plain import greedy
 from support.tiny import VOCABULARY, Scripted, any_tree
 
@@ -96,6 +98,30 @@ def test_the_answer_is_generate_s(family: str, backend: str) -> None:
         )
 
 
+@settings(max_examples=60)
+@given(
+    family=st.sampled_from(list(FAMILIES)),
+    backend=st.sampled_from(BACKENDS),
+    ids=st.lists(st.integers(3, 20), min_size=1, max_size=40),
+    drafts=st.lists(any_tree(), max_size=5),
+)
+def test_whatever_is_drafted_the_answer_is_generate_s(
+    family: str, backend: str, ids: list[int], drafts: list[DraftTree]
+) -> None:
+    text = torch.tensor([ids])
+    generated = cached_model(family).generate(
+        text, attention_mask=torch.ones_like(text), max_new_tokens=20, do_sample=False
+    )
+
+    def behind(draft: DraftTree) -> Any:
+        return lambda text: DraftTree(np.array([text[-1], *draft.tokens[1:].tolist()], np.int64), draft.parents)
+
+    result = SpeculativeDecoder(cached_target(family, backend), Scripted([behind(draft) for draft in drafts])).generate(
+        Prompt(np.array(ids)), Stop(max_new_tokens=20)
+    )
+    assert result.output_ids == generated[0, len(ids) :].tolist()
+
+
 def test_paths_by_hand() -> None:
     tree = DraftTree(np.array([9, 1, 2, 3, 4]), np.array([-1, 0, 1, 0, 1]))
     assert paths_of(tree) == ([[0, 1, 2], [0, 3], [0, 1, 4]], [0, 0, 0, 1, 2])
@@ -140,6 +166,17 @@ def test_a_kept_prompt_is_read_once_and_charged_each_time(backend: str, monkeypa
         assert min(seconds) >= max(target.prefill(prompt.ids).saved_seconds, 1e-9) > 0
     target.near_tie([1, 2, 3], [4, 5])  # overwrites the text
     assert SpeculativeDecoder(target, NoDraft()).generate(prompts[1], STOP).output_ids == expected
+
+
+@pytest.mark.parametrize("backend", ["stock", "cpu", "cuda_graph"])
+def test_a_network_is_kept_with_its_model_and_does_not_keep_it(backend: str) -> None:
+    model = family_model("llama")
+    network, again = (target_of(model, backend).network for _ in range(2))
+    assert network is again
+    held = weakref.ref(model)
+    del model, network, again
+    gc.collect()
+    assert held() is None
 
 
 def test_a_tree_that_is_too_large_is_refused() -> None:
