@@ -181,6 +181,10 @@ class Drafter(ABC):
     #: default on the class.
     not_sent: ClassVar[Sequence[str]] = ()
 
+    def __init_subclass__(cls) -> None:
+        for name in vars(cls).keys() & Traits.__dataclass_fields__.keys():
+            raise TypeError(f"{cls.__name__}.{name}: give it as a trait: traits = Traits({name}=...)")
+
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name not in self.not_sent}
 

@@ -41,8 +41,9 @@ def _answer(row: Row) -> dict[str, Any]:
     turn = row.get("turn", 0)
     if not is_token_ids(ids := row.get("output_token_ids")) or type(turn) is not int:
         raise ValueError(f"{row.where}: no answer: output_token_ids must be a list of token ids, turn an integer")
-    about = {"dataset": str(row.get("dataset", row.get("category", ""))), "turn": turn}
-    return {**about, "question_id": str(row.get("question_id", "")), "output_token_ids": ids}
+    names = {name: "" if row.get(name) is None else str(row[name]) for name in ("dataset", "category", "question_id")}
+    about = {"dataset": names["dataset"] or names["category"], "question_id": names["question_id"]}
+    return {**about, "turn": turn, "output_token_ids": ids}
 
 
 def check_answers(prompt: Prompt, datasets: Collection[str], path: Path | None) -> None:

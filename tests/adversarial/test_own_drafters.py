@@ -12,6 +12,7 @@ from support.tiny import VOCABULARY, tiny_model
 from ngram_trie import speculative_generate
 from ngram_trie.decoding import DrafterError
 from ngram_trie.drafter import Drafter
+from ngram_trie.drafters import NoDraft
 from ngram_trie.tree import DraftTree
 
 
@@ -49,6 +50,11 @@ def test_a_wrong_draft_is_one_error(propose: Callable[[int], Any], message: str)
     with pytest.raises(DrafterError, match=r"^Mine, step behind 4 cached tokens: " + message) as error:
         speculative_generate(tiny_model("llama"), [5, 6, 7, 8], Mine(), max_new_tokens=8)
     assert "\n" not in str(error.value)
+
+
+def test_a_trait_beside_the_record_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"^Mine\.reads: give it as a trait: traits = Traits\(reads=\.\.\.\)$"):
+        type("Mine", (NoDraft,), {"reads": "logits"})
 
 
 @pytest.mark.parametrize("seed", [1.5, "1", True, -1, 1 << 64])

@@ -242,8 +242,9 @@ def test_a_store_is_written_and_read(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["answers.jsonl"]
     with pytest.raises(FileNotFoundError, match="no such file of answers"):
         read_answers(tmp_path / "absent")
-    (tmp_path / "gaps").write_text('{"output_token_ids": [1], "text": "a\u2028b"}\n\n', encoding="utf-8")
-    assert len(read_answers(tmp_path / "gaps")) == 1
+    gaps = '{"output_token_ids": [1], "question_id": null, "text": "a\u2028b"}\n\n'
+    (tmp_path / "gaps").write_text(gaps, encoding="utf-8")
+    assert read_answers(tmp_path / "gaps") == [{"dataset": "", "question_id": "", "turn": 0, "output_token_ids": [1]}]
     (tmp_path / "bad").write_text('{"output_token_ids": [1]}\n{"output_token_ids": [-1]}\n')
     with pytest.raises(ValueError, match="bad:2: no answer"):
         read_answers(tmp_path / "bad")
