@@ -58,6 +58,8 @@ def disagreement(
     text.keep(length, [0, 2])
     rows.append(network.step(text, DraftTree.root_only(path[2]), 0).logits)
     ours, theirs = torch.cat(rows).double().cpu(), torch.stack(steps).double().cpu()
+    if not bool(theirs.isfinite().all()):
+        return None  # of a damaged model; the answer will say so
     errors = (ours - theirs).norm(dim=-1) / theirs.norm(dim=-1)
     if bool((errors <= MOST_APART.get(autocast_dtype(model.device) or model.dtype, 1e-3)).all()):  # none is NaN
         return None
