@@ -72,6 +72,7 @@ def table(entries: list[dict[str, Any]]) -> pd.DataFrame:
         fields = entry.get("fields", {}) | entry.get("tiny", {})
         answer = answered(tiny_model(entry["type"], fields, entry.get("text")))
         family = re.split(r"[\d_]", entry["type"])[0] if answer == "fast" else ""
+        answer = re.sub(r" \(layers: .*\)", "", re.sub(r"model type \w+", "model type NAME", answer))
         row = rows.setdefault((answer, family), {"architecture": [], "models": []})
         row["architecture"] += [entry["type"]] * (entry["type"] not in row["architecture"])
         row["models"] += entry["ids"]
