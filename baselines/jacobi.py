@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import SEEDS, Drafter, Traits, check_int
+from ngram_trie.drafter import MAX_SEED, Drafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -39,7 +39,7 @@ class Jacobi(Drafter):
         is_token = isinstance(fill, int) and not isinstance(fill, bool) and fill >= 0
         if fill not in ("prompt", "repeat") and not is_token:
             raise ValueError(f"fill={fill!r}: must be 'prompt', 'repeat' or a token id of at least 0")
-        check_int("seed", seed, 0, SEEDS)
+        check_int("seed", seed, 0, MAX_SEED)
         self.num_draft, self.fill, self.seed = num_draft, fill, seed
 
     def bind(self, target: Any) -> None:

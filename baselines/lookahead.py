@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import SEEDS, Drafter, Traits, check_bool, check_int
+from ngram_trie.drafter import MAX_SEED, Drafter, Traits, check_bool, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -94,7 +94,7 @@ class Lookahead(Drafter):
         check_int("level", level, 2)
         check_int("guesses", guesses, 1)
         check_bool("seed_with_prompt", seed_with_prompt)
-        check_int("seed", seed, 0, SEEDS)
+        check_int("seed", seed, 0, MAX_SEED)
         self.window, self.level, self.guesses = window, level, guesses
         self.seed_with_prompt, self.seed = seed_with_prompt, seed
 

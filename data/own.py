@@ -30,7 +30,7 @@ class FileDataset:
         parity: "odd" or "even": only those whose id's last number is; None for all.
 
     Raises:
-        ValueError: no such file, or a line that is none of these; the message names file, line and field.
+        ValueError: no such file, or a line of another kind; the message names file, line and field.
     """
 
     def __init__(self, name: str, path: str | None, limit: int | None = None, parity: str | None = None) -> None:

@@ -21,18 +21,18 @@ Shape = Literal["tree", "chain"]
 
 
 #: No number that is counted or allocated by may be larger: beyond it lies no method but a slip of the keyboard.
-MOST = 1 << 24
+MAX_COUNT = 1 << 24
 #: The largest seed.
-SEEDS = (1 << 63) - 1
+MAX_SEED = (1 << 63) - 1
 
 
-def check_int(field: str, value: object, least: int, most: int = MOST) -> None:
+def check_int(field: str, value: object, least: int, most: int = MAX_COUNT) -> None:
     """Raises:
     ValueError: `value` is not an integer in [least, most].
     """
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         is_large = isinstance(value, int) and value > most
-        bound = f"from {least} to {most}" if most < MOST or is_large else f"of at least {least}"
+        bound = f"from {least} to {most}" if most < MAX_COUNT or is_large else f"of at least {least}"
         raise ValueError(f"{field}={value!r}: must be an integer {bound}")
 
 
@@ -54,7 +54,7 @@ def check_bool(field: str, value: object) -> None:
 
 def check_choice(field: str, value: object, allowed: Sequence[str]) -> None:
     """Raises:
-    ValueError: `value` is none of `allowed`.
+    ValueError: `value` is not one of `allowed`.
     """
     if value not in allowed:
         raise ValueError(f"{field}={value!r}: must be one of {', '.join(allowed)}")

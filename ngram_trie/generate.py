@@ -33,7 +33,7 @@ from transformers.generation.streamers import BaseStreamer
 from ngram_trie.budget.adaptive import AdaptiveDrafter, Learned
 from ngram_trie.budget.compiling import kinds, warm_up
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
-from ngram_trie.drafter import SEEDS, Drafter, Shape, check_choice, check_int
+from ngram_trie.drafter import MAX_SEED, Drafter, Shape, check_choice, check_int
 from ngram_trie.methods import DrafterLike, make_drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.chat import render
@@ -144,15 +144,15 @@ class Speculator:
             raise ValueError(reason)
         self.model, self.tokenizer = model, tokenizer
         check_choice("budget", budget, get_args(Budget))
-        self._budget, self._otherwise = budget, None
+        self._budget, self._fallback_drafter = budget, None
         if drafter is None:
-            drafter, self._otherwise = (
+            drafter, self._fallback_drafter = (
                 "blend_logits",
                 functools.partial(make_drafter, "blend_logits_answer", num_draft, shape),
             )
         made = make_drafter(drafter, num_draft, shape)
         self.drafter = self._sized(made)
-        self._cold = None if isinstance(drafter, Drafter) else made  # of the caller's own no copy is made
+        self._unbound_copy = None if isinstance(drafter, Drafter) else made  # of the caller's own no copy is made
         self._capacity = 0
         self._decoder: SpeculativeDecoder | None = None
         self._answering = threading.Lock()
@@ -292,12 +292,12 @@ class Speculator:
             if self._decoder is None or is_short or network is not self._decoder.target.network:
                 self._decoder, self._capacity = None, capacity
                 target = TargetModel(self.model, context_limit=capacity, network=network)
-                if self._otherwise and not target.knows_head():
-                    self.drafter = self._sized(self._otherwise())
-                self._otherwise = None
-                if self._cold is not None:
-                    warm_up(self._cold, prompt, target)
-                    self._cold = None
+                if self._fallback_drafter and not target.knows_head():
+                    self.drafter = self._sized(self._fallback_drafter())
+                self._fallback_drafter = None
+                if self._unbound_copy is not None:
+                    warm_up(self._unbound_copy, prompt, target)
+                    self._unbound_copy = None
                 self._decoder = SpeculativeDecoder(target, self.drafter)
             self._decoder.target.context_limit = min(self._capacity, longest)
             yield self._decoder
@@ -317,12 +317,12 @@ class Speculator:
         seed: int | None = None,
         **model_kwargs: Any,
     ) -> Answer:
-        """What `generate` calls once it has settled everything; `ends` are the stop strings, under a name of which it
-        knows nothing.
+        """What `generate` calls once it has settled everything; `ends` are the stop strings, under a name that it
+        does not know.
         """
         check_supported(generation_config, model_kwargs)
         if seed is not None:
-            check_int("seed", seed, 0, SEEDS)
+            check_int("seed", seed, 0, MAX_SEED)
         prompt = prompt or Prompt(_one_text(input_ids))
         # limits and EOS tokens are among the criteria; a limit of the caller's own takes the place of generate's
         lengths = [kind.max_length for kind in stopping_criteria if isinstance(kind, MaxLengthCriteria)]
@@ -409,7 +409,7 @@ def speculative_generate(
             "role" and "content"), or a `Prompt`, for drafters that read a part of it. What a tokenizer returns may also
             be given as keywords, as `generate` takes it: input_ids, attention_mask.
         drafter: a name of `method=` in configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a
-            `Drafter`; None as of `Speculator`, which keeps it, and the cache, from prompt to prompt.
+            `Drafter`; None for `Speculator`, which keeps it, and the cache, from prompt to prompt.
         tokenizer: for strings, chats, stop strings and `Answer.text`.
         num_draft: most nodes of a draft, in place of the drafter's own.
         shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).

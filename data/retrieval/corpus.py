@@ -103,7 +103,7 @@ def _cause(error: BaseException) -> BaseException:
 
 def _rows_of(path: Path, kind: str, about: object) -> Iterator[dict[str, str]]:
     """Raises:
-    ValueError: a row lacks a field, or its text is none.
+    ValueError: a row lacks a field, or its text is no text.
     """
     for _, row in read_table(path, FIELDS) if kind == ".tsv" else read_objects(path):
         if missing := [field for field in FIELDS if field not in row]:

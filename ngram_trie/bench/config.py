@@ -178,7 +178,7 @@ def resolve(config: DictConfig) -> dict[str, Any]:
 
 
 def default_folder(config: DictConfig, run_id: str) -> Path:
-    """Where a run goes that was not told: named after its model or traces, its data sets and methods."""
+    """The folder of a run without `output`: named after its model or traces, its data sets and methods."""
     if config.engine.name == "replay":
         about = ["replay", Path(config.engine.traces).stem]
     elif config.engine.name == "teacher_forced":

@@ -75,7 +75,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         accept_lengths, tree_sizes, draft_us: arrays over the steps, as in the record.
         seconds: the throughput clock, from before prefill to the last token.
         prefill_seconds: of which prefill; 0 where a loop does not tell it apart.
-        decode_seconds: `seconds` without prefill; nan where prefill is not told apart.
+        decode_seconds: `seconds` without prefill; nan where prefill is not timed apart.
         index_seconds, draft_seconds, verify_seconds, commit_seconds, build_seconds: the phases after prefill, as in
             `PhaseSeconds`; nan for a loop that is not ours.
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.

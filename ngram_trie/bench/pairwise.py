@@ -156,7 +156,7 @@ def between(rows: pd.DataFrame, a: str, b: str) -> pd.DataFrame:
 
 def tied_with_best(rows: pd.DataFrame, frame: pd.DataFrame, measure: str) -> pd.Series:
     """Of each row of `frame`, whether it has the highest value of its dataset, or the interval of the ratio to that one
-    holds 1. Where there is no interval, such as of one question, nothing is told apart.
+    holds 1. Where there is no interval, as with one question, nothing is separated.
 
     Args:
         rows: of `pairwise`.

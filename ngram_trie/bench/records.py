@@ -306,8 +306,8 @@ class RecordWriter:
         lock: of the folder, where it is held already; it is let go in the end.
 
     Raises:
-        FileExistsError: the file holds records of another run, or is none of records; or another process writes it.
-        ValueError: a line that is none of the run's records; the message names file, line and reason.
+        FileExistsError: the file holds records of another run, or no records; or another process writes it.
+        ValueError: a line that is not one of the run's records; the message names file, line and reason.
     """
 
     def __init__(

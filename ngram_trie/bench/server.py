@@ -69,7 +69,7 @@ class Server:
         timeout: seconds without a byte after which an answer is given up.
 
     Raises:
-        ValueError: an address that is none, or that holds a password.
+        ValueError: not an address, or one that holds a password.
     """
 
     def __init__(self, name: str, url: str, endpoint: Endpoint = "completions", timeout: float = 300.0) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 from ngram_trie.budget.compiling import num_compiled
 from ngram_trie.budget.rule import StepCosts, nodes_that_pay
 from ngram_trie.budget.trust import Trust
-from ngram_trie.drafter import MOST, Drafter, WrappedDrafter
+from ngram_trie.drafter import MAX_COUNT, Drafter, WrappedDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import content_hash
 from ngram_trie.tree import DraftTree, FloatArray
@@ -130,7 +130,7 @@ class KnownCosts:
     """
 
     plain = None
-    most = MOST
+    most = MAX_COUNT
 
     def __init__(self, curve: StepCosts, length: int) -> None:
         self._curve, self._length = curve, length

@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: 
     from ngram_trie.report.blocks import Tables
     from ngram_trie.report.run_folder import RunFolder
 
-#: What `explore` shows unless told, and how many drafters can stand side by side.
-DRAFTERS, MOST = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
+#: What `explore` shows by default, and how many drafters fit side by side.
+DRAFTERS, MAX_COUNT = ["ngram_trie num_draft=8", "blend num_draft=8"], 3
 
 
 def run() -> None:
@@ -283,8 +283,8 @@ def explore(
     from ngram_trie.report import explorer
     from ngram_trie.report.render import explorer_page
 
-    if len(method) > MOST:
-        raise ConfigError(f"--method: {len(method)} methods; at most {MOST} can be shown side by side")
+    if len(method) > MAX_COUNT:
+        raise ConfigError(f"--method: {len(method)} methods; at most {MAX_COUNT} can be shown side by side")
     recorded = read_traces(traces)
     drafters = {name: replayable(name, traces) for name in method}
     trace = choose(recorded, drafters[method[0]], dataset, question)

@@ -22,7 +22,7 @@ from ngram_trie.store.files import PACKAGED
 #: Other names of methods, beside those of configs/method.
 ALIASES = {"trie": "ngram_trie", "prompt_lookup": "pld", "generate": "hf_generate", "suffix_decoding": "suffix"}
 DEFAULT_METHODS = "trie,pld,blend"
-#: Most nodes a step under budget=equal unless told: what a CPU, and what a GPU verifies at little cost.
+#: Most nodes a step under budget=equal by default: what a CPU, and what a GPU verifies at little cost.
 CPU_NODES, GPU_NODES = 8, 32
 #: What a short measurement differs in from configs/measure: each answer once, each prompt read once for all methods.
 BRIEF = {"measure.repeats": "1", "measure.share_prefill": "true", "measure.max_new_tokens": "128"}
@@ -192,7 +192,7 @@ def model_overrides(word: str) -> list[str]:
     """A model: a name of configs/model, or its beginning; a folder, a GGUF file or a hub id.
 
     Raises:
-        ConfigError: it is none of these.
+        ConfigError: it is not one of these.
     """
     known = [name for name in choices()["model"] if name != "local"]
     if name := _match(word, known):

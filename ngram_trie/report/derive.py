@@ -40,7 +40,7 @@ def write(run: RunFolder | Path, datasets: list[str] | None = None, without_loop
 
     Raises:
         FileNotFoundError: the folder holds no records.
-        ValueError: they are none of this version's, or nothing has been measured yet.
+        ValueError: they are of another version, or nothing has been measured yet.
     """
     run = run if isinstance(run, RunFolder) else RunFolder(run)
     datasets = datasets or run.datasets()

@@ -22,7 +22,7 @@ from ngram_trie.report.case_study import text_pieces
 from ngram_trie.tree import DraftTree, IntArray
 
 Decode = Callable[[Sequence[int]], str]
-#: Agreement beyond this many tokens is not told apart, and this many followers are shown.
+#: Agreement beyond this many tokens is not distinguished, and this many followers are shown.
 LONGEST_MATCH, MOST_FOLLOWERS = 32, 4
 
 

@@ -85,7 +85,7 @@ class RunFolder:
         """The configuration that the manifest holds.
 
         Raises:
-            ValueError: it is none of a run; the message names the file and the first field that is wrong.
+            ValueError: it is not a run's; the message names the file and the first field that is wrong.
         """
         try:
             _Config.model_validate(self.manifest.config)
@@ -102,7 +102,7 @@ class RunFolder:
 
         Raises:
             FileNotFoundError: the folder holds no records.
-            ValueError: they are none of this version's or of another run, or a live run has none yet.
+            ValueError: they are of another version or run, or a live run has none yet.
         """
         path, _ = records_file(self.path), self.is_sealed
         if not path.exists():

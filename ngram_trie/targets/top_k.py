@@ -10,7 +10,7 @@ from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import IntArray
 
 #: The largest of this many logits is found first, by vector code: few such groups hold one of the k largest of all. A
-#: group is every so-manieth logit, so that the maxima of all groups are one maximum of rows.
+#: group takes its logits at equal distances, so that the maxima of all groups are one maximum of rows.
 GROUP = 128
 
 

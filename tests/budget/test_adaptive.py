@@ -48,7 +48,7 @@ class TimedTarget(FakeTarget):
 
 
 class Guess(Drafter):
-    """Drafts the next three tokens, each right or wrong as told, and says of them what it likes. It takes `seconds`."""
+    """Drafts the next three tokens, each right or wrong as asked, and says what it likes. It takes `seconds`."""
 
     traits = Traits(scores_nodes=True)
 

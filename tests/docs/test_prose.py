@@ -21,6 +21,13 @@ PHRASES = {
     r"\b(utili[sz]e|leverage)\b": "use",
     r"\b(\w{2,}) \1\b(?<!that that)": "a word stands twice",
 }
+#: What docstrings and comments, too, have no use for.
+EVERYWHERE = {
+    r"\bas of\b": "see, like, in; a date is no place",
+    r"\b(is|are) none of\b|\bthat (is|are) none\b": "is not one of",
+    r"so-manieth|\bhear of\b|\bof which it\b|\bit was looked at\b": "say who does what",
+    r"\b(unless|as|not) told\b": "by default, as asked, without",
+}
 PAGES = [
     path
     for pattern in (
@@ -51,6 +58,16 @@ def test_pages_use_no_such_phrase(page: Path) -> None:
         for match in re.finditer(pattern, text)
     ]
     assert not found, "\n".join(found)
+
+
+def test_nothing_that_is_read_uses_what_is_no_english() -> None:
+    files = [path for suffix in ("py", "md", "yaml", "j2") for path in PROJECT.rglob(f"*.{suffix}")]
+    apart = {".venv", ".venv-newest", "results", "build", "CHANGELOG.md", Path(__file__).name}
+    for path in files:
+        if not apart & {*path.relative_to(PROJECT).parts, path.name}:
+            text = path.read_text(encoding="utf-8")
+            found = [match[0] for pattern in EVERYWHERE for match in re.finditer(pattern, text)]
+            assert not found, f"{path.relative_to(PROJECT)}: {found[0]!r}"
 
 
 def test_help_of_the_commands_uses_no_such_phrase() -> None:

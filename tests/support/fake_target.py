@@ -26,7 +26,7 @@ def jumbled(vocabulary: int) -> Callable[[list[int]], int]:
 
 
 def circling(rule: Callable[[list[int]], int] | None = None, vocabulary: int = 50, **options: Any) -> FakeTarget:
-    """A target whose runners-up are the tokens behind its choice, in circles; jumbled unless told."""
+    """A target whose runners-up are the tokens behind its choice, in circles; jumbled by default."""
     rule = rule or jumbled(vocabulary)
 
     def runners_up(text: list[int]) -> torch.Tensor:
