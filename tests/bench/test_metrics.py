@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from support.records import frame, record
 
 from ngram_trie.bench import metrics
+from ngram_trie.bench.measures import MEASURES, acceptance
 from ngram_trie.bench.records import Lossless
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.store.files import PAPER
@@ -309,3 +310,15 @@ def test_phases_are_shares_of_the_whole_clock() -> None:
     assert math.isnan(table.loc["out", "verify"]) and math.isnan(table.loc["out", "other"])
     steps = len(ours.accept_lengths)
     assert table.loc["m", "milliseconds_per_step"] == pytest.approx(1e3 * 8.0 / steps)
+
+
+def test_acceptance_by_draft_position_by_hand() -> None:
+    """Of three drafts none, one and three tokens are accepted; a step without a draft does not count."""
+    rows = frame(record("pld", accept=(1, 2, 4, 1), tree_sizes=[3, 3, 3, 0]))
+    found = acceptance(rows).set_index("position")
+    assert found.joint.tolist() == pytest.approx([2 / 3, 1 / 3, 1 / 3, 0])
+    assert found.conditional.tolist() == pytest.approx([2 / 3, 1 / 2, 1, 0])
+    assert set(found.num_drafts) == {3}
+    first = MEASURES["first_accepted"]
+    assert first.of is not None and first.of(rows, "pld").value == pytest.approx(2 / 3)
+    assert first.parts(rows).tolist() == [[2, 3]]
