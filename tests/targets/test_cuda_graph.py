@@ -88,7 +88,7 @@ def test_the_library_answers_on_graphs_that_are_kept_with_the_model(on_graphs: N
     (buffers,), drafted = network._free, set(network._free[0].steps)
     kept = Speculator(model)
     assert {size for size, _, _ in drafted} >= {1, 8}
-    assert {k for _, _, k in drafted} == {0, kept.drafter.reads_top_k}, "likely tokens come out of the graph"
+    assert {k for _, _, k in drafted} == {0, kept.drafter.traits.reads_top_k}, "likely tokens come out of the graph"
     for _ in range(2):
         assert kept(PROMPT, **OPTIONS)[0] == expected
     assert kept._decoder.target.cache.buffers is buffers and not network._free
