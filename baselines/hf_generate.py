@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from transformers import StoppingCriteria, StoppingCriteriaList
 
-from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, PromptTooLong, Stop
+from ngram_trie.decoding import Decoder, GenerationResult, PhaseSeconds, Stop
 from ngram_trie.drafter import check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.internals import cache_in
@@ -48,9 +48,7 @@ class HFGenerate(Decoder):
 
     @torch.inference_mode()
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
-        room = self.target.context_limit - len(prompt.ids)
-        if room < 1:
-            raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
+        room = self.room(prompt)
         ids = torch.from_numpy(prompt.ids)[None].to(self.target.device)
         calls = ForwardCalls(self.target)
         self.target.synchronize()
@@ -59,15 +57,7 @@ class HFGenerate(Decoder):
             output = self.target.model.generate(
                 ids,
                 attention_mask=torch.ones_like(ids),
-                do_sample=False,
-                # a hub model's own generation config may ask for more than greedy decoding
-                num_beams=1,
-                repetition_penalty=1.0,
-                no_repeat_ngram_size=0,
-                max_new_tokens=min(stop.max_new_tokens, room),
-                eos_token_id=sorted(stop.eos_ids) or None,
-                pad_token_id=0,
-                stopping_criteria=StoppingCriteriaList([StopStrings(stop, len(prompt.ids))] * bool(stop.stop_strings)),
+                **greedy_options(prompt, stop, room),
                 **self.options,
             )
         emitted = output[0, len(prompt.ids) :].tolist()
@@ -77,6 +67,21 @@ class HFGenerate(Decoder):
         accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
         seconds = PhaseSeconds(total, prefill=calls.first_ended - started)
         return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason)
+
+
+def greedy_options(prompt: Prompt, stop: Stop, room: int) -> dict[str, Any]:
+    """`generate`'s options for greedy decoding until `stop`, in answers of at most `room` tokens."""
+    return {
+        "do_sample": False,
+        # a hub model's own generation config may ask for more than greedy decoding
+        "num_beams": 1,
+        "repetition_penalty": 1.0,
+        "no_repeat_ngram_size": 0,
+        "max_new_tokens": min(stop.max_new_tokens, room),
+        "eos_token_id": sorted(stop.eos_ids) or None,
+        "pad_token_id": 0,
+        "stopping_criteria": StoppingCriteriaList([StopStrings(stop, len(prompt.ids))] * bool(stop.stop_strings)),
+    }
 
 
 class HFPromptLookup(HFGenerate):

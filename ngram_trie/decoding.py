@@ -195,6 +195,17 @@ class Decoder(ABC):
     def bind(self, target: Any) -> None:
         """Take the target model; called once, when the weights are loaded."""
 
+    def room(self, prompt: Prompt) -> int:
+        """How many tokens the context leaves for an answer.
+
+        Raises:
+            PromptTooLong: none.
+        """
+        room: int = self.target.context_limit - len(prompt.ids)
+        if room < 1:
+            raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
+        return room
+
     @abstractmethod
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
         """Answer `prompt`; the clock runs from before prefill to the last token.
@@ -295,9 +306,7 @@ class SpeculativeDecoder(Decoder):
             sampler: chooses the tokens; None takes the likeliest.
             emit: is given the answer's tokens, in order, as soon as they are known.
         """
-        room = self.target.context_limit - len(prompt.ids)
-        if room < 1:
-            raise PromptTooLong(f"{len(prompt.ids)} prompt tokens, context limit {self.target.context_limit}")
+        room = self.room(prompt)
         output: list[int] = []
         accept_lengths: list[int] = []
         tree_sizes: list[int] = []

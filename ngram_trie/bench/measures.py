@@ -32,14 +32,14 @@ class Measure:
 
     Attributes:
         name: of its column; those of its interval are NAME_low and NAME_high.
-        title: in words, as tables head it; `label` is that of an axis, and the title unless given.
-        of: from the answers of all methods and the name of one to its value; those with an interval are ratios to the
-            method's baseline. None of a number that is no method's.
+        title: in words, as tables head it; `label` is that of an axis.
+        of: from the answers of all methods and the name of one to its value; None of a number that is no method's.
         totals: two columns of `metrics.to_frame`, or a function from a frame to them, whose totals' ratio two methods
             are compared by; None where they are not.
         needs: "clock" of measured seconds, "curve" of a cost curve (`cost.with_predicted`), else nothing.
         lead: which tables show it, pooled over all data sets, in a column before their cells: "all", or those of a
             "replay".
+        has_interval: whether its values have one, and rows its columns.
         unit, digits: of a printed value.
     """
 
@@ -49,6 +49,7 @@ class Measure:
     totals: tuple[str, str] | Callable[[pd.DataFrame], pd.DataFrame] | None = None
     needs: str = ""
     lead: Literal["", "all", "replay"] = ""
+    has_interval: bool = False
     unit: str = ""
     digits: int = 2
     label: str = ""
@@ -109,7 +110,7 @@ SPEEDUP, PREDICTED, ACCEPT_LENGTH, SHARE = "speedup", "predicted_speedup", "acce
 MEASURES = {
     measure.name: measure
     for measure in (
-        Measure(SPEEDUP, "speedup", _speedup, ("num_tokens", "seconds"), "clock", unit="x",
+        Measure(SPEEDUP, "speedup", _speedup, ("num_tokens", "seconds"), "clock", has_interval=True, unit="x",
                 label="speedup over vanilla (ratio of tokens/s)"),
         Measure(PREDICTED, "predicted speedup", of_answers(_predicted), ("predicted_vanilla", "predicted_seconds"),
                 "curve", unit="x", label="predicted speedup over vanilla (ratio of tokens/s)"),
@@ -166,13 +167,13 @@ def compared(frame: pd.DataFrame, is_measured: bool) -> list[str]:
 
 
 def row_of(frame: pd.DataFrame, method: str, measures: Sequence[Measure]) -> dict[str, float]:
-    """The columns of one method: each measure, and its interval where it is a ratio to a baseline."""
+    """The columns of one method: each measure, and its interval where it has one."""
     row = {}
     for measure in measures:
         assert measure.of
         value = measure.of(frame, method)
         row[measure.name] = value.value
-        if measure.of is _speedup:
+        if measure.has_interval:
             row |= {f"{measure.name}_low": value.low, f"{measure.name}_high": value.high}
     return row
 

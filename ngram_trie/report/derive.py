@@ -293,7 +293,7 @@ def _sweep_figure(folder: Path, frame: pd.DataFrame, fields: Sequence[str], valu
     """
     if not all(_is_a_size(frame[field]) for field in fields):
         return
-    label = MEASURES[value].label
+    label = MEASURES[value].label or MEASURES[value].title
     if len(fields) == 2:
         winner: Literal["lowest", "highest"] = "lowest" if value == "trie_ms" else "highest"
         drawn = heatmap_figure(frame, value, label, winner if marked else None, (fields[0], fields[1]))

@@ -70,7 +70,7 @@ class _Kept:
     """What is known of a model in a state.
 
     Attributes:
-        networks: by backend, a network or why there is none.
+        networks: by backend, a network, or why it does not answer.
         checked: by backend, tokens of the prompt with which its answers were compared.
     """
 

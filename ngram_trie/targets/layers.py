@@ -300,7 +300,7 @@ PRODUCTS = ("qkv", "out", "gate_up", "down")
 
 class Layers(NamedTuple):
     """All layers' weights, as compiled functions read them: norms (n, size), products n times `packed`, biases (n,
-    out); (n, 0) where there are none.
+    out); (n, 0) without.
 
     Attributes:
         out_norm, down_norm: behind attention and behind the MLP.

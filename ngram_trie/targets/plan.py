@@ -25,7 +25,7 @@ class Family(NamedTuple):
     """What no field of a config says.
 
     Attributes:
-        norms: attributes of a layer, see above; None where there is none.
+        norms: attributes of a layer, see above; None for no norm.
         adds_one: whether norms multiply by 1 + weight.
         widens: whether embeddings are multiplied by the root of their size.
         qkv, gate_up, down: the products of a layer, joined or one by one.

@@ -220,3 +220,23 @@ def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(collect, "_collected", lambda folder, runs: met.append((folder.name, len(runs))) or [folder])
     assert collect.collect(tmp_path) == [tmp_path / "live", tmp_path / "replay"]
     assert met == [("live", 1), ("replay", 2)]
+
+
+def test_runs_of_several_methods_stand_side_by_side_by_budget(tmp_path: Path) -> None:
+    """Methods down, budgets across, in the order published, fewest nodes first, auto."""
+    budgets = [("auto", {"rule": "auto"}), ("b16", {"rule": "equal", "num_nodes": 16}),
+               ("b8", {"rule": "equal", "num_nodes": 8}), ("own", {"rule": "published"})]  # fmt: skip
+    for name, budget in budgets:
+        folder = make_looping(tmp_path / name, "replay", {"rag": ("1",)})
+        manifest = RunManifest.read(folder / "manifest.json")
+        sized = {"ngram_trie": {"num_draft": budget.get("num_nodes", 64)}}  # follows from the budget
+        replace(manifest, config={**manifest.config, "budget": budget, "methods": sized}).write(
+            folder / "manifest.json"
+        )
+    (tables,) = collect.collect(tmp_path)
+    [rag, _] = tables.measured
+    assert rag.columns == ["published", "8 nodes", "16 nodes", "auto"] and rag.corner == "method \\ budget"
+    assert list(rag.rows) == list(RunFolder(tmp_path / "own").methods())
+    shared = {"a": 1, "method.name": "x"}
+    assert collect.told_apart_by([shared | {"n": 1, "m": 2}, shared | {"n": 2, "m": 3}]) == ["n"]  # m follows from n
+    assert collect.told_apart_by([shared, shared]) == []
