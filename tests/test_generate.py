@@ -276,7 +276,9 @@ def test_tokens_are_streamed_as_they_are_emitted() -> None:
             return super().propose(budget)
 
     drafter = Watching(update_with_output=True)
-    ids, result = speculative_generate(tiny_model("llama"), PROMPT, drafter, max_new_tokens=30, streamer=streamer)
+    ids, result = speculative_generate(
+        tiny_model("llama"), PROMPT, drafter, budget="fixed", max_new_tokens=30, streamer=streamer
+    )
     assert max(result.accept_lengths) > 1
     assert streamer.puts == [PROMPT, *([token] for token in ids)]
     assert streamer.ended == 1

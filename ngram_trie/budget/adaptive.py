@@ -1,18 +1,16 @@
-"""An adaptive draft length, on a machine and a model of which nothing was known before: `budget=auto` of runs, replays
-and the library.
+"""An adaptive draft length, `budget=auto` of runs, replays and the library: as many nodes as pay, and none where
+drafting doesn't.
 
-Three things are learned while answers are made. What a step over q nodes costs, relative to a plain one: the steps'
-own times (`OnlineCosts`; a replay, which has none, is given a curve, `KnownCosts`). How likely nodes are to be accepted
-of which the drafter says p (`budget.trust`). And whether it pays to ask the drafter at all: a step that it had a part
-in earns the tokens it emitted and costs what it cost, both in plain steps. Gains and losses are one account, the
-credit. It is bounded above, so that a long copy doesn't pay for a long loss later; without credit the drafter is not
-asked, and each plain step earns a little of it back. So whatever the text does, an answer can lose no more than the
-credit and that little share of its time.
+A draft is cut by the rule of `budget.rule`, which wants to know two things. What steps cost: the target has timed them
+(`ngram_trie.targets.costs`), and live steps correct that slowly (`StepTimes`); a replay is given a curve. And how
+likely nodes are to be accepted of which the drafter says p (`budget.trust`).
 
-Given both, a draft is cut by the rule of `budget.rule`. Tokens never depend on any of this, times do. A step in
-which something was compiled teaches nothing of times; of other times that are too long, medians forget single ones.
+Whether it pays to ask the drafter at all is seen by what its steps gained: the tokens that they emitted, less what such
+steps and drafts cost, in plain steps. Once the last `WINDOW` of them have lost more than `MOST_LOST` between them, the
+drafter rests for `REST` steps; then it is looked at again, and rests as soon as it has lost `LOOK` more. Costs in this
+sum are those that are known, not this step's own time: a clock that is disturbed takes nothing from it.
 
-The constants below were set by hand: no fit of them is on record, and none has changed since it was first written.
+Tokens never depend on any of this, times do.
 """
 
 from __future__ import annotations
@@ -21,33 +19,31 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from ngram_trie.budget.compiling import num_compiled
 from ngram_trie.budget.rule import StepCosts, nodes_that_pay
 from ngram_trie.budget.trust import Trust
-from ngram_trie.drafter import MAX_COUNT, Drafter, WrappedDrafter
+from ngram_trie.drafter import Drafter, WrappedDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import content_hash
 from ngram_trie.tree import DraftTree, FloatArray
 
-#: What a node is taken to cost, in plain steps, where no step so large was timed yet.
-NODE_COST = 0.05
-#: Credit, in plain steps: at first, at most, at least, and what a plain step earns.
-FIRST_CREDIT, MOST_CREDIT, LEAST_CREDIT, EARNED = 2.0, 3.0, -1.0, 0.01
-#: As many steps may pass without a plain one, and without one that is larger than seems best.
-STALE = 64
+#: Steps with a draft that are looked back on, what they may lose together, in plain steps, the steps for which the
+#: drafter then rests, and what it may lose when it is looked at again.
+WINDOW, MOST_LOST, REST, LOOK = 64, 4.0, 32, 1.0
 #: Exponent of the costs (`budget.rule`).
-CAUTION = 1.25
+CAUTION = 2.0
 #: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
 #: what is drafted and cut takes time, too.
 LEAST_ASKED, RECENT = 15, 8
-
-
-def _size_class(nodes: int) -> int:
-    """0 for a plain step, then by tokens of the step: 2, to 4, to 8, to 16 and so on."""
-    return int(nodes).bit_length()
+#: A step's time counts where a plain one was timed at most so many steps before, unless it took so many times as long
+#: as expected. So many of a size correct its cost, where they differ by more than this share.
+NEARBY, DISTURBED, ENOUGH, WRONG = 8, 3.0, 32, 0.1
+#: As many steps may pass without a plain one.
+STALE = 128
 
 
 def _middle(values: Iterable[float]) -> float:
@@ -56,103 +52,81 @@ def _middle(values: Iterable[float]) -> float:
     return ordered[(len(ordered) - 1) // 2]
 
 
-class OnlineCosts:
-    """What steps cost, in plain steps, learned from steps as they are taken.
-
-    Steps are timed in classes of 1, 2, up to 4, 8, 16, ... tokens, each relative to the plain steps around it, so that
-    a longer text or a slower clock changes all alike. Of each class the last few count.
-    """
-
-    def __init__(self) -> None:
-        self._plain: deque[float] = deque(maxlen=5)
-        self._classes: dict[int, deque[tuple[int, float]]] = {}
-        self._curve = np.zeros(1), np.ones(1)  # sizes that were timed, and their costs
-        self._length, self._since = 0, 0  # of the text at the last plain step; steps since
-
-    @property
-    def plain(self) -> float | None:
-        """Seconds of a plain step; None before two were timed: the first one of a process is no measure."""
-        return _middle(self._plain) if len(self._plain) > 1 else None
-
-    def holds(self, length: int) -> bool:
-        """Whether a plain step was timed of late, in a text of about this `length`."""
-        return self.plain is not None and self._since < STALE and abs(length - self._length) <= 64 + self._length / 4
-
-    def add(self, nodes: int, seconds: float, length: int) -> None:
-        """Take note of a step over `nodes` drafted nodes behind `length` tokens. Drafts count once `plain` is known."""
-        self._since += 1
-        if not nodes:
-            self._plain.append(seconds)
-            self._length, self._since = length, 0
-        elif self.plain:
-            timed = self._classes.setdefault(_size_class(nodes), deque(maxlen=7))
-            timed.append((nodes, seconds / self.plain))
-            points = [(0.0, 1.0)]
-            for _, timed in sorted(self._classes.items()):
-                sizes, costs = zip(*timed, strict=True)
-                points.append((sum(sizes) / len(sizes), _middle(costs)))
-            sizes, costs = np.array(points).T
-            self._curve = sizes, np.maximum.accumulate(costs)
-
-    def num_timed(self, nodes: int) -> int:
-        """How many steps of about this size count."""
-        return len(self._classes.get(_size_class(nodes), ()))
-
-    def is_due(self, nodes: int, num_steps: int) -> bool:
-        """Whether a step of this size should be timed, the `num_steps`-th with a draft."""
-        return self.num_timed(nodes) < 2 or num_steps % STALE == 0
-
-    @property
-    def most(self) -> int:
-        """The most nodes that a step may have: the next class is entered from the one below, in case it is ruinous."""
-        return int(2 ** (1 + max(self._classes, default=0)) - 1)
-
-    def step(self, nodes: Sequence[int]) -> FloatArray:
-        """(k,) costs of steps over `nodes` drafted nodes, in plain steps, at the present context: never falling, linear
-        between what was timed, and beyond as from a plain step to the largest, at least `NODE_COST` a node.
-        """
-        sizes, costs = self._curve
-        asked = np.asarray(nodes, float)
-        slope = max(NODE_COST, (costs[-1] - 1) / max(1, sizes[-1]))
-        return np.asarray(np.interp(asked, sizes, costs) + slope * np.maximum(0, asked - sizes[-1]), float)
-
-
-class KnownCosts:
-    """What steps cost, in plain steps, by a curve, behind a text as long as its prompt; to the drafter what
-    `OnlineCosts` is, with nothing to learn.
+class StepTimes:
+    """What steps cost, in plain steps: a curve, corrected by steps as they are taken.
 
     Args:
-        curve: in any unit.
-        length: tokens of the prompt.
+        curve: in any unit; in seconds where steps are timed.
+
+    Attributes:
+        pace: seconds that plain steps took of late over those of the curve.
+        since_plain: steps since a plain one was timed.
 
     Raises:
-        ValueError: a cost that is not above 0.
+        ValueError: by `costs`: one that is not above 0.
     """
 
-    plain = None
-    most = MAX_COUNT
+    def __init__(self, curve: StepCosts) -> None:
+        self.curve = curve
+        self.since_plain = NEARBY + 1
+        self._plain: deque[float] = deque(maxlen=9)
+        self._laps: dict[int, deque[float]] = {}  # by class of sizes, over the curve and over plain steps nearby
+        self._factors = np.ones(64)  # by class of sizes, what the curve's costs are multiplied by
+        self._known: tuple[int, FloatArray] = -1, np.ones(1)
 
-    def __init__(self, curve: StepCosts, length: int) -> None:
-        self._curve, self._length = curve, length
-        self._costs = np.ones(0)
+    @property
+    def pace(self) -> float:
+        return _middle(self._plain) if self._plain else 1.0
 
-    def holds(self, length: int) -> bool:
-        return True
+    def plain_seconds(self, length: int) -> float:
+        """Of a plain step behind `length` tokens."""
+        return self.pace * float(self.curve.step([0], [length])[0])
 
-    def is_due(self, nodes: int, num_steps: int) -> bool:
-        return False
+    def costs(self, size: int, length: int) -> FloatArray:
+        """(size,) of steps over 0, 1, ... drafted nodes behind `length` tokens, in plain steps; never falling."""
+        at = length // 64 * 64  # what a few tokens of text more cost is not worth computing
+        if self._known[0] != at or len(self._known[1]) < size:
+            seconds = self.curve.step(range(size), [at] * size)
+            if not (seconds > 0).all():
+                raise ValueError(f"costs of steps must be positive, not {seconds.min():g}")
+            self._known = at, seconds / seconds[0]
+        classes = np.frexp(np.arange(size))[1]  # 0 for a plain step, then by tokens of the step: 2, to 4, to 8, to 16
+        return np.maximum.accumulate(self._known[1][:size] * self._factors[classes])
 
-    def add(self, nodes: int, seconds: float, length: int) -> None:
-        return
+    def take(self, nodes: int, seconds: float, length: int) -> None:
+        """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
+        self.since_plain += 1
+        expected = float(self.curve.step([nodes], [length])[0])
+        if not nodes:
+            self._plain.append(seconds / expected)
+            self.since_plain = 0
+        elif self.since_plain <= NEARBY and (lap := seconds / expected / self.pace) < DISTURBED:
+            kind = nodes.bit_length()
+            laps = self._laps.setdefault(kind, deque(maxlen=2 * ENOUGH))
+            laps.append(lap)
+            middle = _middle(laps)
+            self._factors[kind] = middle if len(laps) >= ENOUGH and abs(middle - 1) > WRONG else 1.0
 
-    def step(self, nodes: Sequence[int]) -> FloatArray:
-        """As of `OnlineCosts`."""
-        if (most := max(nodes)) >= len(self._costs):
-            costs = self._curve.step(range(most + 1), [self._length] * (most + 1))
-            if not (costs > 0).all():
-                raise ValueError(f"costs of steps must be positive, not {costs.min():g}")
-            self._costs = costs / costs[0]
-        return self._costs[np.asarray(nodes)]
+
+class Guard:
+    """Whether the drafter is asked; see the module."""
+
+    def __init__(self) -> None:
+        self._gains: deque[float] = deque(maxlen=WINDOW)
+        self._resting = 0
+
+    def allows(self) -> bool:
+        """Whether the drafter is asked in this step; counts the steps in which it rests."""
+        self._resting = max(0, self._resting - 1)
+        return not self._resting
+
+    def take(self, gain: float) -> None:
+        """Take note of what a step gained in which the drafter was asked."""
+        self._gains.append(gain)
+        if sum(self._gains) < -MOST_LOST:
+            self._gains.clear()
+            self._gains.append(LOOK - MOST_LOST)
+            self._resting = REST + 1
 
 
 @dataclass
@@ -160,13 +134,13 @@ class Learned:
     """What was learned of a model with a drafter, for the next answer to begin with.
 
     Attributes:
-        credit: gains less losses by drafting, in plain steps.
+        times: None before there is a target that tells what steps cost.
         drafting: seconds that the drafter took of late, a step.
     """
 
-    costs: OnlineCosts | KnownCosts = field(default_factory=OnlineCosts)
+    times: StepTimes | None = None
     trust: Trust = field(default_factory=Trust)
-    credit: float = FIRST_CREDIT
+    guard: Guard = field(default_factory=Guard)
     drafting: deque[float] = field(default_factory=lambda: deque(maxlen=7))
 
 
@@ -179,7 +153,7 @@ class AdaptiveDrafter(WrappedDrafter):
     Args:
         drafter: its draft trees must have `probs`.
         learned: where to begin and what to go on with; by default nothing is known.
-        cost: what steps cost, where that is known.
+        cost: what steps cost, where no target tells it: of recorded tokens. It is not corrected.
         clock: seconds, for tests.
 
     Raises:
@@ -204,15 +178,24 @@ class AdaptiveDrafter(WrappedDrafter):
         self.learned, self.cost, self.clock = learned or Learned(), cost, clock
         self._unread: list[int] = []
         self._kept: deque[int] = deque(maxlen=RECENT)
-        self._steps = 0
 
     def identity(self) -> str:
         known = content_hash(vars(self.cost)) if self.cost else ""
         return " ".join(filter(None, [self.drafter.identity(), known]))
 
+    def bind(self, target: Any) -> None:
+        """
+        Raises:
+            ValueError: neither the target nor anybody else says what steps cost.
+        """
+        super().bind(target)
+        if self.cost is None and not hasattr(target, "step_costs"):
+            raise ValueError("budget=auto: nothing says what steps cost, as a model's target does: give cost")
+        curve = self.cost or target.step_costs(self.traits.reads_top_k)
+        if self.learned.times is None or self.learned.times.curve is not curve:
+            self.learned.times = StepTimes(curve)
+
     def start(self, prompt: Prompt) -> None:
-        if self.cost is not None:
-            self.learned.costs = KnownCosts(self.cost, len(prompt.ids))
         self._read()  # a warm drafter remembers the end of the last answer
         Drafter.start(self, prompt)
         super().start(prompt)
@@ -222,7 +205,7 @@ class AdaptiveDrafter(WrappedDrafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         now = self.clock()
         if self._under_way is not None:
-            self._settle(new_ids, now - self._left)
+            self._learn(new_ids, now - self._left)
         Drafter.observe(self, new_ids)
         self._length += len(new_ids)
         self._unread += new_ids
@@ -238,7 +221,7 @@ class AdaptiveDrafter(WrappedDrafter):
             ValueError: the drafter does not say how likely its nodes are.
         """
         tree, draft = None, DraftTree.root_only(self.root)
-        if self.learned.credit > 0 and self.learned.costs.holds(self._length):
+        if self.learned.guard.allows() and self._times.since_plain < STALE:
             began = self.clock()
             self._read()
             tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
@@ -248,6 +231,11 @@ class AdaptiveDrafter(WrappedDrafter):
         self._left = self.clock()
         return draft
 
+    @property
+    def _times(self) -> StepTimes:
+        assert self.learned.times is not None
+        return self.learned.times
+
     def _read(self) -> None:
         """Let the drafter observe what it has not yet."""
         if self._unread:
@@ -255,40 +243,32 @@ class AdaptiveDrafter(WrappedDrafter):
             self._unread = []
 
     def _cut(self, tree: DraftTree) -> DraftTree:
-        """The nodes that pay; now and then as many as the next class of steps has, to time it."""
+        """The nodes that pay."""
         if not tree.num_draft:
             return tree
         if tree.probs is None:
             raise ValueError(f"{type(self.drafter).__name__} says of no node how likely it is; give budget='fixed'")
-        costs, drafting = self.learned.costs, self._drafting_cost()
-        probs = self.learned.trust.of(tree)
-        prices = (costs.step(range(len(tree))) + drafting) ** CAUTION
-        prices[costs.most + 1 :] = np.inf
-        kept = nodes_that_pay(probs, prices)
+        prices = (self._times.costs(len(tree), self._length) + self._drafting_cost()) ** CAUTION
+        kept = nodes_that_pay(self.learned.trust.of(tree), prices)
         self._kept.append(len(kept) - 1)
-        self._steps += 1
-        larger = 2 ** (_size_class(len(kept) - 1) + 1) - 1
-        if larger <= min(tree.num_draft, costs.most) and costs.is_due(larger, self._steps):
-            kept = np.sort(np.argsort(-probs, kind="stable")[: larger + 1])
         return tree if len(kept) == len(tree) else tree.part(kept)
 
     def _drafting_cost(self) -> float:
-        """What drafting takes, in plain steps; not counted before it was done twice: a first time is no measure."""
-        times, plain = self.learned.drafting, self.learned.costs.plain
-        return _middle(times) / plain if plain and len(times) > 1 else 0.0
+        """What drafting takes, in plain steps; a replay, which has no steps to compare it with, does not count it."""
+        times = self.learned.drafting
+        return _middle(times) / self._times.plain_seconds(self._length) if times and self.cost is None else 0.0
 
-    def _settle(self, emitted: Sequence[int], seconds: float) -> None:
-        """Learn from the step that emitted these tokens."""
+    def _learn(self, emitted: Sequence[int], seconds: float) -> None:
+        """From the step that emitted these tokens."""
         assert self._under_way is not None
         learned, (tree, size), self._under_way = self.learned, self._under_way, None
         if tree is not None and tree.num_draft and tree.probs is not None:
             learned.trust.judge(tree, emitted)
         if num_compiled() != self._compiled:
             return
-        learned.costs.add(size, seconds, self._length)
-        if tree is None:
-            learned.credit = min(learned.credit + EARNED, MOST_CREDIT)
-        else:
+        if self.cost is None:
+            self._times.take(size, seconds, self._length)
+        if tree is not None:
             learned.drafting.append(self._drafting)
-            gain = len(emitted) - learned.costs.step([size])[0] - self._drafting_cost()
-            learned.credit = float(np.clip(learned.credit + gain, LEAST_CREDIT, MOST_CREDIT))
+            cost = self._times.costs(size + 1, self._length)[-1] + self._drafting_cost()
+            learned.guard.take(len(emitted) - float(cost))

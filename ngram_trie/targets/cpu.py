@@ -73,6 +73,9 @@ class PackedNetwork:
         ValueError: weights that cannot be read.
     """
 
+    #: A step costs more with each token, and more with each tile that is begun.
+    sizes = tuple((tokens, tokens) for tokens in (1, small_gemm.MAX_ROWS, small_gemm.MAX_ROWS + 1, 36))
+
     def __init__(self, model: PreTrainedModel, plan: Plan) -> None:
         base: Any = decoder_of(model)
         (head,) = plain(model.get_output_embeddings())

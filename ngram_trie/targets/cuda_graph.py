@@ -18,6 +18,7 @@ Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt 
 
 from __future__ import annotations
 
+import itertools
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -181,7 +182,8 @@ class GraphNetwork:
             raise ValueError(f"attention={attention}: must be one of {', '.join(ATTENTION)}")
         if chunk < 8 or chunk & (chunk - 1):
             raise ValueError(f"chunk={chunk}: must be a power of two of at least 8")
-        self.plan, self.attention, self.chunk, self.sizes = plan, attention, chunk, sorted(sizes)
+        self.plan, self.attention, self.chunk = plan, attention, chunk
+        self.sizes = [(least + 1, size) for least, size in itertools.pairwise([0, *sorted(sizes)])]
         self.decoder = FusedDecoder(model, plan, compiled)
         self.device = model.device
         self._free: list[Buffers] = []
@@ -190,7 +192,7 @@ class GraphNetwork:
         self._stream: Any = None  # that all graphs are captured on
 
     def text(self, capacity: int) -> GraphText:
-        capacity = attended(capacity + self.sizes[-1], self.chunk)  # padding is written, too
+        capacity = attended(capacity + self.sizes[-1][1], self.chunk)  # padding is written, too
         with self._taking:
             fitting = [buffers for buffers in self._free if buffers.capacity >= capacity]
             if fitting:
@@ -268,8 +270,8 @@ class GraphNetwork:
 
     def padded(self, nodes: int) -> int:
         """The number of nodes that a step of this many is padded to."""
-        largest = self.sizes[-1]
-        return next((size for size in self.sizes if nodes <= size), -(-nodes // largest) * largest)
+        largest = self.sizes[-1][1]
+        return next((size for _, size in self.sizes if nodes <= size), -(-nodes // largest) * largest)
 
     def _synchronize(self) -> None:
         if self.device.type == "cuda":

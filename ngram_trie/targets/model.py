@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedModel
 
 from ngram_trie.drafter import TopK
+from ngram_trie.targets.costs import MeasuredCosts, step_costs
 from ngram_trie.targets.load import draft_limit, longest_text
 from ngram_trie.targets.network import Forward, Network, greedy
 from ngram_trie.targets.stock import StockNetwork
@@ -102,6 +103,11 @@ class TargetModel:
         """Prepare steps of every size, before a clock runs; returns how many there are. Forgets the text."""
         self.forget()
         return self.network.capture(self.cache, self.max_draft + 1, self.context_limit, top_k)
+
+    def step_costs(self, top_k: int = 0) -> MeasuredCosts:
+        """What its steps cost here (`ngram_trie.targets.costs`). Forgets the text."""
+        self.forget()
+        return step_costs(self.model, self.network, self.cache, self.context_limit, self.max_draft + 1, top_k)
 
     def forget(self) -> None:
         """Empty the text."""

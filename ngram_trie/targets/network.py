@@ -5,6 +5,7 @@ Shapes: l = tokens of a prompt, m = tree nodes, H = hidden size, V = vocabulary.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -69,6 +70,12 @@ class Network(Protocol):
     """Computes what a model's own modules compute: with these, packed for a CPU, or in graphs on a GPU. It is kept with
     the model and holds no text, so that several targets may read with it in turn.
     """
+
+    @property
+    def sizes(self) -> Sequence[tuple[int, int]]:
+        """Smallest and largest step, in tokens, of groups that cost the same, ascending from (1, 1); between two groups
+        costs grow evenly, and so they do beyond the last.
+        """
 
     def text(self, capacity: int) -> Text:
         """An empty text with room for this many tokens."""

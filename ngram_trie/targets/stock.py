@@ -157,6 +157,7 @@ class StockNetwork:
     """
 
     cache_kind: type[KVCache] = KVCache
+    sizes = ((1, 1), (2, 2), (8, 8), (32, 32))
 
     def __init__(self, model: PreTrainedModel) -> None:
         if reason := refusal(model):

@@ -1,0 +1,130 @@
+"""What steps of a network cost on this machine, for an adaptive draft length: timed once, before the first answer, and
+kept in the user's cache for every later process.
+
+Sizes and two lengths take turns, and of each the least time counts, since what disturbs a clock makes times longer. A
+text needs no tokens for that: what lies in its rows decides no time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from time import perf_counter
+from typing import Any
+
+import llvmlite.binding
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+import ngram_trie
+from ngram_trie.store.files import cache_folder, content_hash, write_atomically
+from ngram_trie.targets.network import Network
+from ngram_trie.tree import DraftTree, FloatArray
+
+#: Cached tokens behind which steps are timed, as far as the text has room.
+LENGTHS = (64, 1024)
+#: Seconds after which no new round begins, and most rounds.
+LIMIT, ROUNDS = 1.0, 4
+#: Largest ratio of the two shortest plain steps that were timed on a machine with nothing else to do.
+QUIET = 1.25
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """Seconds of steps that were timed; linear between and beyond.
+
+    Attributes:
+        sizes: (g, 2) smallest and largest step, in tokens, of groups that cost the same.
+        lengths: (c,) one or two lengths of the text, in tokens.
+        seconds: (c, g).
+    """
+
+    sizes: Sequence[Sequence[int]]
+    lengths: Sequence[int]
+    seconds: Sequence[Sequence[float]]
+
+    def step(self, nodes: Iterable[int], contexts: Iterable[int]) -> FloatArray:
+        """(k,) seconds of steps over `nodes` drafted nodes behind `contexts` cached tokens."""
+        tokens, sizes = np.asarray(list(nodes), float) + 1, np.ravel(self.sizes)
+        found = []
+        for each in self.seconds:
+            seconds = np.repeat(np.maximum.accumulate(each), 2)
+            slope = (seconds[-1] - seconds[-3]) / (sizes[-1] - sizes[-3]) if len(sizes) > 2 else 0.0
+            found.append(np.interp(tokens, sizes, seconds) + slope * np.maximum(0, tokens - sizes[-1]))
+        if len(found) == 1:
+            return np.asarray(found[0], float)
+        share = (np.asarray(list(contexts), float) - self.lengths[0]) / (self.lengths[1] - self.lengths[0])
+        return np.asarray(found[0] + np.maximum(share, 0) * np.maximum(found[1] - found[0], 0), float)
+
+
+_KNOWN: dict[str, MeasuredCosts] = {}
+
+
+def step_costs(
+    model: PreTrainedModel, network: Network, text: Any, room: int, max_nodes: int, top_k: int
+) -> MeasuredCosts:
+    """`MeasuredCosts` of a network, timed now where this user's cache has none; the same object in one process.
+
+    Args:
+        text: one of the network's, which forgets what it holds.
+        room: tokens that it may hold before a step.
+        max_nodes: the largest step.
+        top_k: likeliest tokens that steps find behind each node, as in `Network.step`.
+    """
+    sizes = [(least, min(most, max_nodes)) for least, most in network.sizes if least <= max_nodes]
+    if sizes[-1][1] < max_nodes < network.sizes[-1][1]:
+        sizes.append((max_nodes, max_nodes))
+    lengths = sorted({min(length, room) for length in LENGTHS})
+    is_gpu = model.device.type == "cuda"
+    device = torch.cuda.get_device_name(model.device) if is_gpu else llvmlite.binding.get_host_cpu_name()
+    shape = [[*weight.shape] for weight in model.parameters()]
+    versions = [ngram_trie.__version__, torch.__version__]
+    what = [type(network).__name__, shape, str(model.dtype), sizes, lengths, top_k]
+    key = content_hash([what, device, os.cpu_count(), torch.get_num_threads(), versions])
+    if key not in _KNOWN:
+        file = cache_folder() / "steps" / f"{key}.json"
+        try:
+            _KNOWN[key] = MeasuredCosts(**json.loads(file.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError):
+            _KNOWN[key], is_quiet = timed(network, text, sizes, lengths, top_k)
+            with contextlib.suppress(OSError):  # the next process times them, too
+                if is_quiet:
+                    file.parent.mkdir(parents=True, exist_ok=True)
+                    write_atomically(file, json.dumps(asdict(_KNOWN[key])))
+    return _KNOWN[key]
+
+
+@torch.inference_mode()
+def timed(
+    network: Network, text: Any, sizes: Sequence[tuple[int, int]], lengths: Sequence[int], top_k: int
+) -> tuple[MeasuredCosts, bool]:
+    """Steps of these sizes, and whether the machine had nothing else to do meanwhile; of a slow model behind the
+    shortest text alone.
+    """
+    rng = np.random.default_rng(0)
+
+    def seconds_of(tokens: int, length: int) -> float:
+        text.truncate(length)
+        nodes = np.arange(tokens)
+        tree = DraftTree(rng.integers(5, size=tokens), np.where(nodes > 0, (nodes - 1) // 2, -1))
+        started = perf_counter()
+        network.step(text, tree, top_k)
+        return perf_counter() - started
+
+    network.step(text, DraftTree.root_only(0), top_k)
+    laps: dict[int, list[list[float]]] = {length: [[] for _ in sizes] for length in lengths}
+    started = perf_counter()
+    for turn in range(ROUNDS * len(lengths)):
+        each = laps[lengths[turn % len(lengths)]]
+        for group in rng.permutation(len(sizes)):
+            each[group].append(seconds_of(sizes[group][1], lengths[turn % len(lengths)]))
+        if perf_counter() - started > LIMIT:
+            break
+    text.truncate(0)
+    found = {length: [min(times) for times in each] for length, each in laps.items() if each[0]}
+    shortest = sorted(laps[lengths[0]][0])[:2]
+    return MeasuredCosts(sizes, list(found), list(found.values())), shortest[-1] < QUIET * shortest[0]

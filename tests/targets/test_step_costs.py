@@ -1,0 +1,93 @@
+"""What a network's steps cost here: timed once, told between what was timed, kept for the next process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.tiny import tiny_model
+
+from ngram_trie.targets import costs
+from ngram_trie.targets.choose import network_for
+from ngram_trie.targets.costs import MeasuredCosts
+from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.stock import KVCache
+from ngram_trie.tree import DraftTree
+
+GRAPHS = [(1, 1), (2, 8), (9, 16)]
+
+
+def test_between_groups_costs_grow_evenly_and_so_beyond_and_with_the_text() -> None:
+    found = MeasuredCosts(GRAPHS, [100, 300], [[1.0, 2.0, 3.0], [1.5, 2.5, 4.0]])
+    assert found.step([0, 1, 7, 8, 15, 23], [100] * 6).tolist() == [1, 2, 2, 3, 3, 4]
+    assert found.step([0, 4, 15], [200] * 3).tolist() == [1.25, 2.25, 3.5]
+    assert found.step([0, 0, 0], [50, 300, 500]).tolist() == [1, 1.5, 2]
+    single = MeasuredCosts([(1, 1), (9, 9), (10, 10)], [64], [[1.0, 1.8, 1.6]])  # never falling
+    assert single.step([0, 4, 8, 9], [64, 64, 999, 64]).tolist() == pytest.approx([1, 1.4, 1.8, 1.8])
+
+
+class Steps:
+    """A network whose steps take what is said, by tokens and number of the step."""
+
+    sizes = GRAPHS
+
+    def __init__(self, seconds: Callable[[int, int], float]) -> None:
+        self.seconds, self.taken, self.now = seconds, list[int](), 0.0
+
+    def step(self, text: KVCache, tree: DraftTree, top_k: int) -> None:
+        self.taken.append(len(tree))
+        self.now += self.seconds(len(tree), len(self.taken))
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., MeasuredCosts]:
+    """What is told of a network in a new process."""
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
+    model = tiny_model("llama")
+
+    def step_costs(network: Any, max_nodes: int = 16) -> MeasuredCosts:
+        monkeypatch.setattr(costs, "_KNOWN", {})
+        monkeypatch.setattr(costs, "perf_counter", lambda: network.now)
+        return costs.step_costs(model, network, KVCache(2, 300), 200, max_nodes, 0)
+
+    return step_costs
+
+
+def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., MeasuredCosts], tmp_path: Path) -> None:
+    network = Steps(lambda tokens, lap: 1e-3 * (1 + tokens) * (1 + lap % 2 / 10))
+    first = told(network)
+    assert first.lengths == [64, 200] and len(network.taken) == 1 + 3 * 2 * costs.ROUNDS
+    assert np.array(first.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2), rel=0.11)
+    assert len(list((tmp_path / "steps").iterdir())) == 1
+    later = Steps(lambda *_: 1.0)
+    assert told(later).step([8], [64]) == pytest.approx(first.step([8], [64])) and not later.taken
+    assert told(later, max_nodes=12).sizes[-1] == (9, 12) and set(later.taken) == {1, 8, 12}
+
+
+def test_a_slow_model_is_timed_once_and_a_disturbed_machine_forgotten(
+    told: Callable[..., MeasuredCosts], tmp_path: Path
+) -> None:
+    slow = Steps(lambda *_: 0.5)
+    assert told(slow).lengths == [64] and len(slow.taken) == 4
+    kept = list((tmp_path / "steps").iterdir())
+    assert len(kept) == 1
+    kept[0].write_text("{")  # a disk that was full
+    told(Steps(lambda tokens, lap: 0.001 * tokens * 1.5**lap))
+    assert kept[0].read_text() == "{"
+
+
+def test_networks_tell_sizes_that_begin_with_a_plain_step_and_a_target_their_costs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
+    model = tiny_model("llama")
+    for backend in ("cpu", "stock"):
+        network = network_for(model, 200, backend)
+        assert network.sizes[0] == (1, 1) and sorted(network.sizes) == list(network.sizes)
+        target = TargetModel(model, 20, 100, network)
+        found = target.step_costs()
+        assert found.sizes[-1][1] == 21 and found.lengths == [64, 100]
+        assert (found.step(range(30), [80] * 30) > 0).all() and target.cache.length == 0
