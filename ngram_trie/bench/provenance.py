@@ -7,12 +7,11 @@ import platform
 import subprocess
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from ngram_trie.bench.records import RunManifest
-from ngram_trie.store.files import IS_CHECKOUT, PROJECT, content_hash
+from ngram_trie.store.files import IS_CHECKOUT, PROJECT, content_hash, version_of
 
 #: The environment variable that names the commit of a copy whose git does not know.
 COMMIT = "NGRAM_TRIE_COMMIT"
@@ -55,18 +54,10 @@ def make_manifest(
         dirty=None if status is None else bool(status),
         device=name,
         num_threads=threads,
-        versions={"python": platform.python_version()} | {package: _version(package) for package in PACKAGES},
+        versions={"python": platform.pythonversion_of()} | {package: version_of(package) for package in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment,
     )
-
-
-def _version(package: str) -> str:
-    """Its version; "not installed" where a measurement does without it."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "not installed"
 
 
 def cpu_name() -> str:

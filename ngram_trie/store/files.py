@@ -16,6 +16,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,14 @@ def _passing_folder() -> Path:
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     print("no home folder: nothing is kept for the next process; set NGRAM_TRIE_CACHE", file=sys.stderr)
     return Path(folder)
+
+
+def version_of(package: str) -> str:
+    """An installed package's version; "not installed" where something does without it."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
 
 
 def placeless(value: Any) -> Any:

@@ -20,8 +20,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-import ngram_trie
-from ngram_trie.store.files import cache_folder, content_hash, write_atomically
+from ngram_trie.store.files import cache_folder, content_hash, version_of, write_atomically
 from ngram_trie.targets.network import Network
 from ngram_trie.tree import DraftTree, FloatArray
 
@@ -82,7 +81,7 @@ def step_costs(
     is_gpu = model.device.type == "cuda"
     device = torch.cuda.get_device_name(model.device) if is_gpu else llvmlite.binding.get_host_cpu_name()
     shape = [[*weight.shape] for weight in model.parameters()]
-    versions = [ngram_trie.__version__, torch.__version__]
+    versions = [version_of(package) for package in ("ngram-trie", "torch")]
     what = [type(network).__name__, shape, str(model.dtype), sizes, lengths, top_k]
     key = content_hash([what, device, os.cpu_count(), torch.get_num_threads(), versions])
     if key not in _KNOWN:
