@@ -54,7 +54,7 @@ def make_manifest(
         dirty=None if status is None else bool(status),
         device=name,
         num_threads=threads,
-        versions={"python": platform.pythonversion_of()} | {package: version_of(package) for package in PACKAGES},
+        versions={"python": platform.python_version()} | {package: version_of(package) for package in PACKAGES},
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         environment=environment,
     )

@@ -11,10 +11,9 @@ largest; none, where the batch is so large that every token more is paid for and
 batch size from how long steps took, by least squares that forget; r from what steps emitted; how likely a drafted token
 is, from how many were accepted of those that were said to be as likely.
 
-`budget.adaptive` learns the same of one request, in another way. It can take a plain step whenever it wants one, so
-its costs are relative to plain steps and need not be a line; here a plain step is one in which no request drafts. And a
-credit bounds there what a wrong belief costs, so that its probabilities may lean on what the drafter says of nodes that
-were never tried; here nothing else stops a drafter that is sure and wrong.
+`budget.adaptive` does the same for one request, in another way. What steps cost is known there before the first one;
+here they are an engine's. And a guard bounds there what a wrong belief costs, so that its probabilities may lean on what
+the drafter says of nodes that were never tried; here nothing else stops a drafter that is sure and wrong.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ It is this step's own rate that counts, not the answer's: where a long copy is u
 it, and a token more is worth little. An exponent above 1 drafts less than a step by itself would want, for the same
 reason: what is not drafted now can be drafted next.
 
-What nodes are likely to be accepted is learned (`budget.trust`), and so are the costs (`budget.adaptive`).
+How likely nodes are to be accepted is learned (`budget.trust`); costs are known (`budget.adaptive`).
 
 Some engines verify chains alone (vLLM, llama.cpp, transformers' assisted generation). The chain to take of a tree is
 the path from its root that is best by the same rule, with its own length in place of q. Up to a fixed length all steps
