@@ -24,7 +24,7 @@ from ngram_trie.store.files import cache_folder, content_hash, version_of, write
 from ngram_trie.targets.network import Network
 from ngram_trie.tree import DraftTree, FloatArray
 
-#: Cached tokens behind which steps are timed, as far as the text has room.
+#: Cached tokens behind which steps are timed, where the text has room; few lengths, so that few are timed at all.
 LENGTHS = (64, 1024)
 #: Seconds after which no new round begins, and most rounds.
 LIMIT, ROUNDS = 1.0, 4
@@ -77,7 +77,7 @@ def step_costs(
     sizes = [(least, min(most, max_nodes)) for least, most in network.sizes if least <= max_nodes]
     if sizes[-1][1] < max_nodes < network.sizes[-1][1]:
         sizes.append((max_nodes, max_nodes))
-    lengths = sorted({min(length, room) for length in LENGTHS})
+    lengths = [length for length in LENGTHS if length <= room] or [1]
     is_gpu = model.device.type == "cuda"
     device = torch.cuda.get_device_name(model.device) if is_gpu else llvmlite.binding.get_host_cpu_name()
     shape = [[*weight.shape] for weight in model.parameters()]

@@ -48,10 +48,10 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Measu
     monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
     model = tiny_model("llama")
 
-    def step_costs(network: Any, max_nodes: int = 16) -> MeasuredCosts:
+    def step_costs(network: Any, max_nodes: int = 16, room: int = 1500) -> MeasuredCosts:
         monkeypatch.setattr(costs, "_KNOWN", {})
         monkeypatch.setattr(costs, "perf_counter", lambda: network.now)
-        return costs.step_costs(model, network, KVCache(2, 300), 200, max_nodes, 0)
+        return costs.step_costs(model, network, KVCache(2, 2000), room, max_nodes, 0)
 
     return step_costs
 
@@ -59,12 +59,13 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Measu
 def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., MeasuredCosts], tmp_path: Path) -> None:
     network = Steps(lambda tokens, lap: 1e-3 * (1 + tokens) * (1 + lap % 2 / 10))
     first = told(network)
-    assert first.lengths == [64, 200] and len(network.taken) == 1 + 3 * 2 * costs.ROUNDS
+    assert first.lengths == [64, 1024] and len(network.taken) == 1 + 3 * 2 * costs.ROUNDS
     assert np.array(first.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2), rel=0.11)
     assert len(list((tmp_path / "steps").iterdir())) == 1
     later = Steps(lambda *_: 1.0)
     assert told(later).step([8], [64]) == pytest.approx(first.step([8], [64])) and not later.taken
     assert told(later, max_nodes=12).sizes[-1] == (9, 12) and set(later.taken) == {1, 8, 12}
+    assert told(later, room=500).lengths == [64] and told(later, room=20).lengths == [1]
 
 
 def test_a_slow_model_is_timed_once_and_a_disturbed_machine_forgotten(
@@ -89,5 +90,5 @@ def test_networks_tell_sizes_that_begin_with_a_plain_step_and_a_target_their_cos
         assert network.sizes[0] == (1, 1) and sorted(network.sizes) == list(network.sizes)
         target = TargetModel(model, 20, 100, network)
         found = target.step_costs()
-        assert found.sizes[-1][1] == 21 and found.lengths == [64, 100]
+        assert found.sizes[-1][1] == 21 and found.lengths == [64]
         assert (found.step(range(30), [80] * 30) > 0).all() and target.cache.length == 0
