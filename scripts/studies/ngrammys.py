@@ -69,7 +69,9 @@ def write_part(
     save_csv(frame, folder / "data.csv")
     save_figure(figure, folder / "figure.png")
     about = {"ngrammys": folder.name, **settings}
-    manifest = make_manifest(about, identity(config.model), content_hash(prompts), config.model.device)
+    manifest = make_manifest(
+        about, identity(config.model), content_hash(prompts), str(choose_device(config.model.device))
+    )
     manifest.write(folder / "manifest.json")
 
 
@@ -107,8 +109,8 @@ def slowdowns(target: TargetModel, num_calls: int = 5) -> pd.DataFrame:
 
 def figure1(folder: Path, config: DictConfig) -> None:
     """Measure and draw `slowdowns`."""
-    options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
-    model = load_model(**options)
+    options = {name: getattr(config.model, name) for name in ("path", "dtype", "revision", "attention")}
+    model = load_model(**options, device=str(choose_device(config.model.device)))
     frame = slowdowns(TargetModel(model, MAX_DRAFT, config.model.context_limit, RowsNetwork(model)))
     drawn = frame[frame.w > 0].assign(dataset=[f"{context} cached tokens" for context in frame[frame.w > 0].context])
     label = "slowdown of a model call over k rows of w + 1 tokens (ratio to a plain step)"
@@ -242,7 +244,8 @@ def reproduce(folder: Path, config: DictConfig, overrides: Sequence[str]) -> str
     for k, w in dict.fromkeys(best.values()):
         if (k, w) != DEFAULT:  # which is in the experiment
             name = cell_name(k, w)
-            cells += [f"+method@methods.{name}=ngrammys_mixed", f"methods.{name}.k={k}", f"methods.{name}.w={w}"]
+            cells.append(f"+method@methods.{name}=ngrammys_mixed")
+            cells += [f"methods.{name}.{field}={value}" for field, value in (("name", name), ("k", k), ("w", w))]
     runs = {kind: folder / kind for kind in ("rows", "tree")}
     for kind, path in runs.items():
         lines = [f"engine.verify={kind}", f"output={path}", *cells, *overrides]
@@ -267,7 +270,6 @@ def main(
       python -m scripts.studies.ngrammys results/local/ngrammys engine=replay engine.traces=FILE
     """
     config = composed(["experiment=ngrammys_table1", *(overrides or [])])
-    config.model.device = str(choose_device(config.model.device))
     if config.engine.name == "replay":
         figure4(folder / "figure4", config)
     else:
