@@ -36,7 +36,7 @@ class BundledDataset:
         questions = [_question(name, row) for _, row in read_objects(path)]
         self.warmup = [question for question in questions if "warmup" in question.question_id]
         asked = [question for question in questions if question not in self.warmup]
-        self.questions = choose(asked, limit, parity)
+        self.questions = select_questions(asked, limit, parity)
 
 
 def check_choice(limit: object, parity: object) -> None:
@@ -49,7 +49,7 @@ def check_choice(limit: object, parity: object) -> None:
         raise ValueError(f"dataset.parity={parity}: must be odd or even, or null for all")
 
 
-def choose(questions: Sequence[Question], limit: int | None, parity: str | None) -> list[Question]:
+def select_questions(questions: Sequence[Question], limit: int | None, parity: str | None) -> list[Question]:
     """The turns of the first `limit` questions of those whose number, the last one in the id, is odd or even, as
     `parity` says.
 

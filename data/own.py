@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ngram_trie.data.bundled import check_choice, choose
+from ngram_trie.data.bundled import check_choice, select_questions
 from ngram_trie.data.prompts import Question
 from ngram_trie.methods import near
 from ngram_trie.store.lines import read_rows
@@ -41,7 +41,7 @@ class FileDataset:
         questions = list(_read(name, Path(path)))
         if not questions:
             raise ValueError(f"{path}: it holds no prompts")
-        self.questions = choose(questions, limit, parity)
+        self.questions = select_questions(questions, limit, parity)
         if not self.questions:
             raise ValueError(f"{path}: none of its {len(questions)} prompts has an {parity} number")
         self.warmup = [_warmup(self.questions[0])]

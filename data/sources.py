@@ -19,7 +19,7 @@ from huggingface_hub import constants, hf_hub_download, snapshot_download
 from huggingface_hub.file_download import http_get
 from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.data.bundled import check_choice, choose
+from ngram_trie.data.bundled import check_choice, select_questions
 from ngram_trie.data.prompts import Question
 from ngram_trie.store.files import first_line
 from ngram_trie.store.lines import placed, read_objects
@@ -290,5 +290,5 @@ class Published:
         if len(questions) <= self._num_warmup:
             raise ValueError(f"{len(questions)} questions, of which {self._num_warmup} are for warming up")
         asked = questions[: len(questions) - self._num_warmup]
-        self.questions = choose(asked, self._limit, self._parity)
+        self.questions = select_questions(asked, self._limit, self._parity)
         self.warmup = list(questions[len(asked) :])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, NotRequired
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
-from ngram_trie.data.bundled import choose
+from ngram_trie.data.bundled import select_questions
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_shape, fetch_url, local_copy, read_local, remedy
 from ngram_trie.methods import near
@@ -51,7 +51,7 @@ class _ByCategory(Published):
             raise ValueError(f"dataset.category={unknown}: {near(unknown, list(turns))}")
         asked = [question for kind, questions in turns.items() if kind in wanted for question in questions]
         others = [question for kind, questions in turns.items() if kind not in wanted for question in questions]
-        self.questions = choose(asked, self._limit, self._parity)
+        self.questions = select_questions(asked, self._limit, self._parity)
         length = median(len(question.message) for question in asked)
         near_in_length = sorted((q for q in others if not q.turn), key=lambda q: abs(len(q.message) - length))
         self.warmup = near_in_length[: self._num_warmup]

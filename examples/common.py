@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from omegaconf import OmegaConf
 
 from ngram_trie import Answer, Speculator
 from ngram_trie.cli.app import name_in
-from ngram_trie.methods import choices
+from ngram_trie.methods import choices, settings_of
 from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import load_model, load_tokenizer
 
@@ -37,7 +36,7 @@ class Comparison:
         on_gpu = torch.cuda.is_available()
         self.model = load_model(name, "bfloat16" if on_gpu else "float32", "cuda" if on_gpu else "cpu")
         self.tokenizer = load_tokenizer(name)
-        if num_draft is None and "num_draft" in OmegaConf.load(choices()["method"][drafter]):  # not all have it
+        if num_draft is None and "num_draft" in settings_of(choices()["method"][drafter]):  # not all have it
             num_draft = 32 if on_gpu else 8
         self.with_drafts = Speculator(self.model, drafter, self.tokenizer, num_draft=num_draft)
         self.without = Speculator(self.model, "vanilla", self.tokenizer)

@@ -42,7 +42,7 @@ from ngram_trie.targets.internals import CACHE_ARGUMENTS, attention_of, cache_in
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.sampling import LogitsSampler
-from ngram_trie.targets.stock import refusal
+from ngram_trie.targets.stock import tree_refusal
 
 #: Whether drafts are cut to what pays, or have all the nodes that the drafter proposes.
 Budget = Literal["auto", "fixed"]
@@ -140,7 +140,7 @@ class Speculator:
             if model.active_peft_config.is_prompt_learning:
                 raise ValueError("model: its adapter puts tokens before the prompt; use the model's own generate")
             model = model.get_base_model()
-        if reason := refusal(model):
+        if reason := tree_refusal(model):
             raise ValueError(reason)
         self.model, self.tokenizer = model, tokenizer
         check_choice("budget", budget, get_args(Budget))

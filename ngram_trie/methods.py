@@ -47,6 +47,19 @@ def choices(folders: Sequence[Path] = (CONFIGS,)) -> dict[str, dict[str, Path]]:
     return groups
 
 
+def settings_of(file: Path) -> Any:
+    """The fields of a member of a group, those of the members that its `defaults` name included, as Hydra has them."""
+    own: Any = OmegaConf.load(file)
+    parts = [settings_of(base) for base in bases(own.pop("defaults", ()), file)]
+    return OmegaConf.merge(*parts, own)
+
+
+def bases(names: Sequence[str], file: Path) -> list[Path]:
+    """The files that `defaults` of a member of a group name: beside it, or in configs/."""
+    beside = [file.with_name(f"{name}.yaml") for name in names if name != "_self_"]
+    return [base if base.exists() else CONFIGS / file.parent.name / base.name for base in beside]
+
+
 @functools.cache
 def _synthetic_models() -> frozenset[str]:
     loaded = (OmegaConf.load(file) for file in choices()["model"].values())
@@ -82,7 +95,7 @@ def make_method(
     known = choices()["method"]
     if name not in known:
         raise ConfigError(f"method={name}: {near(name, list(known))}")
-    config: Any = OmegaConf.load(known[name])
+    config = settings_of(known[name])
     shape = config.get("shape", shape)
     if num_nodes is not None and shape == "tree":
         fields = {**(fields or {}), "num_draft": num_nodes}

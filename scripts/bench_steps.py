@@ -32,7 +32,7 @@ from ngram_trie.bench.records import seal
 from ngram_trie.bench.step_costs import Steps, measure_steps, read_seconds, room_for
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.store.files import content_hash, write_atomically
-from ngram_trie.targets.choose import FAST, network_for, refusal
+from ngram_trie.targets.choose import FAST, backend_refusal, network_for
 from ngram_trie.targets.cuda_graph import ATTENTION, GraphNetwork
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.network import Network
@@ -50,7 +50,9 @@ def networks(model: PreTrainedModel, limit: int) -> Iterator[tuple[str, Network]
     """
     for backend in ("stock", *FAST):
         is_elsewhere = backend == "cuda_graph" and model.device.type != "cuda"
-        if backend == "stock" or not (is_elsewhere or refusal(backend, model.config, model.device, model.dtype)):
+        if backend == "stock" or not (
+            is_elsewhere or backend_refusal(backend, model.config, model.device, model.dtype)
+        ):
             yield backend, network_for(model, limit, backend)
     plan = plan_of(model.config)
     if isinstance(plan, Plan) and model.device.type == "cuda":

@@ -13,7 +13,7 @@ from ngram_trie.bench.records import PromptRecord
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import name_in, run
-from ngram_trie.cli.recordings import TINY_MODEL, choose, decoder, recall, replayable
+from ngram_trie.cli.recordings import TINY_MODEL, choose_trace, decoder, recall, replayable
 from ngram_trie.report.case_study import CaseStudy, case_svg, text_pieces
 from ngram_trie.report.run_folder import RunFolder
 
@@ -75,7 +75,7 @@ def main(
     else:
         recorded = read_traces(traces)
         drafter = replayable(" ".join([method, *(fields or [])]), traces)
-        trace = choose(recorded, drafter, dataset, question)
+        trace = choose_trace(recorded, drafter, dataset, question)
         ids, lengths = trace.output_ids, replay(recall(drafter, recorded, trace), trace).accept_lengths
         title = f"{method} on {trace.category}, question {trace.prompt.question_id}, model {trace.model}"
     pieces = text_pieces(ids, decode)

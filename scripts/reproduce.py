@@ -17,7 +17,7 @@ from ngram_trie.methods import ConfigError
 from ngram_trie.store.files import PROJECT
 
 LOCAL = "results/local"
-SMALL = f"{LOCAL}/smollm2-135m"
+SMALL, NGRAMMYS = f"{LOCAL}/smollm2-135m", f"{LOCAL}/ngrammys/tiny_general"
 DATA = ("docs", "spec_bench", "triviaqa", "humaneval")
 #: Data sets that are asked by an experiment of their name; any other one by itself.
 EXPERIMENTS = ("docs", "spec_bench")
@@ -101,7 +101,29 @@ RECIPES = {
         ["figures"],
     ),
     # the other papers, and beyond
-    "ngrammys": Recipe("N-Grammys' Table 1 and Figures 1 to 5 (5 minutes)", ["studies.ngrammys"]),
+    "ngram-tables-general": Recipe(
+        "N-Grammys' tables (2 minutes)",
+        ["build_ngram_tables tiny_general"],
+        makes=f"{LOCAL}/ngram_tables/tiny_general/header.json",
+    ),
+    "ngrammys": Recipe(
+        "N-Grammys' Table 1 and Figures 1 to 5 (5 minutes)",
+        [
+            f"run experiment=ngrammys engine.verify=rows output={NGRAMMYS}/figure3",
+            f"studies.ngrammys {NGRAMMYS}",
+            *(f"{command} engine=replay engine.traces={NGRAMMYS}/rows/traces.jsonl{more}"
+              for command, more in (
+                (f"studies.ngrammys {NGRAMMYS}", ""),
+                ("run experiment=ngrammys", f" output={NGRAMMYS}/figure5"),
+                ("run experiment=ngrammys_query", f" output={NGRAMMYS}/query"),
+                ("run experiment=ngrammys method=ngrammys_unigram grid.k=[1,2,5,10,15,20,25] ~grid.w",
+                 f" output={NGRAMMYS}/figure2/unigram"),
+                ("run experiment=ngrammys method=ngrammys_extended grid.k=[1,2,5,10,15,20,25] grid.w=[1,2,3]",
+                 f" output={NGRAMMYS}/figure2/bigram"),
+              )),
+        ],
+        ["ngram-tables-general"],
+    ),
     "predictor": Recipe(
         "the n-gram predictor's expected and measured acceptance (a minute)",
         ["studies.predictor {answers} {folder}/predictor"],
@@ -142,7 +164,7 @@ RECIPES = {
 #: Of `ngram-trie`; `run` is also a script.
 COMMANDS = ("record", "derive")
 #: What can be asked for; profiles other than small have recipes of their own, and that of the paper `cli.road`.
-TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny"))]
+TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny", "-general"))]
 PAPER = {"table1": 1, "table4": 4}
 
 

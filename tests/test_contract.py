@@ -22,7 +22,7 @@ from ngram_trie.baselines.lookahead import Lookahead
 from ngram_trie.bench.replay import check_replayable
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
-from ngram_trie.methods import choices, imported, make_method
+from ngram_trie.methods import choices, imported, make_method, settings_of
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import PROJECT
 from ngram_trie.store.ngram_tables import NgramTables
@@ -63,7 +63,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def sized(name: str, num_nodes: int, parts: dict[str, str]) -> Any:
     """The method with the settings that it gives for `num_nodes`, with parts in place of those it names."""
-    config: Any = OmegaConf.load(choices()["method"][name])
+    config: Any = settings_of(choices()["method"][name])
     return made(name, parts, **resolve_name(imported(config["_target_"])).sized(num_nodes))
 
 
@@ -79,7 +79,7 @@ def fake(vocabulary: int) -> FakeTarget:
 
 def made(name: str, parts: dict[str, str], **fields: Any) -> Any:
     """The method with its own settings, or those given."""
-    config: Any = OmegaConf.to_container(OmegaConf.load(choices()["method"][name]))
+    config: Any = OmegaConf.to_container(settings_of(choices()["method"][name]))
     at_hand = {field: where for field, where in parts.items() if config.get(field) is not None}
     return make_method(name, {**at_hand, **fields})
 
@@ -116,7 +116,7 @@ def test_answers_of_a_model_are_its_own(parts: dict[str, str], name: str, monkey
 
 @pytest.mark.parametrize("name", NAMES)
 def test_wrong_values_are_named(parts: dict[str, str], name: str) -> None:
-    config: Any = OmegaConf.to_container(OmegaConf.load(choices()["method"][name]))
+    config: Any = OmegaConf.to_container(settings_of(choices()["method"][name]))
     for field, value in config.items():
         if isinstance(value, bool):
             wrong: tuple[Any, ...] = (1, "no")
@@ -143,7 +143,7 @@ def test_a_copy_drafts_the_same(parts: dict[str, str], name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str], name: str) -> None:
-    kept = set(OmegaConf.load(choices()["method"][name])) & {"keep_between_prompts", "remember_outputs"}
+    kept = set(settings_of(choices()["method"][name])) & {"keep_between_prompts", "remember_outputs"}
 
     def steps(keep: bool) -> tuple[bool, list[list[int]]]:
         drafter = made(name, parts, **dict.fromkeys(kept, keep))
@@ -160,7 +160,7 @@ def test_a_new_prompt_starts_afresh_unless_answers_are_kept(parts: dict[str, str
 
 
 #: All but the released trie, which has no window behind the last tokens of a part: tests/test_drafters.py.
-OF_A_PART = [name for name in NAMES if "context" in OmegaConf.load(choices()["method"][name])]
+OF_A_PART = [name for name in NAMES if "context" in settings_of(choices()["method"][name])]
 
 
 @pytest.mark.parametrize("name", [name for name in OF_A_PART if name != "ngram_trie_released"])
@@ -198,7 +198,7 @@ def test_what_reads_more_than_tokens_is_not_replayed(parts: dict[str, str], name
 OF_TOKENS = [
     name
     for name in NAMES
-    if resolve_name(imported(str(OmegaConf.load(choices()["method"][name])["_target_"]))).traits.reads == "tokens"
+    if resolve_name(imported(str(settings_of(choices()["method"][name])["_target_"]))).traits.reads == "tokens"
 ]
 TOKENS = st.lists(st.integers(0, 3), min_size=1, max_size=25)
 
@@ -268,7 +268,7 @@ def test_shapes_by_hand() -> None:
         "library": [(), (), (), ()],
     }
     for name, expected in shapes.items():
-        config: Any = OmegaConf.load(choices()["method"][name])
+        config: Any = settings_of(choices()["method"][name])
         method_class = resolve_name(imported(config["_target_"]))
         assert [tuple(method_class.sized(num_nodes).values()) for num_nodes in SIZES] == expected, name
         assert set(method_class.sized(8)) <= set(config), name

@@ -59,7 +59,7 @@ COLUMNS = [
     *KEYS, "task", "context", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "accept_lengths", "tree_sizes",
     "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
-    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops", "prompt_bleu", "copied",
+    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops",
 ]  # fmt: skip
 
 
@@ -81,7 +81,6 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
         loops: whether the answer `loops`.
-        prompt_bleu, copied: as in the record; nan where it does not say.
     """
     return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
 
@@ -115,8 +114,6 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
         "loops": loops(record.output_ids),
-        "prompt_bleu": np.nan if record.prompt_bleu is None else record.prompt_bleu,
-        "copied": np.nan if record.copied is None else record.copied,
     }
 
 

@@ -22,12 +22,13 @@ from typing import Any, NamedTuple
 from filelock import BaseFileLock
 from pydantic import TypeAdapter, ValidationError
 
-from ngram_trie.bench.overlap import copied_share, prompt_bleu
 from ngram_trie.decoding import GenerationResult, PhaseSeconds
 from ngram_trie.prompt import Prompt, column_name
 from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, write_atomically
 
 SCHEMA_VERSION = 2
+#: Fields that records had for a while and nothing reads.
+UNREAD = {"prompt_bleu", "copied"}
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
 INPUTS = ("manifest.json", RECORDS, f"{RECORDS}.gz", "quality.csv", "curve.json", "traces.jsonl")
@@ -122,7 +123,6 @@ class PromptRecord:
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
-        prompt_bleu, copied: `overlap.prompt_bleu` and `overlap.copied_share` of prompt and answer; None in older files.
     """
 
     run: str
@@ -147,8 +147,6 @@ class PromptRecord:
     baseline: str = "vanilla"
     session: int = 0
     noise_kind: str = ""
-    prompt_bleu: float | None = None
-    copied: float | None = None
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -167,11 +165,7 @@ class PromptRecord:
     @classmethod
     def of(cls, prompt: Prompt, result: GenerationResult | Failure, **fields: Any) -> PromptRecord:
         """The record of one result; `fields` are those that follow neither from the prompt nor from the result."""
-        outcome: dict[str, Any] = {"failure": result}
-        if not isinstance(result, Failure):
-            texts = prompt.ids.tolist(), result.output_ids
-            shares = {"prompt_bleu": round(prompt_bleu(*texts), 4), "copied": round(copied_share(*texts), 4)}
-            outcome = vars(result) | shares
+        outcome: dict[str, Any] = {"failure": result} if isinstance(result, Failure) else vars(result)
         return cls(
             **item_key(prompt)._asdict(),
             prompt_hash=content_hash(prompt.ids.tolist()),
@@ -209,7 +203,7 @@ class PromptRecord:
         parts = {"seconds": PhaseSeconds, "lossless": Lossless, "failure": Failure}
         for kind, part in ((cls, row), *((kind, row.get(name)) for name, kind in parts.items())):
             names = {each.name for each in fields(kind)}
-            if isinstance(part, dict) and (unknown := part.keys() - names):
+            if isinstance(part, dict) and (unknown := part.keys() - names - UNREAD):
                 raise ValueError(f"{min(unknown)}: no field of a record")
         record: PromptRecord = _parsed(cls, line)
         return record

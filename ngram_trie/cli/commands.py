@@ -247,13 +247,13 @@ def write_report(results: Path, output: Path, local: bool = False) -> str:
 def _explorer_data(results: Path) -> Mapping[str, Any] | None:
     """The explorer of one answer of the tiny model, the median one; None where there is no recorded answer."""
     from ngram_trie.bench.traces import read_traces
-    from ngram_trie.cli.recordings import TINY_MODEL, choose, decoder, replayable
+    from ngram_trie.cli.recordings import TINY_MODEL, choose_trace, decoder, replayable
     from ngram_trie.report import explorer
 
     for path in sorted(results.glob("*/tiny*/traces.jsonl")):
         if traces := [trace for trace in read_traces(path) if trace.model == "tiny" and trace.output_ids]:
             chosen = {name: replayable(name, path) for name in DRAFTERS}
-            trace = choose(traces, chosen[DRAFTERS[0]], None, None)
+            trace = choose_trace(traces, chosen[DRAFTERS[0]], None, None)
             return explorer.explore(trace, chosen, decoder(str(TINY_MODEL)))
     return None
 
@@ -279,7 +279,7 @@ def explore(
       ngram-trie explore TRACES --method "ngram_trie num_draft=8" --method "blend num_draft=8" --question ID
     """
     from ngram_trie.bench.traces import read_traces
-    from ngram_trie.cli.recordings import TINY_MODEL, choose, decoder, recall, replayable
+    from ngram_trie.cli.recordings import TINY_MODEL, choose_trace, decoder, recall, replayable
     from ngram_trie.report import explorer
     from ngram_trie.report.render import explorer_page
 
@@ -287,7 +287,7 @@ def explore(
         raise ConfigError(f"--method: {len(method)} methods; at most {MAX_COUNT} can be shown side by side")
     recorded = read_traces(traces)
     drafters = {name: replayable(name, traces) for name in method}
-    trace = choose(recorded, drafters[method[0]], dataset, question)
+    trace = choose_trace(recorded, drafters[method[0]], dataset, question)
     drafters = {name: recall(drafter, recorded, trace) for name, drafter in drafters.items()}
     own = str(TINY_MODEL) if trace.model == "tiny" else None
     print(_write(explorer_page(explorer.explore(trace, drafters, decoder(tokenizer or own))), output))

@@ -22,7 +22,7 @@ from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
 from ngram_trie.cli.effects import check_effects
 from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.sweep import sweeping
-from ngram_trie.methods import choices, near
+from ngram_trie.methods import bases, choices, near
 from ngram_trie.store.files import CONFIGS
 
 
@@ -125,7 +125,7 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
     given = (override.lstrip("+").partition("=") for override in overrides)
     files = [groups[group][member] for group, _, member in given if member in groups.get(group, {})]
     if overrides:
-        return "\n".join(file.read_text(encoding="utf-8") for file in files) or "no choice among these; see --help"
+        return "\n".join(map(whole_text, files)) or "no choice among these; see --help"
     is_run = primary == "config"
     usages = [f"usage: {name} MODEL DATASET [--methods NAMES] ..."] * is_run
     usages.append(f"{'       ' if is_run else 'usage: '}{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]")
@@ -135,6 +135,15 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
         parts.append(f"{group}=NAME: {what} (default: {default})\n{names}")
     example = "method=blend" if is_run else "encoder=bge_m3"
     return "\n\n".join([*parts, f"Settings of one choice: {name} {example} --help. Of all: {name} --cfg job"])
+
+
+def whole_text(file: Path) -> str:
+    """What the file of a choice says, and behind it what it takes over from others, with their comments."""
+    text = file.read_text(encoding="utf-8")
+    for base in bases(OmegaConf.load(file).get("defaults", ()), file):  # type: ignore[arg-type]
+        fields = re.findall(r"^((?:#.*\n)*(\w+):.*\n)", whole_text(base), re.MULTILINE)
+        text += "".join(entry for entry, name in fields if not re.search(rf"^{name}:", text, re.MULTILINE))
+    return re.sub(r"^defaults:.*\n", "", text, flags=re.MULTILINE)
 
 
 FLAGS = """

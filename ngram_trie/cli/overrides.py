@@ -17,11 +17,11 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ngram_trie.bench.config import check_values
-from ngram_trie.methods import ConfigError, choices, near
+from ngram_trie.methods import ConfigError, choices, near, settings_of
 from ngram_trie.store.files import CONFIGS, first_line
 
 
@@ -154,7 +154,7 @@ def unknown(
     where, part = ".".join(path[:depth]), path[min(depth, len(path) - 1)]
     if not isinstance(owner, DictConfig):
         return f"{line}: {where} is {owner} and has no settings; give {where}=VALUE"
-    others = [f"{where}={name}" for name, file in groups.get(where, {}).items() if part in OmegaConf.load(file)]
+    others = [f"{where}={name}" for name, file in groups.get(where, {}).items() if part in settings_of(file)]
     about = f"{where} {owner['name']}" if where in groups and "name" in owner else where
     names = [str(name) for name in owner if name not in ("name", "_target_")]
     there = (

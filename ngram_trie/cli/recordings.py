@@ -21,7 +21,7 @@ from ngram_trie.store.files import place
 TINY_MODEL = place("data/tiny/model")
 
 
-def choose(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:
+def choose_trace(traces: Sequence[Trace], drafter: Drafter, dataset: str | None, question_id: str | None) -> Trace:
     """The trace of a question, or the one with the median accept length; the drafter itself learns of none.
 
     Raises:

@@ -24,7 +24,7 @@ from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.network import Network
 from ngram_trie.targets.plan import plan_of
 from ngram_trie.targets.rows import RowsNetwork
-from ngram_trie.targets.state import State, addresses_of, alteration, autocast_dtype, state_of
+from ngram_trie.targets.state import ModelState, addresses_of, alteration, autocast_dtype, state_of
 from ngram_trie.targets.stock import StockNetwork
 from ngram_trie.tree import IntArray
 
@@ -32,7 +32,7 @@ from ngram_trie.tree import IntArray
 FAST = {"cpu": PackedNetwork, "cuda_graph": GraphNetwork}
 
 
-def refusal(backend: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype) -> str | None:
+def backend_refusal(backend: str, config: PreTrainedConfig, device: torch.device, dtype: torch.dtype) -> str | None:
     """Why a network for speed does not run such a model here, in one line; None if it does."""
     what = plan_of(config)
     if backend == "cpu" and device.type != "cpu":
@@ -52,7 +52,7 @@ def fastest(config: PreTrainedConfig, device: torch.device, dtype: torch.dtype, 
         num_bytes: of the weights in single precision; None for those of a model that is not in memory yet.
     """
     backend = {"cuda": "cuda_graph", "cpu": "cpu"}.get(device.type, "stock")
-    if backend == "stock" or refusal(backend, config, device, dtype):
+    if backend == "stock" or backend_refusal(backend, config, device, dtype):
         return "stock"
     if backend == "cpu" and not cpu.fits(2 * weight_bytes(config) if num_bytes is None else num_bytes):
         return "stock"
@@ -74,7 +74,7 @@ class _Kept:
         checked: by backend, tokens of the prompt with which its answers were compared.
     """
 
-    state: State
+    state: ModelState
     networks: dict[str, Network | str] = field(default_factory=dict)
     checked: dict[str, int] = field(default_factory=dict)
 
@@ -108,7 +108,7 @@ def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verif
             backend = "rows"
         elif is_auto:
             backend = _fastest_now(model)
-        elif backend in FAST and (reason := refusal(backend, model.config, model.device, model.dtype)):
+        elif backend in FAST and (reason := backend_refusal(backend, model.config, model.device, model.dtype)):
             raise ValueError(reason)
         found = _checked(model, kept, backend, prompt, limit)
         if isinstance(found, str) and backend in FAST:

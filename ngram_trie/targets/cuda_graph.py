@@ -92,7 +92,7 @@ class Stage:
 
 
 @dataclass
-class Step:
+class CapturedStep:
     """A step of one size, one attended length and one k: `run` it and read what it left, (q, *) each, on the device.
 
     Attributes:
@@ -124,7 +124,7 @@ class Buffers:
         self.slots = torch.arange(capacity, device=decoder.device)
         self.capacity = capacity
         self.stages: dict[int, Stage] = {}
-        self.steps: dict[tuple[int, int, int], Step] = {}
+        self.steps: dict[tuple[int, int, int], CapturedStep] = {}
         self.answers: dict[torch.Size, torch.Tensor] = {}
 
 
@@ -282,7 +282,7 @@ class GraphNetwork:
             buffers.stages[size] = Stage(size, self.device)
         return buffers.stages[size]
 
-    def _read(self, buffers: Buffers, step: Step, nodes: int) -> np.ndarray:
+    def _read(self, buffers: Buffers, step: CapturedStep, nodes: int) -> np.ndarray:
         """What a step answers of its nodes, (m, 1 + 2 k), in one copy."""
         shape = step.answer.shape
         if shape not in buffers.answers:
@@ -292,7 +292,7 @@ class GraphNetwork:
         self._synchronize()
         return answer.numpy()
 
-    def _step(self, buffers: Buffers, size: int, length: int, top_k: int) -> Step:
+    def _step(self, buffers: Buffers, size: int, length: int, top_k: int) -> CapturedStep:
         """The step of `size` nodes that attends to `length` rows, and finds `top_k` tokens behind each; captured when
         it is first asked for.
 
@@ -314,16 +314,16 @@ class GraphNetwork:
                 ) from error
         return buffers.steps[key]
 
-    def _plain(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> Step:
+    def _plain(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> CapturedStep:
         """The step without a graph."""
 
         def run() -> None:
             step.hidden, step.logits, step.answer = nodes()
 
-        step = Step(run, *[torch.empty(0)] * 3)
+        step = CapturedStep(run, *[torch.empty(0)] * 3)
         return step
 
-    def _captured(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> Step:
+    def _captured(self, nodes: Callable[[], Sequence[torch.Tensor]]) -> CapturedStep:
         """The step as a CUDA graph. What a step needs on the way lies in memory that all graphs share; what it leaves,
         mostly its logits, is kept apart for every graph, as long as there is one.
         """
@@ -339,7 +339,7 @@ class GraphNetwork:
             with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 left = nodes()
         self._pool = self._pool or graph.pool()
-        return Step(graph.replay, *left)
+        return CapturedStep(graph.replay, *left)
 
     def _nodes(self, buffers: Buffers, size: int, length: int, top_k: int) -> Sequence[torch.Tensor]:
         """Hidden states (q, H), logits (q, V) and the answer (q, 1 + 2 k) of the staged nodes."""

@@ -37,7 +37,7 @@ class Part(NamedTuple):
     tensors: dict[str, tuple[torch.Size, torch.dtype | None]]
 
 
-class State(NamedTuple):
+class ModelState(NamedTuple):
     """What decides a model's answers; see the module. Equal ones are of models that answer alike."""
 
     device: torch.device
@@ -50,12 +50,12 @@ class State(NamedTuple):
     process: int = 0
 
 
-def state_of(model: PreTrainedModel) -> State:
+def state_of(model: PreTrainedModel) -> ModelState:
     """The state of a model. Digests are made where a packed copy is."""
     digests = [] if isinstance(plan_of(model.config), str) else _digests(model)
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
     parts, addresses = _parts(model), addresses_of(model)
-    return State(model.device, config, has_global_hook(), parts, digests, addresses, autocast, os.getpid())
+    return ModelState(model.device, config, has_global_hook(), parts, digests, addresses, autocast, os.getpid())
 
 
 def addresses_of(model: PreTrainedModel) -> list[int]:

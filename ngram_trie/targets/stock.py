@@ -126,7 +126,7 @@ def layer_windows(config: PreTrainedConfig) -> dict[str, int | None]:
     return {kind: window if kind == "sliding_attention" else None for kind in kinds} if kinds else {"all": window}
 
 
-def refusal(model: PreTrainedModel) -> str | None:
+def tree_refusal(model: PreTrainedModel) -> str | None:
     """Why no draft tree can be verified by such a model, in one line; None if nothing speaks against it."""
     config, attention = model.config, attention_of(model.config)
     kinds = set(getattr(config.get_text_config(), "layer_types", None) or ())
@@ -153,14 +153,14 @@ class StockNetwork:
     tested), with eager or SDPA attention; it is put in evaluation mode.
 
     Raises:
-        ValueError: the model cannot verify draft trees (`refusal`).
+        ValueError: the model cannot verify draft trees (`tree_refusal`).
     """
 
     cache_kind: type[KVCache] = KVCache
     sizes = ((1, 1), (2, 2), (8, 8), (32, 32))
 
     def __init__(self, model: PreTrainedModel) -> None:
-        if reason := refusal(model):
+        if reason := tree_refusal(model):
             raise ValueError(reason)
         self._model = weakref.ref(model.eval())  # networks are kept as long as there is the model
         self._windows = layer_windows(model.config)

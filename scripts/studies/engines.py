@@ -165,7 +165,7 @@ class TrainedRate:
         self.mean += self.weight * (num_accepted - self.mean)
 
 
-def choose(copies: DraftTree, trained_rate: float, trained_cost: float = 0.0) -> bool:
+def is_better(copies: DraftTree, trained_rate: float, trained_cost: float = 0.0) -> bool:
     """Whether the next step should verify `copies`, rather than ask the trained drafter: whichever is expected to emit
     more. Engines that run both ask the copies first, or from a length of match on; a draft with probabilities needs
     neither rule.
@@ -239,10 +239,10 @@ WAYS = {
     "vLLM's n-gram first, EAGLE where it finds none": Way("vllm_ngram", VLLM, lambda beside, copies: len(copies) > 1),
     "longest match first, from 4 tokens on": Way("sam", SAM | {"min_match": 4}, lambda beside, copies: len(copies) > 1),
     "blend, if expected to emit more": Way(
-        "blend", {"num_draft": NUM_DRAFT}, lambda beside, copies: choose(copies, beside.rate.mean)
+        "blend", {"num_draft": NUM_DRAFT}, lambda beside, copies: is_better(copies, beside.rate.mean)
     ),
     "blend, if expected to emit more a second": Way(
-        "blend", {"num_draft": NUM_DRAFT}, lambda beside, copies: choose(copies, beside.rate.mean, EAGLE_COST)
+        "blend", {"num_draft": NUM_DRAFT}, lambda beside, copies: is_better(copies, beside.rate.mean, EAGLE_COST)
     ),
     "whichever emits more, of vLLM's n-gram and EAGLE": Way("vllm_ngram", VLLM, Beside.is_longer),
     "whichever emits more, of blend and EAGLE": Way("blend", {"num_draft": NUM_DRAFT}, Beside.is_longer),

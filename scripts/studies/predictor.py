@@ -34,7 +34,7 @@ PRINTED_DRAFT = 4
 METHOD = "predictor"
 
 
-class Step(NamedTuple):
+class StepCounts(NamedTuple):
     """One step: tokens drafted, of which this many offered and this many accepted."""
 
     dataset: str
@@ -43,13 +43,13 @@ class Step(NamedTuple):
     accepted: int
 
 
-def steps(trace: Trace, drafter: NgramPredictor) -> Iterator[Step]:
+def steps(trace: Trace, drafter: NgramPredictor) -> Iterator[StepCounts]:
     """The steps in which `drafter` would have given a recorded answer."""
     for step in walk(drafter, trace):
         # What would have followed the end of the answer is not known, so drafts behind it are not offered.
         known = min(step.tree.num_draft, len(trace.output_ids) - step.start)
         accepted = min(len(step.path) - 1, known)
-        yield Step(trace.prompt.dataset, step.tree.num_draft, min(accepted + 1, known), accepted)
+        yield StepCounts(trace.prompt.dataset, step.tree.num_draft, min(accepted + 1, known), accepted)
 
 
 def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
@@ -65,7 +65,7 @@ def acceptance_table(frame: pd.DataFrame, num_draft: int) -> pd.DataFrame:
         accept_length: mean tokens emitted by a step, over all steps: accepted ones and the one that the target adds.
 
     Args:
-        frame: `Step`s.
+        frame: `StepCounts`.
     """
     rows = []
     for dataset, part in [*frame.groupby("dataset", sort=False), (ALL, frame)]:
@@ -137,7 +137,7 @@ def main(
     settings = {n: getattr(drafter, n) for n in inspect.signature(NgramPredictor).parameters}
     config = {"method": {"name": METHOD, **settings}, "traces": traces.name}
     manifest = make_manifest(config, "replay", built.digest(traces))
-    frame = pd.DataFrame([step for trace in found for step in steps(trace, drafter)], columns=Step._fields)
+    frame = pd.DataFrame([step for trace in found for step in steps(trace, drafter)], columns=StepCounts._fields)
     table = acceptance_table(frame, num_draft)
     print(markup.plain_text(markup.write(output, table, tables(table, num_draft, traces.name))))
     manifest.write(output / "manifest.json")

@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from omegaconf import OmegaConf
 
 from ngram_trie.cli import hydra_app, overrides
-from ngram_trie.methods import ConfigError, choices
+from ngram_trie.methods import ConfigError, choices, settings_of
 from ngram_trie.store.files import CONFIGS
 from scripts import run
 
@@ -109,6 +110,16 @@ def test_help_names_every_choice(name: str, primary: str) -> None:
 def test_help_for_a_choice_has_its_settings() -> None:
     text = hydra_app.help_text("run", "", "config", ["method=blend", "method.escape=2.0"])
     assert "# A blend of all orders of the text so far" in text and "num_draft: 32" in text
+
+
+def test_a_choice_that_begins_with_another_is_shown_and_composed_whole(tmp_path: Path) -> None:
+    (tmp_path / "method").mkdir()
+    file = tmp_path / "method" / "mine.yaml"
+    file.write_text("# Mine.\ndefaults: [blend_warm, _self_]\nname: mine\nescape: 2.0\n")
+    config = overrides.composed(["method=mine"], folder=tmp_path).method
+    assert config == settings_of(file) and (config.escape, config.max_tokens, config.num_draft) == (2.0, 65536, 32)
+    text = hydra_app.help_text("run", "", "config", ["method=mine"], tmp_path)
+    assert yaml.safe_load(text) == config and "# most tokens of all answers together\nmax_tokens: 65536" in text
 
 
 @pytest.mark.parametrize(

@@ -155,7 +155,7 @@ def test_what_is_wrong_in_a_command_is_found(monkeypatch: pytest.MonkeyPatch) ->
         "ngram-trie plot",
         "python -m scripts.studies.time_split TRACES",
         "python -m scripts.studies.time_split TRACES OUTPUT --num-drafts 3",
-        "python -m scripts.studies.ngrammys --model vicuna",
+        "python -m scripts.studies.ngrammys results --model vicuna",
     ):
         with pytest.raises(SystemExit, match=r"^error: "):
             check_python(Command("page", wrong), monkeypatch)

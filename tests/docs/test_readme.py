@@ -7,10 +7,9 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-import yaml
 
 from ngram_trie.cli.app import invoke
-from ngram_trie.methods import choices
+from ngram_trie.methods import choices, settings_of
 from ngram_trie.store.files import PROJECT
 from scripts import case_study
 
@@ -31,7 +30,7 @@ def test_it_has_one_table_of_results_behind_the_first_command() -> None:
 
 def test_it_counts_and_names_methods_that_are_there() -> None:
     files = choices()["method"].values()
-    kinds = {yaml.safe_load(file.read_text(encoding="utf-8"))["_target_"] for file in files}
+    kinds = {settings_of(file)["_target_"] for file in files}
     assert f"**A benchmark**: {len(kinds)} methods in {len(files)} configurations" in TEXT
     names = re.findall(r"`(\w+)`", TEXT[TEXT.index("## Methods") : TEXT.index("## More")])
     assert set(names) <= set(choices()["method"])

@@ -16,7 +16,7 @@ from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.blend.variants import BlendBigramDrafter, BlendDrafter, BlendWarmDrafter
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
-from ngram_trie.cli.recordings import choose, recall, replayable
+from ngram_trie.cli.recordings import choose_trace, recall, replayable
 from ngram_trie.drafter import Drafter
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
@@ -148,10 +148,10 @@ def test_a_drafter_that_remembers_is_shown_as_in_a_run(tmp_path: Path) -> None:
     run, drafter = BlendWarmDrafter(num_draft=4), BlendWarmDrafter(num_draft=4)
     live = [replay(run, trace).accept_lengths for trace in traces]
     assert live[0] != live[2], "the third is the first once more"
-    median = choose(traces, drafter, None, None)
+    median = choose_trace(traces, drafter, None, None)
     assert sorted(map(np.mean, live))[2] == np.mean(live[traces.index(median)])
     for trace, expected in zip(traces, live, strict=True):
-        assert choose(traces, drafter, None, trace.prompt.question_id) is trace
+        assert choose_trace(traces, drafter, None, trace.prompt.question_id) is trace
         shown = recall(drafter, traces, trace)
         assert [step.num_emitted for step in walk(shown, trace)] == expected
     assert not len(drafter.store), "what was given stays as it was"

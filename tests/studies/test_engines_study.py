@@ -27,10 +27,10 @@ def copies(count: int) -> list[int]:
 def test_the_larger_expectation_is_chosen() -> None:
     probs = np.array([1.0, 0.5, 0.25, 0.5, 0.25])  # two siblings with a child each: 1.5 accepted nodes
     draft, nothing = DraftTree(np.array([7, 1, 2, 3, 4]), np.array([-1, 0, 0, 1, 2]), probs=probs), probs[:1]
-    assert engines.choose(draft, 1.5) and not engines.choose(draft, 1.51)
+    assert engines.is_better(draft, 1.5) and not engines.is_better(draft, 1.51)
     # 2.5 tokens a step against 3.25 in a step and three tenths of one
-    assert engines.choose(draft, 2.25, trained_cost=0.3) and not engines.choose(draft, 2.26, trained_cost=0.3)
-    assert engines.choose(DraftTree.chain(7, [], nothing), 0.0)  # nothing against nothing: no need to ask
+    assert engines.is_better(draft, 2.25, trained_cost=0.3) and not engines.is_better(draft, 2.26, trained_cost=0.3)
+    assert engines.is_better(DraftTree.chain(7, [], nothing), 0.0)  # nothing against nothing: no need to ask
 
 
 def test_the_rate_follows_what_was_accepted() -> None:

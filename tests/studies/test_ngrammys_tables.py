@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +10,17 @@ import pandas as pd
 import pytest
 from support.tables import SMALL
 
+from ngram_trie.bench.config import resolve
 from ngram_trie.bench.traces import Trace
+from ngram_trie.cli.commands import measure
+from ngram_trie.cli.overrides import composed
 from ngram_trie.prompt import Prompt
 from ngram_trie.report.plots import share_figure
+from ngram_trie.store.files import PROJECT
 from scripts import build_ngram_tables
 from scripts.studies import ngrammys as room
+
+RESULTS = PROJECT / "results" / "ngrammys"
 
 
 def trace(output: list[int]) -> Trace:
@@ -38,34 +43,62 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
     assert share_figure(frame).axes
 
 
+def test_committed_runs_are_those_of_the_experiments() -> None:
+    recorded = "model=smollm2_135m engine=replay engine.traces=spec_bench.jsonl engine.parity=even"
+    recorded += " engine.categories=[math_reasoning,coding,writing,summarization,rag]"
+    repeated = "".join(f" methods.mixed_q{q}.extend=bigram" for q in (1, 2, 3))
+    live = ("method", "methods", "datasets", "grid")  # the other parts have had more fields since
+    cells = "".join(f" +method@methods.mixed_1_{w}=ngrammys_mixed methods.mixed_1_{w}.k=1 methods.mixed_1_{w}.w={w}"
+                    for w in (4, 14))  # fmt: skip
+    for run, line, parts in (
+        ("tiny-xeon/rows", f"experiment=ngrammys_table1{cells}", live[1:]),
+        ("tiny-xeon/figure3", "experiment=ngrammys", live),
+        ("smollm2/figure5", f"experiment=ngrammys {recorded} grid.k=[1,5,10] method.extend=bigram", ()),
+        ("smollm2/query", f"experiment=ngrammys_query {recorded}{repeated}", ()),
+    ):
+        then = json.loads((RESULTS / run / "manifest.json").read_text(encoding="utf-8"))["config"]
+        now = resolve(composed(line.split()))
+        for method in (*now["methods"].values(), *then["methods"].values()):
+            del method["name"]  # then that of the file
+        assert {name: now[name] for name in parts or now} == {name: then[name] for name in parts or now}, run
+
+
+def test_table1_is_derived_again(tmp_path: Path) -> None:
+    runs = {kind: RESULTS / "tiny-xeon" / kind for kind in ("rows", "tree")}
+    best = {"chat": (1, 14), "code": (1, 14), "math": (1, 4)}
+    room.table1(tmp_path, runs, best, list(best))
+    for name in ("table.json", "table.md"):
+        assert (tmp_path / name).read_bytes() == (RESULTS / "tiny-xeon" / "table1" / name).read_bytes()
+
+
 @pytest.mark.slow
 def test_all_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20], "DEFAULT": (3, 3)}
-    sizes |= {"TOP_K": [1, 3], "GRID_K": [1, 3], "GRID_W": [2, 3]}
-    for name, value in sizes.items():
+    for name, value in {"CALL_K": [1, 2], "CALL_W": [1, 2], "CALL_CONTEXTS": [20]}.items():
         monkeypatch.setattr(room, name, value)
-    monkeypatch.setattr(build_ngram_tables, "FOLDER", tmp_path / "tables")
-    monkeypatch.setattr(build_ngram_tables, "main", partial(build_ngram_tables.main, k=4, w=3))
-    text = room.reproduce("tiny_general", ["math"], tmp_path, 1, 1, 1)
-    assert "mixed (k*, w*), rows" in text and "mistral-7b-instruct-v0.2" in text and "N-Grammys" in text
-    for name in ("figure1", "figure2", "figure3", "figure4", "figure5", "query", "rows", "tree"):
-        manifest = json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))
-        assert manifest["run"]
-    for drawn in ("figure1/figure.png", "figure2/figure.png", "figure3/speedup.png", "figure4/figure.png"):
+    build_ngram_tables.main("tiny_general", tmp_path / "tables", k=10, w=3)
+    only = ["~datasets.chat", "~datasets.code", "datasets.math.limit=1"]
+    tables, grid = f"tables={tmp_path / 'tables'}", ["grid.k=[1,10]", "grid.w=[2,10]", "method.extend=bigram"]
+    grid.append(f"method.{tables}")
+    cells = [f"methods.{name}.{field}" for name in ("mixed_10_10", "mixed_repeated") for field in (tables, "w=10")]
+    cells.append("methods.mixed_10_10.extend=bigram")
+
+    def run(name: str, *overrides: str) -> pd.DataFrame:
+        measure(composed([*overrides, f"output={tmp_path / name}"]))
+        return pd.read_csv(tmp_path / name / "table.csv")
+
+    run("figure3", "experiment=ngrammys", "engine.verify=rows", *only, *grid)
+    monkeypatch.setattr(room, "best_cells", lambda folder: {"math": room.DEFAULT})
+    room.main(tmp_path, [*only, *cells, "measure.repeats=1"])
+    replayed = ["engine=replay", f"engine.traces={tmp_path / 'rows' / 'traces.jsonl'}"]
+    room.main(tmp_path, [*replayed, *cells])
+    for name in ("figure1", "figure4"):
+        assert json.loads((tmp_path / name / "manifest.json").read_text(encoding="utf-8"))["run"]
+    for drawn in ("figure1/figure.png", "figure3/speedup.png", "figure4/figure.png"):
         assert (tmp_path / drawn).stat().st_size > 5000
     table = pd.read_csv(tmp_path / "table1" / "table.csv")
     assert set(table.lossless) <= {"1/1", "baseline"}
     by_method = table[table.dataset == "math"].set_index("method").accept_length
     assert by_method["mixed (k*, w*), rows"] == by_method["mixed (k*, w*), tree"] >= 1
-    cells, queries = (pd.read_csv(tmp_path / name / "table.csv").set_index("method") for name in ("figure5", "query"))
-    cells, queries = (frame[frame.dataset == "math"].accept_length for frame in (cells, queries))
-    assert len(cells) == 4 and cells["ngrammys_mixed[k=3,w=3]"] == queries["mixed_q1"]
-    assert queries["mixed_q1"] == by_method["mixed (10, 10), rows"], "a replay gives what the live run gave"
-    monkeypatch.setattr(room, "GRID_W", [2, 4])
-    recorded = tmp_path / "rows" / "traces.jsonl"
-    room.main("tiny_general", output=tmp_path / "recorded", traces=recorded, categories=["math"])
-    for name in ("figure2", "query"):  # tables of the live run's own answers, and of the same answers by themselves
-        again = pd.read_csv(tmp_path / "recorded" / name / "table.csv")
-        assert again.accept_length.tolist() == pd.read_csv(tmp_path / name / "table.csv").accept_length.tolist()
-    cells = pd.read_csv(tmp_path / "recorded" / "figure5" / "table.csv")
-    assert set(cells.k) == {1, 3} and set(cells.w) == {2, 4}, "the tables hold rows of 3; longer ones are repeated"
+    figure5 = run("figure5", "experiment=ngrammys", *replayed, *grid).set_index("method")
+    accepted = figure5[figure5.dataset == "math"].accept_length
+    assert len(accepted) == 4 and accepted["ngrammys_mixed[k=10,w=10]"] == by_method["mixed (10, 10), rows"]

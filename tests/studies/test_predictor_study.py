@@ -32,7 +32,9 @@ def test_steps_by_hand() -> None:
 
 
 def test_tables_by_hand() -> None:
-    frame = pd.DataFrame([("a", 4, 3, 2), ("a", 0, 0, 0), ("a", 4, 4, 4), ("b", 4, 1, 0)], columns=room.Step._fields)
+    frame = pd.DataFrame(
+        [("a", 4, 3, 2), ("a", 0, 0, 0), ("a", 4, 4, 4), ("b", 4, 1, 0)], columns=room.StepCounts._fields
+    )
     table = room.acceptance_table(frame, 4).set_index("dataset")
     assert table.loc["a"].to_dict() == pytest.approx(
         {

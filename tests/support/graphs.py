@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ngram_trie.targets.cuda_graph import GraphNetwork, Step
+from ngram_trie.targets.cuda_graph import CapturedStep, GraphNetwork
 
 
 class Recording(TorchDispatchMode):
@@ -43,8 +43,8 @@ def storages(*trees: Any) -> set[int]:
     return {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(trees) if isinstance(leaf, torch.Tensor)}
 
 
-def recorded(network: GraphNetwork, nodes: Callable[[], Sequence[torch.Tensor]]) -> Step:
+def recorded(network: GraphNetwork, nodes: Callable[[], Sequence[torch.Tensor]]) -> CapturedStep:
     """In the place of `GraphNetwork._plain`."""
     with Recording() as recording:
         left = nodes()
-    return Step(recording.replay, *left)
+    return CapturedStep(recording.replay, *left)

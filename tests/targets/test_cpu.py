@@ -58,8 +58,8 @@ def test_what_it_does_not_run_is_refused_and_the_library_takes_stock(
 
 def test_a_gpu_is_refused() -> None:
     config = LlamaConfig(**SHAPE)
-    assert choose.refusal("cpu", config, torch.device("cpu"), torch.float32) is None
-    said = choose.refusal("cpu", config, torch.device("cuda"), torch.float32)
+    assert choose.backend_refusal("cpu", config, torch.device("cpu"), torch.float32) is None
+    said = choose.backend_refusal("cpu", config, torch.device("cuda"), torch.float32)
     assert said and "a model on cuda" in said
 
 
