@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 import typer
 from matplotlib.figure import Figure
-from omegaconf import DictConfig
 
 from ngram_trie.baselines.ngrammys import Extend, MixedNgrams
 from ngram_trie.bench import config as configuration
@@ -24,6 +23,7 @@ from ngram_trie.bench.models import identity
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import PromptRecord, RunManifest, read_records
 from ngram_trie.bench.replay import replay
+from ngram_trie.bench.schemas import Model, Run
 from ngram_trie.bench.traces import Trace, answers, select
 from ngram_trie.cli.app import name_in
 from ngram_trie.cli.app import run as run_command
@@ -66,11 +66,11 @@ PAPER_LABELS = {
 MEASURES = ("tokens accepted of the row", "rank of the accepted row", "rows that the context fills")
 
 
-def compose(model: str, datasets: Sequence[str], *overrides: str) -> DictConfig:
+def compose(model: str, datasets: Sequence[str], *overrides: str) -> Run:
     """The project's configuration with `datasets`, all below `datasets:`, and more overrides."""
     sets = [f"+dataset@datasets.{name}={name}" for name in datasets]
     with hydra.initialize_config_dir(str(configuration.CONFIGS), version_base="1.3"):
-        return hydra.compose("config", [f"model={model}", *sets, *overrides])
+        return configuration.checked(hydra.compose("config", [f"model={model}", *sets, *overrides]))
 
 
 def methods_overrides(methods: Mapping[str, Mapping[str, object]], tables: Path) -> list[str]:
@@ -100,7 +100,7 @@ def extension(tables: Path, longest: int) -> Extend:
     return "model" if NgramTables.open(tables).w >= longest else "bigram"
 
 
-def ensure_tables(model: str, about: DictConfig) -> Path:
+def ensure_tables(model: str, about: Model) -> Path:
     """The folder of the model's n-gram tables; built unless they are there and the model's own."""
     folder = build_ngram_tables.FOLDER / about.name
     try:
@@ -113,7 +113,7 @@ def ensure_tables(model: str, about: DictConfig) -> Path:
 
 
 def write_part(
-    folder: Path, settings: Mapping[str, object], config: DictConfig, prompts: str, frame: pd.DataFrame, figure: Figure
+    folder: Path, settings: Mapping[str, object], config: Run, prompts: str, frame: pd.DataFrame, figure: Figure
 ) -> None:
     """Write data, figure and, last, the manifest of a part that is no run of `scripts.run`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -156,9 +156,9 @@ def slowdowns(target: TargetModel, num_calls: int = 5) -> pd.DataFrame:
     return pd.concat(frames)[["context", "k", "w", "call_ms", "slowdown"]]
 
 
-def figure1(folder: Path, config: DictConfig) -> None:
+def figure1(folder: Path, config: Run) -> None:
     """Measure and draw `slowdowns`."""
-    options = {name: config.model[name] for name in ("path", "dtype", "device", "revision", "attention")}
+    options = {name: getattr(config.model, name) for name in ("path", "dtype", "device", "revision", "attention")}
     model = load_model(**options)
     frame = slowdowns(TargetModel(model, MAX_DRAFT, config.model.context_limit, RowsNetwork(model)))
     drawn = frame[frame.w > 0].assign(dataset=[f"{context} cached tokens" for context in frame[frame.w > 0].context])
@@ -247,7 +247,7 @@ def allocation(traces: Sequence[Trace], drafter: Observed) -> pd.DataFrame:
     return frame.sort_values("measure", key=lambda names: names.map(MEASURES.index), kind="stable")
 
 
-def figure4(folder: Path, traces: Path, chosen: Mapping[str, Any], tables: Path, config: DictConfig) -> None:
+def figure4(folder: Path, traces: Path, chosen: Mapping[str, Any], tables: Path, config: Run) -> None:
     """Replay the answers with (10, 10) and draw `allocation`."""
     k, w = DEFAULT
     extend = extension(tables, w)
@@ -263,7 +263,7 @@ def replays(
     traces: Path,
     output: Path,
     tables: Path,
-    config: DictConfig,
+    config: Run,
     categories: Sequence[str] = (),
     parity: str | None = None,
 ) -> None:
@@ -358,7 +358,7 @@ def reproduce(
         return output / name
 
     config = compose(model, datasets)
-    config.model.device = str(choose_device(config.model.device))
+    config = configuration.changed(config, model={"device": str(choose_device(config.model.device))})
     tables = ensure_tables(model, config.model)
     figure1(output / "figure1", config)
     best = best_cells(measure("figure3", "odd", tune_limit, "rows", 1, grid_overrides(tables)))
@@ -407,8 +407,7 @@ def main(
     """
     folder = output or place("results/local/ngrammys") / model
     if traces:
-        config = compose(model, [])
-        config.model.device = "cpu"
+        config = compose(model, [], "model.device=cpu")
         replays(model, traces, folder, ensure_tables(model, config.model), config, categories, "even")
         print(f"Written: figure2, figure4, figure5 and query in {folder}")
         return
