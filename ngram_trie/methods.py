@@ -91,17 +91,14 @@ def make_method(
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
     whole = OmegaConf.create({"method": OmegaConf.merge(config, dict(fields or {}))})
+    try:
+        method: Any = OmegaConf.to_container(whole.method, resolve=True)
+    except InterpolationResolutionError as error:  # what a run knows and a library does not, such as the model's name
+        raise ConfigError(f"method {name}: give {error.key}") from None
     if shape != "tree":
-        OmegaConf.update(whole.method, "shape", shape, force_add=True)
-        if num_nodes is not None:
-            for field, value in fixed_size(whole.method, num_nodes).items():
-                OmegaConf.update(whole.method, field, value, force_add=True)
-    for field in allowed:
-        try:
-            whole.method[field]
-        except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
-            raise ConfigError(f"method {name}: give {field}") from None
-    return build(whole.method, f"method {name}")
+        method["shape"] = shape
+        method |= {} if num_nodes is None else fixed_size(method, num_nodes)
+    return build(method, f"method {name}")
 
 
 def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shape = "tree") -> Drafter:

@@ -64,27 +64,21 @@ def budgeted(run: Run) -> Run:
     `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto one that
     does not score its nodes; one with a field `shape` has that. Of a run that is so already, the same.
     """
-
-    def fields(method: dict[str, Any]) -> dict[str, Any]:
-        own = method if run.shape == "tree" else {**method, "shape": method.get("shape", run.shape)}
-        return own | sizes_under_budget(run, own)
-
     if run.methods:
-        return changed(run, methods={name: fields(method) for name, method in run.plain["methods"].items()})
-    return changed(run, method=fields(run.plain["method"]))  # cells of a grid are made of it
+        return changed(run, methods={name: _sized(run, method) for name, method in run.plain["methods"].items()})
+    return changed(run, method=_sized(run, run.plain["method"]))  # cells of a grid are made of it
 
 
-def sizes_under_budget(run: Run, method: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields, with their values, that the run's `budget` gives one of its methods in place of the method's own."""
-    rule = run.budget
-    if isinstance(rule, Published) or method.get("budget") or not sizes(method, 1):
-        return {}
+def _sized(run: Run, method: dict[str, Any]) -> dict[str, Any]:
+    rule, own = run.budget, method if run.shape == "tree" else {**method, "shape": method.get("shape", run.shape)}
+    if isinstance(rule, Published) or own.get("budget") or not sizes(own, 1):
+        return own
     if isinstance(rule, Equal):
-        return fixed_size(method, rule.num_nodes)
-    if not getattr(class_of(method), "traits", Traits()).scores_nodes:
-        return {}
+        return own | fixed_size(own, rule.num_nodes)
+    if not getattr(class_of(own), "traits", Traits()).scores_nodes:
+        return own
     cost = {"cost": run.plain["cost"]} if isinstance(run.engine, Replay) else {}
-    return sizes(method, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
+    return own | sizes(own, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
 
 
 def build_all(run: Run | ServerRun, group: str) -> dict[str, Any]:

@@ -158,7 +158,9 @@ def _live(run: Run, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine
         items=by_key((item_key(p), p) for p in chain.from_iterable(prompts.values())),
         datasets=list(datasets),
         repeats=run.measure.repeats,
-        **_sessions(run),
+        sessions=run.measure.sessions,
+        pause=run.measure.session_pause_s,
+        unload=unload_models,
         warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
         stop=stop,
         load=functools.partial(load_target, run),
@@ -168,15 +170,6 @@ def _live(run: Run, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine
         share_prefill=run.measure.share_prefill,
         references=None if run.grid else {item_key(q): q for q in questions},
     )
-
-
-def _sessions(run: Run) -> dict[str, Any]:
-    """How often the whole run is done, as fields of `Interleaved`."""
-    return {
-        "sessions": run.measure.sessions,
-        "pause": run.measure.session_pause_s,
-        "unload": unload_models,
-    }
 
 
 def _identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
@@ -261,7 +254,9 @@ def _forced(run: Run, engine: schemas.TeacherForced, methods: Mapping[str, Any],
         items=by_key((trace.key, trace) for trace in traces),
         datasets=list(categories),
         repeats=run.measure.repeats,
-        **_sessions(run),
+        sessions=run.measure.sessions,
+        pause=run.measure.session_pause_s,
+        unload=unload_models,
         load=functools.partial(load_target, run),
     )
 

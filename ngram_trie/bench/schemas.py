@@ -215,11 +215,7 @@ class Run(_Whole):
 
     @property
     def live(self) -> Live:
-        """The settings of an engine that runs the model.
-
-        Raises:
-            ValueError: it runs none.
-        """
+        """The settings of an engine that runs the model; a ValueError where it runs none."""
         if isinstance(self.engine, Replay):
             raise ValueError("engine=replay runs no model; give engine=live")
         return self.engine

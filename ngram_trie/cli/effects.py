@@ -12,7 +12,7 @@ from typing import Any
 
 from hydra.core.override_parser.types import Override
 
-from ngram_trie.bench.config import BESIDE, UNUSED, budgeted, named, resolve, sizes_under_budget
+from ngram_trie.bench.config import BESIDE, UNUSED, budgeted, resolve
 from ngram_trie.bench.schemas import Run
 from ngram_trie.cli.overrides import composed, parse, values_of, with_value
 from ngram_trie.methods import ConfigError
@@ -42,11 +42,16 @@ def check_effects(lines: Sequence[str], names: Mapping[str, str], folder: Path |
                 raise ConfigError(f"{names[line]}: {_why(run, override, value)}")
 
 
+def _at(plain: Any, key: str) -> Any:
+    """The value of a setting; where there is none, what no setting has."""
+    for part in key.split("."):
+        plain = plain.get(part, _at) if isinstance(plain, dict) else _at
+    return plain
+
+
 def _stands(run: Run, override: Override, asked: str) -> bool:
     """Whether what decides the run has the value that was asked for."""
-    found: Any = _measured(run)
-    for part in override.key_or_group.split("."):
-        found = found.get(part, _stands) if isinstance(found, dict) else _stands
+    found = _at(_measured(run), override.key_or_group)
     return not override.is_delete() and bool(found == parse([asked])[0].value())
 
 
@@ -76,10 +81,7 @@ def _why(run: Run, override: Override, value: str) -> str:
         return f"engine={engine} reads no {head}; leave it out"
     owner, field = (head, rest) if head == "method" else (f"{head}.{rest[0]}", rest[1:]) if rest else (head, rest)
     if head in ("method", "methods") and field:
-        method = named(run.plain, "method").get(rest[0]) if head == "methods" else run.plain["method"]
-        if method is not None and (size := sizes_under_budget(run, method).get(field[0])) is not None:
-            return (
-                f"budget={rule} makes it {size}; to keep {method.get(field[0])} add "
-                f"+{owner}.budget=published, or give no budget"
-            )
+        size, own = (_at(each.plain, override.key_or_group) for each in (budgeted(run), run))
+        if size != own:
+            return f"budget={rule} makes it {size}; to keep {own} add +{owner}.budget=published, or give no budget"
     return "nothing that is measured depends on it; leave it out"
