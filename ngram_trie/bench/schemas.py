@@ -30,12 +30,12 @@ class _Whole(_Fields):
     """A whole configuration."""
 
     #: What it was made of, as it was written: 0 stays 0, no default is filled in. Identities are hashes of it.
-    plain: dict[str, Any]
+    plain: dict[str, Any] = Field(alias="*")  # no setting is called so
 
     @model_validator(mode="before")
     @classmethod
     def keep(cls, plain: dict[str, Any]) -> dict[str, Any]:
-        return {"plain": plain, **plain}
+        return {"*": plain, **plain}
 
 
 #: Ranges: what is drafted in a step, how often and how long something is done, and processes and threads.

@@ -52,7 +52,8 @@ def _lines(engine: Engine, run: Run, folder: Path) -> Iterator[str]:
         yield f"model: {engine.model}, {run.model.dtype} on {device}, backend {backend}"
         weights = weight_gb(run.model)
         yield f"memory: {_memory(engine, run, weights, torch.device(device), 2 if backend == 'cpu' else 1)}"
-        written += int(1e9 * _converted(run.model, weights))
+        file = gguf_file(models.source(run.model)[0])
+        written += int(1e9 * weights) if file and not conversion(file).exists() else 0
         if fetched := _fetched(engine, run.model, weights):
             yield fetched
     free = shutil.disk_usage(next(part for part in (folder, *folder.parents) if part.exists())).free
@@ -88,12 +89,6 @@ def _method_gb(method: object) -> float:
     """Of the weights that it brings along: of those that are here, or what they are known to take."""
     known = method.weights() if isinstance(method, Drafter) else {}
     return method_gb(method) or sum(WEIGHTS_GB.get(path, 0.0) for path in known)
-
-
-def _converted(model: Model, weights: float) -> float:
-    """Gigabytes of a GGUF file's conversion, where it is not made yet."""
-    file = gguf_file(models.source(model)[0])
-    return weights if file and not conversion(file).exists() else 0.0
 
 
 def _fetched(engine: Live, model: Model, weights: float) -> str:
