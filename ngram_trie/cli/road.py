@@ -132,7 +132,7 @@ class Road:
     @cached_property
     def datasets(self) -> dict[str, dict[str, Any]]:
         """The fields of each."""
-        return configuration.named(self.run.plain, "dataset")
+        return dict(self.run.plain["datasets"])
 
     @cached_property
     def retrieval(self) -> DictConfig:
