@@ -11,7 +11,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, get_args
 
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.budget.adaptive import AdaptiveDrafter
@@ -104,17 +104,14 @@ def make_method(
         if field not in allowed:
             raise ConfigError(f"method {name}: {field}: {near(field, allowed)}")
     whole = OmegaConf.create({"method": OmegaConf.merge(config, dict(fields or {}))})
+    try:
+        method: Any = OmegaConf.to_container(whole.method, resolve=True)
+    except InterpolationResolutionError as error:  # what a run knows and a library does not, such as the model's name
+        raise ConfigError(f"method {name}: give {error.key}") from None
     if shape != "tree":
-        OmegaConf.update(whole.method, "shape", shape, force_add=True)
-        if num_nodes is not None:
-            for field, value in fixed_size(whole.method, num_nodes).items():
-                OmegaConf.update(whole.method, field, value, force_add=True)
-    for field in allowed:
-        try:
-            whole.method[field]
-        except InterpolationResolutionError:  # what a run knows and a library does not, such as the model's name
-            raise ConfigError(f"method {name}: give {field}") from None
-    return build(whole.method, f"method {name}")
+        method["shape"] = shape
+        method |= {} if num_nodes is None else fixed_size(method, num_nodes)
+    return build(method, f"method {name}")
 
 
 def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shape = "tree") -> Drafter:
@@ -148,21 +145,21 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
     return method
 
 
-def sizes(method: DictConfig, num_nodes: int) -> dict[str, Any]:
+def sizes(method: Mapping[Any, Any], num_nodes: int) -> dict[str, Any]:
     """The fields of a method's configuration, with their values, that give it drafts of at most this many nodes."""
     return {name: value for name, value in class_of(method).sized(num_nodes).items() if name in method}
 
 
-def fixed_size(method: DictConfig, num_nodes: int) -> dict[str, Any]:
+def fixed_size(method: Mapping[Any, Any], num_nodes: int) -> dict[str, Any]:
     """The fields that give a method this many nodes: its own size, or, of chains cut from trees, the chain's."""
     if method.get("shape") == "chain" and _is_cut(class_of(method)):
         return sizes(method, max(num_nodes, CHAIN_TREE)) | {"budget": {"num_nodes": num_nodes}}
     return sizes(method, num_nodes)
 
 
-def class_of(method: DictConfig) -> Any:
+def class_of(method: Mapping[Any, Any]) -> Any:
     """The class that a method's configuration names."""
-    return named_by(method._target_)
+    return named_by(method["_target_"])
 
 
 def _is_cut(method: Any) -> bool:
@@ -170,13 +167,13 @@ def _is_cut(method: Any) -> bool:
     return not getattr(method, "traits", Traits(drafts_chains=True)).drafts_chains
 
 
-def build(config: DictConfig | ListConfig, where: str) -> Any:
+def build(config: Mapping[Any, Any], where: str) -> Any:
     """Instantiate what `_target_` names with the other fields.
 
     Raises:
         ConfigError: a field is unknown or has a wrong value.
     """
-    fields: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
+    fields: Any = OmegaConf.to_container(config, resolve=True) if isinstance(config, DictConfig) else dict(config)
     if not where.startswith("dataset"):  # a dataset is told its name, the others have no use for it
         fields.pop("name", None)
     budget, shape = fields.pop("budget", None), fields.pop("shape", "tree")

@@ -14,8 +14,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import models
 from ngram_trie.bench.provenance import make_manifest
@@ -51,24 +49,23 @@ def asked_of(questions: list[Question], tokenizer: Any, endpoint: str) -> list[A
     return found
 
 
-def bench(config: DictConfig) -> Path:
+def bench(settings: ServerRun) -> Path:
     """Ask, write; returns the folder."""
-    settings = configuration.validated(ServerRun, config)
     urls = settings.servers or {}
     servers = [Server(name, url, settings.endpoint, settings.timeout_s) for name, url in urls.items()]
-    datasets = configuration.build_all(config, "dataset")
-    tokenizer = model_tokenizer(config.model)
+    datasets = configuration.build_all(settings, "dataset")
+    tokenizer = model_tokenizer(settings.model)
     questions = list(chain.from_iterable(dataset.questions for dataset in datasets.values()))
     asked = asked_of(questions, tokenizer, settings.endpoint)
-    resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    kept = {name: value for name, value in resolved.items() if name not in ("output", "force", "servers", "bound")}
+    beside = ("output", "force", "servers", "bound")
+    kept = {name: value for name, value in settings.plain.items() if name not in beside}
     manifest = make_manifest(
         placeless(relative(kept | {"servers": list(urls)})),  # their addresses are nobody's business
-        models.identity(config.model),
+        models.identity(settings.model),
         content_hash([each.prompt for each in asked]),
         environment={"device": "the machine that asks; what the servers run on is not known here"},
     )
-    folder = Path(config.output or configuration.PROJECT / "results" / "local" / "servers")
+    folder = Path(settings.output or configuration.PROJECT / "results" / "local" / "servers")
     run = Bench(
         run=manifest.run,
         servers=servers,
@@ -83,12 +80,12 @@ def bench(config: DictConfig) -> Path:
         warmup=settings.warmup,
         server_model=settings.server_model,
     )
-    if config.force:
+    if settings.force:
         (folder / TRIALS).unlink(missing_ok=True)
     trials = run.measure(folder / TRIALS)
     manifest.write(folder / "manifest.json")
     bound = report.Bound(settings.bound.ttft_ms, settings.bound.tpot_ms)
-    title = f"{models.name(config.model)}, {len(asked)} questions of {', '.join(datasets)}"
+    title = f"{models.name(settings.model)}, {len(asked)} questions of {', '.join(datasets)}"
     print(report.write(folder, trials, bound, title))
     print(f"written: {folder}")
     return folder

@@ -20,15 +20,15 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import models
 from ngram_trie.bench.cost import CostCurve
-from ngram_trie.bench.prepare import load_target, resolve_machine
+from ngram_trie.bench.prepare import load_target, on_this_machine
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import seal
+from ngram_trie.bench.schemas import Run
 from ngram_trie.bench.step_costs import Steps, measure_steps, read_seconds, room_for
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.store.files import content_hash, write_atomically
@@ -113,28 +113,27 @@ def beside(frame: pd.DataFrame, sizes: Sequence[int], baseline: str = "stock") -
     return wide.xs(baseline, level="backend").reindex(wide.index, level="context") / wide
 
 
-def bench(config: DictConfig) -> Path:
+def bench(run: Run) -> Path:
     """Load, measure, write; returns the folder."""
-    configuration.check_values(config)
-    resolve_machine(config)
-    rounds = config.measure.repeats * ROUNDS
-    folder = Path(config.output or configuration.PROJECT / "results" / "local" / "calibration")
-    resolved = configuration.resolve(config)
+    run = on_this_machine(run)
+    rounds = run.measure.repeats * ROUNDS
+    folder = Path(run.output or configuration.PROJECT / "results" / "local" / "calibration")
+    resolved = configuration.resolve(run)
     manifest = make_manifest(
         {"model": resolved["model"], "engine": resolved["engine"]},
-        models.identity(config.model),
+        models.identity(run.model),
         content_hash([NODES, CONTEXTS, rounds, STEPS]),
-        config.model.device,
+        run.model.device,
     )
-    own = load_target(config)
+    own = load_target(run)
     limit, max_draft = own.context_limit, own.max_draft
     targets = {name: TargetModel(own.model, max_draft, limit, net) for name, net in networks(own.model, limit)}
-    targets[config.engine.backend] = own
+    targets[run.live.backend] = own
     frame = table(found := measured(targets, rounds), read_seconds(own))
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "steps.csv", frame.to_csv(index=False, float_format="%.4g"))
-    name = f"{models.name(config.model)} in {config.model.dtype} on {manifest.device}"
-    curve: CostCurve = found[config.engine.backend].curve(name)
+    name = f"{models.name(run.model)} in {run.model.dtype} on {manifest.device}"
+    curve: CostCurve = found[run.live.backend].curve(name)
     curve.write(folder)
     manifest.write(folder / "manifest.json")
     seal(folder)

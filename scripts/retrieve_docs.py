@@ -12,7 +12,7 @@ from typer import Argument
 
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.cli.app import run
-from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.overrides import layered
 from ngram_trie.data.docs.corpus import FOLDER, documentation, write_passages
 from ngram_trie.data.docs.tasks import RETRIEVED, entries
 from ngram_trie.data.retrieval.recall import recall_table
@@ -46,7 +46,7 @@ def main(
     write_atomically(questions, "".join(json.dumps(row) + "\n" for row in rows))
     local = FOLDER / f"retrieval-{docs.hash}"
     places = [f"folder={local / 'index'}", f"questions.path={questions}", f"output={local / 'found'}"]
-    config = composed([*SETTINGS, *places], "retrieval")
+    config = layered([*SETTINGS, *places], "retrieval")
     build_index.build(config)
     found = retrieve.retrieve(config)
 

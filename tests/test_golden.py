@@ -61,8 +61,8 @@ def recorded_methods(config: dict[str, Any]) -> dict[str, Drafter]:
     """The methods of a recorded run that a replay repeats and whose parts are here: cold, or with a built store. One
     that remembers answers has also met the live run's warm-up.
     """
-    whole = OmegaConf.create({"methods": {}, "grid": None, "method": None, **config})
-    built = {name: build(part, f"method {name}") for name, part in named(whole, "method", "methods").items()}
+    whole = {"methods": {}, "grid": None, "method": None, **config}
+    built = {name: build(part, f"method {name}") for name, part in named(whole, "method").items()}
     there, _ = split_missing(built)
     return {
         name: method

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.configs import composed
 
 from ngram_trie.baselines.arctic_suffix import is_installed
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import metrics
 from ngram_trie.bench.records import PromptRecord, read_records
 from ngram_trie.cli.app import invoke
+from ngram_trie.cli.overrides import composed
 from scripts import build_datastore, build_ngram_tables
 from scripts.run import measure
 
@@ -39,14 +39,14 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def run(*overrides: str) -> list[PromptRecord]:
-    folder = measure(composed(*overrides))
+    folder = measure(composed(overrides))
     return list(read_records(folder / "records.jsonl"))
 
 
 @pytest.mark.slow
 def test_every_method_drafts_and_says_what_vanilla_says(parts: list[str], tmp_path: Path) -> None:
     records = run(*SMALL, *parts, "measure.max_new_tokens=40", f"output={tmp_path}")
-    methods = set(configuration.named(composed(*SMALL), "method", "methods"))
+    methods = set(configuration.named(composed(SMALL).plain, "method"))
     methods -= set() if is_installed() else {"suffix_arctic"}
     assert {r.method for r in records} == {*methods, "space_vanilla"} and len(records) == len(TASKS) * (
         len(methods) + 1

@@ -5,19 +5,22 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf
-from pydantic import TypeAdapter, ValidationError
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
 
-from ngram_trie.bench.schemas import Run
+from ngram_trie.bench.schemas import Equal, Published, Replay, Run, ServerRun
 from ngram_trie.data.noise import NoiseSettings
 from ngram_trie.drafter import Traits
 from ngram_trie.methods import ConfigError, build, class_of, fixed_size, near, sizes
-from ngram_trie.store.files import CONFIGS, PROJECT, placeless, relative
+from ngram_trie.store.files import CONFIGS, PROJECT, first_line, placeless, relative
 
-T = TypeVar("T")
+T = TypeVar("T", bound=BaseModel)
 
 
 #: By which engines and budgets are told apart; no field has such a name.
@@ -41,92 +44,71 @@ def grid_cells(method: str, grid: Mapping[str, Sequence[Any]]) -> dict[str, dict
     return {f"{method}[{','.join(f'{k}={v}' for k, v in cell.items())}]": cell for cell in combinations}
 
 
-def named(config: DictConfig, single: str, several: str) -> dict[str, Any]:
-    """The configured methods or datasets by name: those of an experiment, the cells of a grid, else the single one."""
-    if config[several]:
-        return dict(config[several].items())
-    if single == "method" and config.grid:
-        for field in config.grid:
-            if field not in config.method:
-                known = [str(name) for name in config.method if name not in ("name", "_target_")]
-                raise ConfigError(
-                    f"grid.{field}: not a field of method {config.method.name}; {near(str(field), known)}"
-                )
-        cells = grid_cells(config.method.name, OmegaConf.to_container(config.grid, resolve=True))  # type: ignore[arg-type]
-        whole = OmegaConf.to_container(
-            config.method, resolve=True
-        )  # a copy of it is made in no time, thousands of times
-        return {name: OmegaConf.create({**whole, **fields, "name": name}) for name, fields in cells.items()}  # type: ignore[dict-item]
-    return {config[single].name: config[single]}
+def named(plain: Mapping[str, Any], group: str) -> dict[str, dict[str, Any]]:
+    """The methods or data sets ("method", "dataset") by name: an experiment's, the cells of a grid, or the one."""
+    one = plain[group]
+    if plain[f"{group}s"]:
+        return dict(plain[f"{group}s"])
+    if group == "method" and plain["grid"]:
+        for field in plain["grid"]:
+            if field not in one:
+                known = [name for name in one if name not in ("name", "_target_")]
+                raise ConfigError(f"grid.{field}: not a field of method {one['name']}; {near(field, known)}")
+        cells = grid_cells(one["name"], plain["grid"])
+        return {name: {**one, **fields, "name": name} for name, fields in cells.items()}
+    return {one["name"]: one}
 
 
-def apply_budget(config: DictConfig) -> None:
-    """Give every configured method the size that `budget` asks for and the `shape`, in place. A method with a field
+def budgeted(run: Run) -> Run:
+    """The run with its methods in the size that `budget` asks for and in the `shape`. A method with a field
     `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto one that
-    does not score its nodes; one with a field `shape` has that. Applying it again changes nothing.
+    does not score its nodes; one with a field `shape` has that. Of a run that is so already, the same.
     """
-    # the cells of a grid are made of the one method, and have sizes of their own
-    methods = {config.method.name: config.method} if config.grid else named(config, "method", "methods")
-    for method in methods.values():
-        if config.shape != "tree" and "shape" not in method:
-            OmegaConf.update(method, "shape", config.shape, force_add=True)
-    for method in methods.values():
-        for field, value in sizes_under_budget(config, method).items():
-            OmegaConf.update(method, field, value, force_add=True)
+    if run.methods:
+        return changed(run, methods={name: _sized(run, method) for name, method in run.plain["methods"].items()})
+    return changed(run, method=_sized(run, run.plain["method"]))  # cells of a grid are made of it
 
 
-def sizes_under_budget(config: DictConfig, method: DictConfig) -> dict[str, Any]:
-    """The fields, with their values, that the run's `budget` gives one of its methods in place of the method's own."""
-    rule = config.budget
-    if rule.rule == "published" or method.get("budget") or not sizes(method, 1):
-        return {}
-    if rule.rule == "equal":
-        return fixed_size(method, rule.num_nodes)
-    if not getattr(class_of(method), "traits", Traits()).scores_nodes:
-        return {}
-    cost = {"cost": OmegaConf.to_container(config.cost, resolve=True)} if config.engine.name == "replay" else {}
-    return sizes(method, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
+def _sized(run: Run, method: dict[str, Any]) -> dict[str, Any]:
+    rule, own = run.budget, method if run.shape == "tree" else {**method, "shape": method.get("shape", run.shape)}
+    if isinstance(rule, Published) or own.get("budget") or not sizes(own, 1):
+        return own
+    if isinstance(rule, Equal):
+        return own | fixed_size(own, rule.num_nodes)
+    if not getattr(class_of(own), "traits", Traits()).scores_nodes:
+        return own
+    cost = {"cost": run.plain["cost"]} if isinstance(run.engine, Replay) else {}
+    return own | sizes(own, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
 
 
-def build_all(config: DictConfig, group: str) -> dict[str, Any]:
+def build_all(run: Run | ServerRun, group: str) -> dict[str, Any]:
     """All configured members of `group` ("dataset" or "method") by name, built; for a live run vanilla, the
     denominator, is always among the methods.
     """
-    configs = named(config, group, f"{group}s")
-    if group == "method" and "vanilla" not in configs and config.engine.name != "replay":
+    configs: dict[str, Any] = named(run.plain, group)
+    if group == "method" and "vanilla" not in configs and run.plain["engine"]["name"] != "replay":
         configs = {"vanilla": OmegaConf.load(CONFIGS / "method" / "vanilla.yaml")} | configs
     return {name: build(part, f"{group} {name}") for name, part in configs.items()}
 
 
-def noise_settings(config: DictConfig) -> NoiseSettings | None:
-    """How the run's contexts are made noisy, if they are.
+def changed(run: Run, **fields: Mapping[str, Any]) -> Run:
+    """The run with other fields in its groups, as in `changed(run, model={"device": "cpu"})`."""
+    return checked({**run.plain, **{group: {**run.plain[group], **values} for group, values in fields.items()}})
+
+
+def checked(config: Mapping[Any, Any], schema: type[T] = Run) -> T:  # type: ignore[assignment]
+    """A composed configuration, or a plain one, as its schema reads it.
 
     Raises:
-        ConfigError: an unknown field or a wrong value.
+        ConfigError: the first wrong field, its value, and what is allowed; or a reference that leads nowhere.
     """
-    return validated(NoiseSettings, config.noise, "noise") if config.noise else None
-
-
-def check_values(config: DictConfig) -> None:
-    """Check a run's configuration against its schema.
-
-    Raises:
-        ConfigError: field, value and what is allowed.
-    """
-    validated(Run, config)
-
-
-def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
-    """The configuration as its schema reads it.
-
-    Args:
-        where: the field that holds it; empty for all of a run's.
-
-    Raises:
-        ConfigError: the first wrong field, its value, and what is allowed.
-    """
+    plain: Any = config
     try:
-        return TypeAdapter(schema).validate_python(OmegaConf.to_container(config, resolve=True, throw_on_missing=True))
+        if isinstance(config, DictConfig):
+            plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+        return schema.model_validate(plain)
+    except OmegaConfBaseException as error:
+        raise ConfigError(first_line(error)) from None
     except ValidationError as error:
         errors = error.errors(include_url=False)
     first = errors[0]
@@ -134,10 +116,9 @@ def validated(schema: type[T], config: DictConfig, where: str = "") -> T:
     same = [each for each in errors if each["loc"][:-1] == first["loc"][:-1] and each["input"] is first["input"]]
     is_union = len(same) > 1 and first["loc"][-1] in ("bool", "float", "int", "str")
     parts = [str(part) for part in first["loc"][: -1 if is_union else None] if part not in SCHEMAS]
-    field = ".".join(filter(None, [where, *parts]))
+    field = ".".join(parts)
     if first["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        owner = field.rpartition(".")[0]
-        there = NoiseSettings.__dataclass_fields__ if owner == "noise" else OmegaConf.select(config, owner or "")
+        there = NoiseSettings.__dataclass_fields__ if parts[0] == "noise" else reduce(getitem, parts[:-1], plain)
         names = near(parts[-1], [name for name in there if name != parts[-1]])
         raise ConfigError(f"{field}: no such setting; {names.replace('no such name. There', 'there')}")
     said = " or ".join(each["msg"].removeprefix("Input should be ") for each in same) if is_union else first["msg"]
@@ -162,28 +143,24 @@ UNUSED = {
 BESIDE = ("output", "shard", "force", "samples", "dry_run")
 
 
-def resolve(config: DictConfig) -> dict[str, Any]:
-    """What decides the results: the resolved config without where they go; paths relative to the project."""
-    resolved: dict[str, Any] = OmegaConf.to_container(config, resolve=True)  # type: ignore[assignment]
-    for name in (*BESIDE, *UNUSED[config.engine.name]):
-        del resolved[name]
+def resolve(run: Run) -> dict[str, Any]:
+    """What decides the results: the plain config without where they go; paths relative to the project."""
+    unread = (*BESIDE, *UNUSED[run.engine.name])
+    resolved = {name: value for name, value in run.plain.items() if name not in unread}
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]
-    for single, several in (("dataset", "datasets"), ("method", "methods")):
-        if resolved.get(several):
-            resolved.pop(single, None)
-    if "traces" in resolved["engine"]:  # what they are is said by their hash, not by where they lie
-        resolved["engine"]["traces"] = Path(resolved["engine"]["traces"]).name
+    for group in ("dataset", "method"):
+        if resolved.get(f"{group}s"):
+            resolved.pop(group, None)
+    if traces := resolved["engine"].get("traces"):  # what they are is said by their hash, not by where they lie
+        resolved["engine"] = resolved["engine"] | {"traces": Path(traces).name}
     return placeless(relative(resolved))
 
 
-def default_folder(config: DictConfig, run_id: str) -> Path:
+def default_folder(run: Run, run_id: str) -> Path:
     """The folder of a run without `output`: named after its model or traces, its data sets and methods."""
-    if config.engine.name == "replay":
-        about = ["replay", Path(config.engine.traces).stem]
-    elif config.engine.name == "teacher_forced":
-        about = ["teacher_forced", config.model.name, Path(config.engine.traces).stem]
-    else:
-        about = [config.model.name, "+".join(named(config, "dataset", "datasets"))]
-    method = config.method.name if config.grid else "+".join(named(config, "method", "methods"))
-    return PROJECT / "results" / "local" / "runs" / "-".join([*about, method, run_id[:8]])
+    engine = run.engine
+    kind, model = (engine.name if engine.name != "live" else "", run.model.name if engine.name != "replay" else "")
+    asked = "+".join(named(run.plain, "dataset")) if engine.name == "live" else Path(engine.traces).stem
+    method = run.method.name if run.grid else "+".join(named(run.plain, "method"))
+    return PROJECT / "results" / "local" / "runs" / "-".join(filter(None, [kind, model, asked, method, run_id[:8]]))

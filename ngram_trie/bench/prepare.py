@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from transformers import PreTrainedModel
 
 from ngram_trie.baselines.checkpoints import locate
 from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench import config as configuration
-from ngram_trie.bench import live, models, replay, teacher_forced
+from ngram_trie.bench import live, models, replay, schemas, teacher_forced
 from ngram_trie.bench.measure import Engine, by_key
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RunManifest, item_key
+from ngram_trie.bench.schemas import Run
 from ngram_trie.bench.trace_noise import with_noise
 from ngram_trie.bench.traces import Trace, read_traces, select, trace_files
 from ngram_trie.data.noise import with_noise as noisy_datasets
@@ -39,23 +39,28 @@ from ngram_trie.targets.model import TargetModel
 DEFAULT_THREADS = torch.get_num_threads()
 
 
-def prepare(config: DictConfig) -> Engine:
-    """The engine that a checked configuration asks for.
+def prepare(run: Run) -> Engine:
+    """The engine that a configuration asks for.
 
     Raises:
         ConfigError: a wrong name or value, or a part that is not there.
         ValueError: recorded answers, or question ids, that cannot be used.
     """
-    configuration.apply_budget(config)
-    built = configuration.build_all(config, "method")
-    missing = {} if config.dry_run else fetch_weights(built)
+    run = configuration.budgeted(run)
+    built = configuration.build_all(run, "method")
+    missing = {} if run.dry_run else fetch_weights(built)
     there = {name: method for name, method in built.items() if name not in missing}
-    methods, parts = live.split_missing(there, not config.dry_run)
+    methods, parts = live.split_missing(there, not run.dry_run)
     missing |= parts
-    if missing and not (config.methods and methods):
+    if missing and not (run.methods and methods):
         raise ConfigError("; ".join(f"method {name}: {what}" for name, what in missing.items()))
-    kinds = {"live": _live, "replay": _replay, "teacher_forced": _forced}
-    return kinds[config.engine.name](config, methods, {f"not run: {name}": what for name, what in missing.items()})
+    notes = {f"not run: {name}": what for name, what in missing.items()}
+    if isinstance(run.engine, schemas.Replay):
+        return _replay(run, run.engine, methods, notes)
+    run = on_this_machine(run)
+    if isinstance(run.engine, schemas.TeacherForced):
+        return _forced(run, run.engine, methods, notes)
+    return _live(run, methods, notes)
 
 
 def fetch_weights(methods: Mapping[str, Any]) -> dict[str, str]:
@@ -76,13 +81,14 @@ def fetch_weights(methods: Mapping[str, Any]) -> dict[str, str]:
     return missing
 
 
-def resolve_machine(config: DictConfig) -> None:
-    """Decide what was left to the machine: device, backend and threads."""
-    config.model.device = str(choose_device(config.model.device))
-    if config.model.device == "cuda" and "LOCAL_RANK" in os.environ:  # torchrun: a device for each process
+def on_this_machine(run: Run) -> Run:
+    """The run with device and backend decided, where they were left to the machine; torch's threads are set."""
+    device = str(choose_device(run.model.device))
+    if device == "cuda" and "LOCAL_RANK" in os.environ:  # torchrun: a device for each process
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
-    config.engine.backend = models.resolve_backend(config)
-    torch.set_num_threads(config.engine.num_threads or DEFAULT_THREADS)
+    run = configuration.changed(run, model={"device": device})
+    torch.set_num_threads(run.live.num_threads or DEFAULT_THREADS)
+    return configuration.changed(run, engine={"backend": models.resolve_backend(run.model, run.live)})
 
 
 @functools.lru_cache(maxsize=2)
@@ -100,48 +106,42 @@ def unload_models() -> None:
 
 
 def load_target(
-    config: DictConfig, path: str | None = None, revision: str | None = None, verify: Verify | None = None
+    run: Run, path: str | None = None, revision: str | None = None, verify: Verify | None = None
 ) -> TargetModel:
     """The run's target, or another one in its place, or one that verifies drafts in another way than the run's."""
-    options = {name: config.model[name] for name in ("dtype", "device", "attention")}
-    where = (path, revision) if path else models.source(config.model)
-    model = cached_model(*where, path is None and config.model.weights == "random", **options)
-    limit = longest_text(model.config, config.model.context_limit)
-    network = network_for(model, limit, config.engine.backend, verify or config.engine.verify)
-    target = TargetModel(model, config.engine.max_draft, limit, network)
+    asked, engine = run.model, run.live
+    options = {"dtype": asked.dtype, "device": asked.device, "attention": asked.attention}
+    where = (path, revision) if path else models.source(asked)
+    model = cached_model(*where, path is None and asked.weights == "random", **options)
+    limit = longest_text(model.config, asked.context_limit)
+    network = network_for(model, limit, engine.backend, verify or engine.verify)
+    target = TargetModel(model, engine.max_draft, limit, network)
     target.capture()
     return target
 
 
-def _manifest(
-    config: DictConfig, methods: Mapping[str, Any], model: str, prompts: str, notes: Mapping[str, str]
-) -> RunManifest:
-    resolved = configuration.resolve(config) | {"parts": live.part_hashes(methods)}
-    device = "cpu" if config.engine.name == "replay" else config.model.device
+def _manifest(run: Run, methods: Mapping[str, Any], model: str, prompts: str, notes: Mapping[str, str]) -> RunManifest:
+    resolved = configuration.resolve(run) | {"parts": live.part_hashes(methods)}
+    device = "cpu" if run.engine.name == "replay" else run.model.device
     return make_manifest(resolved, model, prompts, device, notes)
 
 
-def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    resolve_machine(config)
-    noise = configuration.noise_settings(config)
-    datasets = configuration.build_all(config, "dataset")
-    if noise:
-        datasets = noisy_datasets(datasets, noise)
-    tokenizer = model_tokenizer(config.model)
-    source = models.source(config.model)
-    network, limit = load_config(*source).get_text_config(), context_limit(*source, config.model.context_limit)
-    if beyond := [token for token in config.model.stop_ids if token >= network.vocab_size]:
+def _live(run: Run, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    asked, most = run.model, run.measure.max_new_tokens
+    datasets = configuration.build_all(run, "dataset")
+    if run.noise:
+        datasets = noisy_datasets(datasets, run.noise)
+    tokenizer = model_tokenizer(asked)
+    source = models.source(asked)
+    network, limit = load_config(*source).get_text_config(), context_limit(*source, asked.context_limit)
+    if beyond := [token for token in asked.stop_ids if token >= network.vocab_size]:
         raise ConfigError(
             f"model.stop_ids={beyond[0]}: not in the model's vocabulary, which has the tokens from 0 to "
             f"{network.vocab_size - 1}"
         )
-    stop_ids = frozenset(config.model.stop_ids)
-    stop = Stop(config.measure.max_new_tokens, stop_ids, tuple(config.model.stop_strings), tokenizer.decode)
+    stop = Stop(most, frozenset(asked.stop_ids), tuple(asked.stop_strings), tokenizer.decode)
     build = functools.partial(
-        build_prompt,
-        tokenizer=tokenizer,
-        max_tokens=limit - config.measure.max_new_tokens,
-        truncation=config.measure.truncation,
+        build_prompt, tokenizer=tokenizer, max_tokens=limit - most, truncation=run.measure.truncation
     )
     decode = functools.partial(tokenizer.decode, skip_special_tokens=True)
     prompts = {name: build_prompts(dataset.questions, build, decode) for name, dataset in datasets.items()}
@@ -150,33 +150,26 @@ def _live(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str])
             _check_contexts(methods, first)
     questions = [question for dataset in datasets.values() for question in dataset.questions]
     hashed = content_hash({name: [_identity(prompt) for prompt in part] for name, part in prompts.items()})
-    notes |= _cut_prompts(prompts, config.measure.truncation) | _short_of_room(prompts, limit, config.measure)
+    notes |= _cut_prompts(prompts, run.measure.truncation) | _short_of_room(prompts, limit, most)
     return live.Live(
-        manifest=_manifest(config, methods, models.identity(config.model), hashed, notes),
-        model=models.name(config.model),
+        manifest=_manifest(run, methods, models.identity(asked), hashed, notes),
+        model=models.name(asked),
         methods=methods,
         items=by_key((item_key(p), p) for p in chain.from_iterable(prompts.values())),
         datasets=list(datasets),
-        repeats=config.measure.repeats,
-        **_sessions(config),
+        repeats=run.measure.repeats,
+        sessions=run.measure.sessions,
+        pause=run.measure.session_pause_s,
+        unload=unload_models,
         warmup=[build(question) for dataset in datasets.values() for question in dataset.warmup],
         stop=stop,
-        load=functools.partial(load_target, config),
+        load=functools.partial(load_target, run),
         context_limit=limit,
         decode=decode,
         # a sweep shows no quality
-        share_prefill=config.measure.share_prefill,
-        references=None if config.grid else {item_key(q): q for q in questions},
+        share_prefill=run.measure.share_prefill,
+        references=None if run.grid else {item_key(q): q for q in questions},
     )
-
-
-def _sessions(config: DictConfig) -> dict[str, Any]:
-    """How often the whole run is done, as fields of `Interleaved`."""
-    return {
-        "sessions": config.measure.sessions,
-        "pause": config.measure.session_pause_s,
-        "unload": unload_models,
-    }
 
 
 def _identity(prompt: Prompt | LaterTurn) -> list[int] | list[str]:
@@ -190,16 +183,14 @@ def _cut_prompts(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], truncation
     return {f"cut: {name}": f"{count} contexts have lost their {truncation}" for name, count in cut.items() if count}
 
 
-def _short_of_room(
-    prompts: Mapping[str, Sequence[Prompt | LaterTurn]], limit: int, measure: DictConfig
-) -> dict[str, str]:
+def _short_of_room(prompts: Mapping[str, Sequence[Prompt | LaterTurn]], limit: int, most: int) -> dict[str, str]:
     """For the manifest: how many prompts leave too little of the context for the longest answer."""
-    longest = limit - measure.max_new_tokens
+    longest = limit - most
     short = {name: sum(isinstance(p, Prompt) and len(p.ids) > longest for p in part) for name, part in prompts.items()}
     return {
         f"room: {name}": (
             f"{count} of {len(prompts[name])} prompts have more than {longest:,} tokens, so the context of {limit:,} "
-            f"ends their answers before {measure.max_new_tokens:,} tokens"
+            f"ends their answers before {most:,} tokens"
         )
         for name, count in short.items()
         if count
@@ -213,19 +204,19 @@ def _check_contexts(methods: Mapping[str, Any], prompt: Prompt) -> None:
             prompt.part(method.traits.context)
 
 
-def _replay(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    categories, digest = _recorded(config, methods)
-    notes |= _other_answers(methods, list(chain.from_iterable(categories.values())), config.engine.traces)
-    build(config.cost, "cost")
+def _replay(run: Run, engine: schemas.Replay, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    categories, digest = _recorded(run, engine, methods)
+    notes |= _other_answers(methods, list(chain.from_iterable(categories.values())), engine.traces)
+    build(run.plain["cost"], "cost")
     return replay.Replay(
-        manifest=_manifest(config, methods, "replay", digest, notes),
+        manifest=_manifest(run, methods, "replay", digest, notes),
         model="",
         methods=methods,
         items=by_key((trace.key, trace) for trace in chain.from_iterable(categories.values())),
         datasets=list(categories),
         repeats=1,
-        max_draft=config.engine.max_draft,
-        num_jobs=config.engine.num_jobs,
+        max_draft=engine.max_draft,
+        num_jobs=engine.num_jobs,
     )
 
 
@@ -250,41 +241,43 @@ def _other_answers(methods: Mapping[str, Any], traces: Sequence[Trace], where: s
     return notes
 
 
-def _forced(config: DictConfig, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
-    resolve_machine(config)
-    categories, digest = _recorded(config, methods)
+def _forced(run: Run, engine: schemas.TeacherForced, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine:
+    categories, digest = _recorded(run, engine, methods)
     teacher_forced.check_forceable(methods)
-    where, traces = f"engine.traces={config.engine.traces}", list(chain.from_iterable(categories.values()))
-    path, revision = models.source(config.model)
+    where, traces = f"engine.traces={engine.traces}", list(chain.from_iterable(categories.values()))
+    path, revision = models.source(run.model)
     teacher_forced.check_vocabulary(traces, load_config(path, revision).get_text_config().vocab_size, where)
     return teacher_forced.TeacherForced(
-        manifest=_manifest(config, methods, models.identity(config.model), digest, notes),
-        model=teacher_forced.title(models.name(config.model), Path(config.engine.traces).name),
+        manifest=_manifest(run, methods, models.identity(run.model), digest, notes),
+        model=teacher_forced.title(models.name(run.model), Path(engine.traces).name),
         methods=methods,
         items=by_key((trace.key, trace) for trace in traces),
         datasets=list(categories),
-        repeats=config.measure.repeats,
-        **_sessions(config),
-        load=functools.partial(load_target, config),
+        repeats=run.measure.repeats,
+        sessions=run.measure.sessions,
+        pause=run.measure.session_pause_s,
+        unload=unload_models,
+        load=functools.partial(load_target, run),
     )
 
 
-def _recorded(config: DictConfig, methods: Mapping[str, Any]) -> tuple[Mapping[str, Sequence[Trace]], str]:
+def _recorded(
+    run: Run, engine: schemas.Replay | schemas.TeacherForced, methods: Mapping[str, Any]
+) -> tuple[Mapping[str, Sequence[Trace]], str]:
     """The recorded answers that the methods can be run over, by category, and the hash of what is read of them."""
-    path = Path(config.engine.traces)
+    path = Path(engine.traces)
     replay.check_replayable(methods)
-    noise = configuration.noise_settings(config)
     found = read_traces(path)
-    if config.engine.get("draft_in_prefill", False):
+    if isinstance(engine, schemas.Replay) and engine.draft_in_prefill:
         found = [trace.drafted_in_prefill() for trace in found]
-    categories = select(found, config.engine.categories, config.engine.parity)
+    categories = select(found, engine.categories, engine.parity)
     if not any(categories.values()):
-        asked = ", ".join(filter(None, [config.engine.parity and f"{config.engine.parity} questions", *categories]))
+        asked = ", ".join(filter(None, [engine.parity and f"{engine.parity} questions", *categories]))
         there = ", ".join(dict.fromkeys(trace.category for trace in found))
         wanted = f"no answers of {asked}: it has {there}" if there else "holds no answers"
         raise ValueError(f"engine.traces={path}: {wanted}")
-    if noise:
-        categories = with_noise(categories, noise)
+    if run.noise:
+        categories = with_noise(categories, run.noise)
     first = next(trace for part in categories.values() for trace in part)
     _check_contexts(methods, first.prompt)
     digests = [built.digest(file) for file in trace_files(path)]

@@ -21,9 +21,21 @@ from ngram_trie.data.noise import NoiseSettings
 
 
 class _Fields(BaseModel):
-    """No field beside these, and no conversion: "8" is no integer."""
+    """No field beside these, and no conversion: "8" is no integer. Nothing is written to it."""
 
-    model_config = ConfigDict(strict=True, extra="forbid")
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class _Whole(_Fields):
+    """A whole configuration."""
+
+    #: What it was made of, as it was written: 0 stays 0, no default is filled in. Identities are hashes of it.
+    plain: dict[str, Any] = Field(alias="*")  # no setting is called so
+
+    @model_validator(mode="before")
+    @classmethod
+    def keep(cls, plain: dict[str, Any]) -> dict[str, Any]:
+        return {"*": plain, **plain}
 
 
 #: Ranges: what is drafted in a step, how often and how long something is done, and processes and threads.
@@ -46,7 +58,7 @@ Name = Annotated[str, AfterValidator(_plain)]
 class Part(BaseModel):
     """What `_target_` builds; its other fields are checked by that."""
 
-    model_config = ConfigDict(strict=True, extra="allow")
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
     target: str = Field(alias="_target_")
 
 
@@ -179,7 +191,7 @@ class Measure(_Fields):
     truncation: Literal["fail", "end", "middle"]
 
 
-class Run(_Fields):
+class Run(_Whole):
     """All of configs/config.yaml. Fields of methods, data sets and costs are checked by the classes they name."""
 
     model: Model
@@ -201,6 +213,13 @@ class Run(_Fields):
     samples: bool
     dry_run: bool
 
+    @property
+    def live(self) -> Live:
+        """The settings of an engine that runs the model; a ValueError where it runs none."""
+        if isinstance(self.engine, Replay):
+            raise ValueError("engine=replay runs no model; give engine=live")
+        return self.engine
+
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:
         if self.grid == {}:
@@ -219,7 +238,7 @@ class Bounds(_Fields):
     tpot_ms: Annotated[float, Field(gt=0)]
 
 
-class ServerRun(_Fields):
+class ServerRun(_Whole):
     """All of configs/server.yaml. Fields of data sets are checked by the classes they name."""
 
     model: Model

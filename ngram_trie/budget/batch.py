@@ -12,8 +12,8 @@ batch size from how long steps took, by least squares that forget; r from what s
 is, from how many were accepted of those that were said to be as likely.
 
 `budget.adaptive` does the same for one request, in another way. What steps cost is known there before the first one;
-here they are an engine's. And a guard bounds there what a wrong belief costs, so that its probabilities may lean on what
-the drafter says of nodes that were never tried; here nothing else stops a drafter that is sure and wrong.
+here they are an engine's. And a guard bounds there what a wrong belief costs, so that its probabilities may lean on
+what the drafter says of nodes that were never tried; here nothing else stops a drafter that is sure and wrong.
 """
 
 from __future__ import annotations

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ngram_trie.bench.config import check_values, default_folder
+from ngram_trie.bench.config import default_folder
 from ngram_trie.methods import ConfigError, build
 from ngram_trie.store.files import IS_CHECKOUT, NO_ROOM, PROJECT, end_with_parent, first_line, relative
 
 if TYPE_CHECKING:  # what takes seconds to import is imported where it is used: help comes at once
-    from omegaconf import DictConfig
-
     from ngram_trie.bench.measure import Engine
     from ngram_trie.bench.records import RecordWriter
+    from ngram_trie.bench.schemas import Run
     from ngram_trie.report.blocks import Tables
     from ngram_trie.report.run_folder import RunFolder
 
@@ -44,8 +43,8 @@ def run() -> None:
     hydra_app(measure, inspect.getdoc(run), also=(LosslessError, MethodError), prog="ngram-trie run", measures=True)
 
 
-def measure(config: DictConfig) -> Path:
-    """Everything one resolved config asks for; returns the output folder.
+def measure(asked: Run) -> Path:
+    """Everything that is asked for; returns the output folder.
 
     Raises:
         ConfigError: a wrong name or value, a part that is not there, too little memory, or no prompt was answered.
@@ -58,18 +57,17 @@ def measure(config: DictConfig) -> Path:
     from ngram_trie.cli.estimate import estimate
 
     end_with_parent()
-    check_values(config)
-    shard = shards.parse(config.shard, os.environ)
-    engine = prepare(config)
-    if config.samples and not isinstance(engine, Live):
+    shard = shards.parse(asked.shard, os.environ)
+    engine = prepare(asked)
+    if asked.samples and not isinstance(engine, Live):
         raise ConfigError("samples=true: needs engine=live; recorded answers have no text")
-    whole = folder = Path(config.output or default_folder(config, engine.manifest.run))
+    whole = folder = Path(asked.output or default_folder(asked, engine.manifest.run))
     if shard:
         engine, folder = shards.deal(engine, *shard), shards.folder(whole, *shard)
-    if config.dry_run:
-        print(estimate(engine, config, folder))
+    if asked.dry_run:
+        print(estimate(engine, asked, folder))
         return folder
-    run, tables = _answer(config, engine, folder)
+    run, tables = _answer(asked, engine, folder)
     _show(run, tables, [f"all {shard[1]} shards are there: ngram-trie derive {_shown(whole)}"] if shard else [])
     check_lossless(run.records)
     failures = [record.failure for record in run.records if record.failure]
@@ -79,7 +77,7 @@ def measure(config: DictConfig) -> Path:
     return folder
 
 
-def _answer(config: DictConfig, engine: Engine, folder: Path) -> tuple[RunFolder, list[Tables]]:
+def _answer(asked: Run, engine: Engine, folder: Path) -> tuple[RunFolder, list[Tables]]:
     """Measure what the folder has no records of, and write everything that follows from them."""
     import torch
 
@@ -92,9 +90,9 @@ def _answer(config: DictConfig, engine: Engine, folder: Path) -> tuple[RunFolder
     from ngram_trie.report import samples
     from ngram_trie.report.run_folder import RunFolder
 
-    with loop.open_run(folder, engine, config.force) as writer:
+    with loop.open_run(folder, engine, asked.force) as writer:
         if isinstance(engine, Replay):
-            build(config.cost, "cost").keep(folder)
+            build(asked.plain["cost"], "cost").keep(folder)
         has_room = True
         try:
             loop.measure(engine, writer, partial(_interim, folder, engine, writer))
@@ -113,7 +111,7 @@ def _answer(config: DictConfig, engine: Engine, folder: Path) -> tuple[RunFolder
             run.keep_scores(scores)
         seal(folder)
         tables = derived.write(run, list(engine.datasets))
-    if isinstance(engine, Live) and config.samples:
+    if isinstance(engine, Live) and asked.samples:
         samples.write(folder / "samples.md", run.records, partial(engine.prompt, known=writer.records), engine.decode)
     return run, tables
 

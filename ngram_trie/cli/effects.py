@@ -6,16 +6,14 @@ A setting passes if it stands, with its value, in what decides the run; or if th
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import Override
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
-from ngram_trie.bench.config import BESIDE, UNUSED, apply_budget, named, resolve, sizes_under_budget
+from ngram_trie.bench.config import BESIDE, UNUSED, budgeted, resolve
+from ngram_trie.bench.schemas import Run
 from ngram_trie.cli.overrides import composed, parse, values_of, with_value
 from ngram_trie.methods import ConfigError
 
@@ -39,51 +37,51 @@ def check_effects(lines: Sequence[str], names: Mapping[str, str], folder: Path |
         others = [*first[:place], *first[place + 1 :]]
         for value in values_of(override):
             asked = with_value(override, value)
-            config = composed([*first[:place], asked, *first[place + 1 :]], folder=folder)
-            if not _stands(config, override, asked) and not _decides(config, override, others, folder):
-                raise ConfigError(f"{names[line]}: {_why(config, override, value)}")
+            run = composed([*first[:place], asked, *first[place + 1 :]], folder)
+            if not _stands(run, override, asked) and not _decides(run, override, others, folder):
+                raise ConfigError(f"{names[line]}: {_why(run, override, value)}")
 
 
-def _stands(config: DictConfig, override: Override, asked: str) -> bool:
+def _at(plain: Any, key: str) -> Any:
+    """The value of a setting; where there is none, what no setting has."""
+    for part in key.split("."):
+        plain = plain.get(part, _at) if isinstance(plain, dict) else _at
+    return plain
+
+
+def _stands(run: Run, override: Override, asked: str) -> bool:
     """Whether what decides the run has the value that was asked for."""
-    found: Any = _measured(config)
-    for part in override.key_or_group.split("."):
-        found = found.get(part, _stands) if isinstance(found, dict) else _stands
+    found = _at(_measured(run), override.key_or_group)
     return not override.is_delete() and bool(found == parse([asked])[0].value())
 
 
-def _decides(config: DictConfig, override: Override, others: Sequence[str], folder: Path | None) -> bool:
+def _decides(run: Run, override: Override, others: Sequence[str], folder: Path | None) -> bool:
     """Whether the run would be another one without a setting."""
     try:
-        without = composed(others, folder=folder)
-    except (ConfigError, OmegaConfBaseException):  # it cannot be left out
+        without = composed(others, folder)
+    except ConfigError:  # it cannot be left out
         return True
-    is_unread = override.key_or_group.split(".")[0] in UNUSED[config.engine.name]
-    if config == without and not is_unread:  # it is so anyway
+    is_unread = override.key_or_group.split(".")[0] in UNUSED[run.engine.name]
+    if run == without and not is_unread:  # it is so anyway
         return True
-    return _measured(config) != _measured(without)
+    return _measured(run) != _measured(without)
 
 
-def _measured(config: DictConfig) -> dict[str, Any]:
+def _measured(run: Run) -> dict[str, Any]:
     """What decides a run, and what becomes of it."""
-    config = copy.deepcopy(config)
-    apply_budget(config)
-    return resolve(config) | {name: config[name] for name in BESIDE}
+    return resolve(budgeted(run)) | {name: run.plain[name] for name in BESIDE}
 
 
-def _why(config: DictConfig, override: Override, value: str) -> str:
-    engine, rule = config.engine.name, config.budget.rule
+def _why(run: Run, override: Override, value: str) -> str:
+    engine, rule = run.engine.name, run.budget.rule
     head, *rest = override.key_or_group.split(".")
-    if head in ("method", "dataset") and override.package is None and config[f"{head}s"]:
-        return f"the {head}s are {', '.join(config[f'{head}s'])}: set {head}s.NAME.FIELD=VALUE"
+    if head in ("method", "dataset") and override.package is None and (several := run.plain[f"{head}s"]):
+        return f"the {head}s are {', '.join(several)}: set {head}s.NAME.FIELD=VALUE"
     if head in UNUSED[engine]:
         return f"engine={engine} reads no {head}; leave it out"
     owner, field = (head, rest) if head == "method" else (f"{head}.{rest[0]}", rest[1:]) if rest else (head, rest)
     if head in ("method", "methods") and field:
-        method = named(config, "method", "methods").get(rest[0]) if head == "methods" else config.method
-        if method is not None and (size := sizes_under_budget(config, method).get(field[0])) is not None:
-            return (
-                f"budget={rule} makes it {size}; to keep {OmegaConf.select(config, f'{owner}.{field[0]}')} add "
-                f"+{owner}.budget=published, or give no budget"
-            )
+        size, own = (_at(each.plain, override.key_or_group) for each in (budgeted(run), run))
+        if size != own:
+            return f"budget={rule} makes it {size}; to keep {own} add +{owner}.budget=published, or give no budget"
     return "nothing that is measured depends on it; leave it out"

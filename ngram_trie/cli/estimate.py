@@ -8,12 +8,12 @@ from pathlib import Path
 
 import psutil
 import torch
-from omegaconf import DictConfig
 
 from ngram_trie.bench import models
 from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.room import method_gb
+from ngram_trie.bench.schemas import Model, Run
 from ngram_trie.drafter import Drafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import relative
@@ -34,12 +34,12 @@ WEIGHTS_GB = {
 RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
 
-def estimate(engine: Engine, config: DictConfig, folder: Path) -> str:
+def estimate(engine: Engine, run: Run, folder: Path) -> str:
     """The plan in lines: what is asked, memory, disk."""
-    return "\n".join(["Plan (nothing is run):", *(f"  {line}" for line in _lines(engine, config, folder))])
+    return "\n".join(["Plan (nothing is run):", *(f"  {line}" for line in _lines(engine, run, folder))])
 
 
-def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
+def _lines(engine: Engine, run: Run, folder: Path) -> Iterator[str]:
     answers = len(engine.keys)
     yield f"methods: {', '.join(engine.names)}"
     yield (
@@ -48,35 +48,36 @@ def _lines(engine: Engine, config: DictConfig, folder: Path) -> Iterator[str]:
     )
     written = RECORD_BYTES * answers + TABLES_BYTES
     if isinstance(engine, Live):
-        yield f"model: {engine.model}, {config.model.dtype} on {config.model.device}, backend {config.engine.backend}"
-        weights = weight_gb(config)
-        yield f"memory: {_memory(engine, config, weights)}"
-        written += int(1e9 * _converted(config, weights))
-        if fetched := _fetched(engine, config, weights):
+        device, backend = engine.manifest.config["model"]["device"], engine.manifest.config["engine"]["backend"]
+        yield f"model: {engine.model}, {run.model.dtype} on {device}, backend {backend}"
+        weights = weight_gb(run.model)
+        yield f"memory: {_memory(engine, run, weights, torch.device(device), 2 if backend == 'cpu' else 1)}"
+        file = gguf_file(models.source(run.model)[0])
+        written += int(1e9 * weights) if file and not conversion(file).exists() else 0
+        if fetched := _fetched(engine, run.model, weights):
             yield fetched
     free = shutil.disk_usage(next(part for part in (folder, *folder.parents) if part.exists())).free
     yield f"disk: {written / 1e9:.2f} GB to write, {free / 1e9:.0f} GB are free"
     yield f"results: {relative(str(folder.absolute()))}"
 
 
-def weight_gb(config: DictConfig) -> float:
+def weight_gb(model: Model) -> float:
     """Of the run's weights, in its dtype."""
-    size: int = getattr(torch, config.model.dtype).itemsize
-    return choose.weight_bytes(load_config(*models.source(config.model))) / 4 * size / 1e9
+    size: int = getattr(torch, model.dtype).itemsize
+    return choose.weight_bytes(load_config(*models.source(model))) / 4 * size / 1e9
 
 
-def _memory(engine: Live, config: DictConfig, weights: float) -> str:
-    network = load_config(*models.source(config.model)).get_text_config()
+def _memory(engine: Live, run: Run, weights: float, device: torch.device, copies: int) -> str:
+    network = load_config(*models.source(run.model)).get_text_config()
     heads = getattr(network, "num_key_value_heads", None) or network.num_attention_heads
     width = getattr(network, "head_dim", None) or network.hidden_size // network.num_attention_heads
-    size: int = getattr(torch, config.model.dtype).itemsize
+    size: int = getattr(torch, run.model.dtype).itemsize
     longest = max((len(p.ids) for p in engine.items.values() if isinstance(p, Prompt)), default=0)
-    length = min(engine.context_limit, longest + config.measure.max_new_tokens)
+    length = min(engine.context_limit, longest + run.measure.max_new_tokens)
     cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
-    needed = weights * (2 if config.engine.backend == "cpu" else 1) + cache
+    needed = weights * copies + cache
     own = {name: gb for name, method in engine.methods.items() if (gb := _method_gb(method))}
     needed += sum(own.values())
-    device = torch.device(config.model.device)
     free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     short = "; NOT ENOUGH" if needed > free / 1e9 else ""
     parts = [f"weights {weights:.1f} GB per copy", f"cache {cache:.2f} GB"]
@@ -90,18 +91,12 @@ def _method_gb(method: object) -> float:
     return method_gb(method) or sum(WEIGHTS_GB.get(path, 0.0) for path in known)
 
 
-def _converted(config: DictConfig, weights: float) -> float:
-    """Gigabytes of a GGUF file's conversion, where it is not made yet."""
-    file = gguf_file(models.source(config.model)[0])
-    return weights if file and not conversion(file).exists() else 0.0
-
-
-def _fetched(engine: Live, config: DictConfig, weights: float) -> str:
+def _fetched(engine: Live, model: Model, weights: float) -> str:
     """What the hub would be asked for; "" where everything is a file or a folder, or in the hub's cache."""
-    path, revision = models.source(config.model)
+    path, revision = models.source(model)
     asked: dict[str, tuple[str | None, float]] = {}
     if not gguf_file(path):
-        asked[path] = revision, config.model.download_gb or weights
+        asked[path] = revision, model.download_gb or weights
     for method in engine.methods.values():
         for own, its in method.weights().items() if isinstance(method, Drafter) else ():
             asked[own] = (its, WEIGHTS_GB.get(own, 0.0))

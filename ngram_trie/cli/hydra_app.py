@@ -17,17 +17,19 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 
+from ngram_trie.bench.config import checked
+from ngram_trie.bench.schemas import Run, ServerRun
 from ngram_trie.cli import shorthand
 from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
 from ngram_trie.cli.effects import check_effects
-from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.overrides import layered
 from ngram_trie.cli.sweep import sweeping
 from ngram_trie.methods import bases, choices, near
 from ngram_trie.store.files import CONFIGS
 
 
 def hydra_app(
-    task: Callable[[DictConfig], Any],
+    task: Callable[[Any], Any],
     about: str | None,
     primary: str = "config",
     interrupted: str = RESUMES,
@@ -38,7 +40,8 @@ def hydra_app(
     """Check the command line, and print help, run the one configuration, or hand a sweep over to Hydra.
 
     Args:
-        task: what one configuration asks for; it must be a function of its module, since launchers pickle it.
+        task: what one configuration asks for, which it gets as its schema reads it, or, where there is none, as Hydra
+            composes it; a function of its module, since launchers pickle it.
         about: the script's text: what it does, then examples.
         primary: the file of configs/ to start from.
         interrupted, also: as in `one_line_errors`.
@@ -54,13 +57,16 @@ def hydra_app(
         if options.help:
             print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
             return
-        config = checked(options, primary, names)
-    if options.cfg:
-        print(OmegaConf.to_yaml(config, resolve=options.resolve), end="")
-        return
+        config = layered(options.overrides, primary, options.config_dir, options.multirun)
+        if options.cfg:
+            print(OmegaConf.to_yaml(config, resolve=options.resolve), end="")
+            return
+        asked = typed(config, primary)
+        if names:
+            check_effects(options.overrides, names, options.config_dir)
     if not options.multirun:  # nothing is left for Hydra to do
         with one_line_errors(interrupted, also):
-            task(config)
+            task(asked)
         return
     folder = ["--config-dir", str(options.config_dir)] if options.config_dir else []
     sys.argv[1:] = ["--multirun", *folder, *options.overrides]
@@ -68,20 +74,18 @@ def hydra_app(
     @functools.wraps(task)
     def guarded(config: DictConfig) -> None:
         with one_line_errors(interrupted, also):
-            task(config)
+            task(typed(config, primary))
 
     os.environ["HYDRA_FULL_ERROR"] = "1"  # its own errors come here, too
     with one_line_errors(interrupted, (HydraException, *also)), sweeping(options.overrides):
         hydra.main(version_base="1.3", config_path=str(CONFIGS), config_name=primary)(guarded)()
 
 
-def checked(options: argparse.Namespace, primary: str, names: Mapping[str, str]) -> DictConfig:
-    """The configuration that is asked for, and of a sweep its first cell; `names` as in `check_effects`."""
-    is_shown = options.cfg is not None
-    config = composed(options.overrides, primary, options.config_dir, not is_shown, options.multirun)
-    if names and not is_shown:
-        check_effects(options.overrides, names, options.config_dir)
-    return config
+def typed(config: DictConfig, primary: str) -> Run | ServerRun | DictConfig:
+    """What a task gets of a composed configuration."""
+    if primary == "config":
+        return checked(config)
+    return checked(config, ServerRun) if primary == "server" else config
 
 
 class Parser(argparse.ArgumentParser):
@@ -120,7 +124,7 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
     Raises:
         ConfigError: a wrong override.
     """
-    composed(overrides, primary, folder, resolved=False)
+    layered(overrides, primary, folder)
     groups = choices([CONFIGS, *([folder] if folder else [])])
     given = (override.lstrip("+").partition("=") for override in overrides)
     files = [groups[group][member] for group, _, member in given if member in groups.get(group, {})]

@@ -18,27 +18,28 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+from omegaconf.errors import ConfigKeyError
 
-from ngram_trie.bench.config import check_values
+from ngram_trie.bench.config import checked
+from ngram_trie.bench.schemas import Run
 from ngram_trie.methods import ConfigError, choices, near, settings_of
 from ngram_trie.store.files import CONFIGS, first_line
 
 
-def composed(
-    overrides: Sequence[str],
-    primary: str = "config",
-    folder: Path | None = None,
-    resolved: bool = True,
-    is_sweep: bool = True,
+def composed(overrides: Sequence[str], folder: Path | None = None, is_sweep: bool = True) -> Run:
+    """The run that a command line asks for, its values checked, too; arguments and errors as in `layered`."""
+    return checked(layered(overrides, "config", folder, is_sweep))
+
+
+def layered(
+    overrides: Sequence[str], primary: str = "config", folder: Path | None = None, is_sweep: bool = True
 ) -> DictConfig:
-    """The configuration that a command line asks for, checked; of a sweep its first cell.
+    """The configuration that a command line asks for, its names checked; of a sweep its first cell.
 
     Args:
         overrides: `group=name`, `field=value`, also with several of each, `~field`, `+field=value`.
         primary: the file of configs/ to start from.
         folder: a folder of groups beside configs/ (`--config-dir`).
-        resolved: check values, too, and that every reference in the configuration leads somewhere.
         is_sweep: whether an override may have several values.
 
     Raises:
@@ -68,11 +69,6 @@ def composed(
                 except HydraException:
                     raise ConfigError(first_line(error)) from None
                 raise ConfigError(unknown(error, base, overrides, groups)) from None
-    if resolved and primary == "config":
-        try:
-            check_values(configs[0])
-        except OmegaConfBaseException as error:
-            raise ConfigError(first_line(error)) from None
     return configs[0]
 
 

@@ -6,12 +6,12 @@ import inspect
 from contextlib import ExitStack
 from pathlib import Path
 
-from omegaconf import DictConfig
 from tqdm import tqdm
 
 from ngram_trie.bench.live import Live, eos_ids
 from ngram_trie.bench.prepare import prepare
 from ngram_trie.bench.records import ItemKey
+from ngram_trie.bench.schemas import Run
 from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder
@@ -21,7 +21,7 @@ from ngram_trie.prompt import LaterTurn
 from ngram_trie.store.files import drop_torn_line, one_writer
 
 
-def main(config: DictConfig) -> Path:
+def main(run: Run) -> Path:
     """Append the answers that the file does not have yet; a turn follows the answers to those before it. Returns the
     file.
 
@@ -29,15 +29,15 @@ def main(config: DictConfig) -> Path:
         ConfigError: no file, or a method or an engine that records nothing.
         ValueError: the file holds answers of another model or to other prompts.
     """
-    if not config.output:
+    if not run.output:
         raise ConfigError("output: give the file to write, output=FILE.jsonl")
-    engine = prepare(config)
+    engine = prepare(run)
     if not isinstance(engine, Live):
-        raise ConfigError(f"engine={config.engine.name}: answers are recorded with engine=live")
-    drafter = engine.methods[[config.method.name, *config.methods][-1]]
+        raise ConfigError(f"engine={run.engine.name}: answers are recorded with engine=live")
+    drafter = engine.methods[[run.method.name, *run.methods][-1]]
     if not isinstance(drafter, Drafter) or drafter.traits.own_model:
-        raise ConfigError(f"method={config.method.name}: give a drafter for the run's own model, such as method=blend")
-    path = Path(config.output)
+        raise ConfigError(f"method={run.method.name}: give a drafter for the run's own model, such as method=blend")
+    path = Path(run.output)
     with ExitStack() as held:
         held.callback(one_writer(path.parent, path.name).release)
         answered: dict[ItemKey, Trace] = {}

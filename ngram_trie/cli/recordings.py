@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from ngram_trie.bench.config import apply_budget
+from ngram_trie.bench.config import budgeted
 from ngram_trie.bench.live import split_missing
 from ngram_trie.bench.replay import check_replayable, replay
 from ngram_trie.bench.traces import Trace
 from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.shorthand import quoted
 from ngram_trie.data.prompts import named_tokenizer
 from ngram_trie.drafter import Drafter
 from ngram_trie.methods import ConfigError, build
@@ -65,10 +66,8 @@ def replayable(method: str, traces: Path) -> Drafter:
     """
     name, *fields = method.split()
     changed = [field if field.startswith("shape=") else f"method.{field}" for field in fields]
-    config = composed([f"method={name}", *changed, "engine=replay", "engine.traces=FILE"])
-    config.engine.traces = str(traces)  # as it is: an override would have to be quoted
-    apply_budget(config)
-    drafter: Drafter = build(config.method, f"method {name}")
+    run = composed([f"method={name}", *changed, "engine=replay", f"engine.traces={quoted(str(traces))}"])
+    drafter: Drafter = build(budgeted(run).plain["method"], f"method {name}")
     check_replayable({name: drafter})
     for what in split_missing({name: drafter})[1].values():
         raise ConfigError(f"method {name}: {what}")

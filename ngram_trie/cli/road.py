@@ -23,10 +23,11 @@ from omegaconf import DictConfig, OmegaConf
 from ngram_trie.bench import config as configuration
 from ngram_trie.bench import parts, room
 from ngram_trie.bench.records import is_sealed
+from ngram_trie.bench.schemas import Run
 from ngram_trie.cli import plan
 from ngram_trie.cli.app import INTERRUPTED
 from ngram_trie.cli.estimate import WEIGHTS_GB
-from ngram_trie.cli.overrides import composed, parse
+from ngram_trie.cli.overrides import composed, layered, parse
 from ngram_trie.cli.plan import Need, Room, hub_need, url_need
 from ngram_trie.data.documents import SHAREGPT
 from ngram_trie.data.sources import cache_folder
@@ -120,41 +121,46 @@ class Road:
         return [f"experiment={name}", f"model={self.model}", *self.for_runs]
 
     @cached_property
-    def config(self) -> DictConfig:
-        """Of a run with everything."""
-        config = composed(self.experiment)
+    def run(self) -> Run:
+        """One with everything."""
+        run = composed(self.experiment)
         for name in ("methods", "datasets"):
-            if not config[name]:
+            if not run.plain[name]:
                 raise ConfigError(f"{name}: none is left")
-        return config
+        return run
+
+    @cached_property
+    def datasets(self) -> dict[str, dict[str, Any]]:
+        """The fields of each."""
+        return dict(self.run.plain["datasets"])
 
     @cached_property
     def retrieval(self) -> DictConfig:
         """Of TriviaQA's passages: as many questions as are asked and warmed up on."""
-        return composed([*self.for_retrieval, *self.questions], "retrieval")
+        return layered([*self.for_retrieval, *self.questions], "retrieval")
 
     @cached_property
     def questions(self) -> list[str]:
         asked = [text for text in self.for_retrieval if text.startswith("questions.limit=")]
-        own = self.config.datasets.get("triviaqa")
-        return [] if asked or not own or not own.limit else [f"questions.limit={own.limit + own.warmup}"]
+        own = self.datasets.get("triviaqa")
+        return [] if asked or not own or not own["limit"] else [f"questions.limit={own['limit'] + own['warmup']}"]
 
     @cached_property
     def folder(self) -> Path:
-        return Path(self.output or self.config.output).absolute()
+        return Path(self.output or str(self.run.output)).absolute()
 
     @cached_property
     def methods(self) -> dict[str, Any]:
-        return configuration.build_all(self.config, "method")
+        return configuration.build_all(self.run, "method")
 
     @cached_property
     def stored(self) -> list[str]:
         """The methods that draft from a datastore."""
-        return [name for name, method in self.config.methods.items() if method.get("datastore")]
+        return [name for name, method in self.run.plain["methods"].items() if method.get("datastore")]
 
     @cached_property
     def store(self) -> Path:
-        folders = {str(self.config.methods[name].datastore) for name in self.stored}
+        folders = {str(self.run.plain["methods"][name]["datastore"]) for name in self.stored}
         if len(folders) > 1:
             raise ConfigError(f"datastore: {', '.join(self.stored)} must have the same one, not {len(folders)}")
         return Path(folders.pop())
@@ -163,14 +169,14 @@ class Road:
     def late(self) -> list[str]:
         """The data sets whose passages are retrieved here."""
         own = str(TRIVIAQA / "contexts.jsonl")
-        return [name for name, dataset in self.config.datasets.items() if str(dataset.get("path")) == own]
+        return [name for name, dataset in self.datasets.items() if str(dataset.get("path")) == own]
 
     # what it needs
 
     def needs(self) -> list[Need]:
         """Everything that is read, looked up where it lies."""
-        model, looks = self.config.model, list[Callable[[], Need]]()
-        need = Need("the model", model.path, float(model.download_gb))
+        model, looks = self.run.model, list[Callable[[], Need]]()
+        need = Need("the model", model.path, model.download_gb)
         looks.append(partial(hub_need, need, model.revision, licence=model.licence))
         for name, method in self.methods.items():
             for path, revision in method.weights().items() if isinstance(method, Drafter) else ():
@@ -179,13 +185,13 @@ class Road:
             need = Need("ShareGPT, a datastore's text", SHAREGPT_ID, 0.7, methods=tuple(self.stored))
             looks.append(partial(hub_need, need, None, "dataset", SHAREGPT))
         by_url: dict[tuple[str, str], list[str]] = {}
-        for name, dataset in self.config.datasets.items():
-            if dataset.get("url") and not dataset.get("path") and dataset.checksum:
-                by_url.setdefault((dataset.url, dataset.checksum), []).append(name)
+        for name, dataset in self.datasets.items():
+            if dataset.get("url") and not dataset.get("path") and dataset["checksum"]:
+                by_url.setdefault((dataset["url"], dataset["checksum"]), []).append(name)
             if dataset.get("hub") and not dataset.get("path"):
-                need = Need(f"{name}'s questions", dataset.hub, 0.1, datasets=(name,))
-                file = f"hagrid-v1.0-en/{dataset.split}.jsonl" if name == "hagrid" else ""
-                looks.append(partial(hub_need, need, dataset.revision, "dataset", file))
+                need = Need(f"{name}'s questions", dataset["hub"], 0.1, datasets=(name,))
+                file = f"hagrid-v1.0-en/{dataset['split']}.jsonl" if name == "hagrid" else ""
+                looks.append(partial(hub_need, need, dataset["revision"], "dataset", file))
         for (url, checksum), names in by_url.items():
             looks.append(partial(url_need, Need("Spec-Bench's questions", url, 0.0, datasets=tuple(names)), checksum))
         if self.late and not (TRIVIAQA / "recall.csv").exists():
@@ -225,15 +231,15 @@ class Road:
     def steps(self) -> list[Step]:
         """Everything, in order, done or not."""
         factor = plan.gpu_factor(plan.gpu()[0])
-        there = [name for name in self.config.datasets if name not in self.left_out]
+        there = [name for name in self.datasets if name not in self.left_out]
         early, late = ([name for name in there if (name in self.late) == is_late] for is_late in (False, True))
-        plain = [name for name in self.config.methods if name not in self.stored]
+        plain = [name for name in self.run.methods if name not in self.stored]
         stored = [name for name in self.stored if name not in self.left_out]
         found = [Step("weights of the model and its methods", 0.0)]
         if early:
             found.append(self._run("first", "first table", early, plain, factor))
         if stored:
-            copy = ["--copy", self.config.model.path] if Path(self.config.model.path).is_dir() else []
+            copy = ["--copy", self.run.model.path] if Path(self.run.model.path).is_dir() else []
             command = ["build_datastore", "--dataset", SHAREGPT_ID, "--file", SHAREGPT, "--tokenizer", self.model]
             found.append(Step(
                 "a datastore of ShareGPT", STORE, ("scripts." + command[0], *command[1:], *copy, "--output",
@@ -258,13 +264,13 @@ class Road:
     def _run(
         self, name: str, about: str, datasets: Sequence[str], methods: Sequence[str], factor: float, session: int = 0
     ) -> Step:
-        config, kept = self.config, [method for method in methods if method not in self.left_out]
-        without = [f"~methods.{other}" for other in config.methods if other not in kept and other != "vanilla"]
-        without += [f"~datasets.{other}" for other in config.datasets if other not in datasets]
-        noises = 1 + (len(config.noise.kinds) if config.noise else 0)
-        prompts = sum(config.datasets[each].limit or PROMPTS for each in datasets) * noises
-        answers = prompts * len({"vanilla", *kept}) * config.measure.repeats * config.measure.sessions
-        hours = answers * ANSWER * factor * max(float(config.model.download_gb), 1.0) / ANSWER_GB
+        run, kept = self.run, [method for method in methods if method not in self.left_out]
+        without = [f"~methods.{other}" for other in run.methods if other not in kept and other != "vanilla"]
+        without += [f"~datasets.{other}" for other in run.datasets if other not in datasets]
+        noises = 1 + (len(run.noise.kinds) if run.noise else 0)
+        prompts = sum(self.datasets[each]["limit"] or PROMPTS for each in datasets) * noises
+        answers = prompts * len({"vanilla", *kept}) * run.measure.repeats * run.measure.sessions
+        hours = answers * ANSWER * factor * max(run.model.download_gb, 1.0) / ANSWER_GB
         folder = self.folder / "parts" / name
         command = ("scripts.run", *self.experiment, *without, f"output={folder}")
         has_stored = bool(set(kept) & set(self.stored))
@@ -289,13 +295,13 @@ class Road:
         needs, rooms = self.needs(), self.rooms()
         stops = list(self._choose(needs))
         name, memory = plan.gpu()
-        on_gpu = plan.is_on_gpu(self.config.model.device)
+        on_gpu = plan.is_on_gpu(self.run.model.device)
         sizes = {
             need.methods[0]: need.gigabytes
             for need in needs
             if len(need.methods) == 1 and need.methods[0] not in self.left_out
         }
-        target = needs[0].gigabytes or float(self.config.model.download_gb)
+        target = needs[0].gigabytes or self.run.model.download_gb
         if on_gpu:
             self.left_out |= room.left_out(sizes, target, memory)
         needs = [
@@ -309,7 +315,7 @@ class Road:
         if not on_gpu:
             stops.append("no GPU that torch sees, and a model of this size takes days on a CPU")
         elif target + room.CACHE_GB > memory:
-            stops.append(f"{self.config.model.name} needs {target + room.CACHE_GB:.0f} GB of GPU memory")
+            stops.append(f"{self.run.model.name} needs {target + room.CACHE_GB:.0f} GB of GPU memory")
         if target > plan.ram()[0]:
             stops.append(f"the model's {target:.0f} GB are read through memory, and there are {plan.ram()[0]:.0f} GB")
         self._show(needs, rooms, steps, f"{name or plan.gpu_line()}; this selection takes {taken:.1f} GB of its memory")
@@ -371,7 +377,7 @@ class Road:
             ("hours", f"{hours:.1f}", "by arithmetic for an RTX 4090, scaled by memory bandwidth; not measured"),
         ]
         plan.show(
-            f"Table {self.table} of {self.config.model.name}: the plan, for which nothing is fetched.",
+            f"Table {self.table} of {self.run.model.name}: the plan, for which nothing is fetched.",
             {
                 "Needs": [*plan.need_rows(needs)],
                 "Machine": [("GPU", gpu), ("RAM", f"{total:.0f} GB, {free:.0f} GB free")],
@@ -420,7 +426,7 @@ class Road:
         """Raises:
         FileNotFoundError: the model cannot be had.
         """
-        model = self.config.model
+        model = self.run.model
         if not Path(model.path).exists():
             fetch(model.path, model.revision)
         for name, method in self.methods.items():
@@ -443,8 +449,8 @@ class Road:
         if not whole and not any(step.dataset for step in begun):
             notes |= {f"missing: {name}": "it comes after this table" for name in self.late}
         for name, why in self.left_out.items():
-            notes[f"{'not run' if name in self.config.methods else 'missing'}: {name}"] = why
+            notes[f"{'not run' if name in self.run.methods else 'missing'}: {name}"] = why
         found = [step.part for step in runs if step.part]
-        parts.join(self.folder, found, configuration.resolve(self.config), notes, whole)
+        parts.join(self.folder, found, configuration.resolve(self.run), notes, whole)
         print(derive.main_tables(derive.write(self.folder)))
         print(f"written: {relative(str(self.folder))} (table.md has all tables)", flush=True)

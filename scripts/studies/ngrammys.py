@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 import typer
 from matplotlib.figure import Figure
-from omegaconf import DictConfig
 
 from ngram_trie.baselines.ngrammys import MixedNgrams
 from ngram_trie.bench import config as configuration
@@ -23,6 +22,7 @@ from ngram_trie.bench.models import identity
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import PromptRecord, RunManifest, read_records, records_file
 from ngram_trie.bench.replay import replay
+from ngram_trie.bench.schemas import Replay, Run
 from ngram_trie.bench.traces import Trace, answers, select
 from ngram_trie.cli.app import run as run_command
 from ngram_trie.cli.overrides import composed
@@ -62,7 +62,7 @@ MEASURES = ("tokens accepted of the row", "rank of the accepted row", "rows that
 
 
 def write_part(
-    folder: Path, settings: Mapping[str, object], config: DictConfig, prompts: str, frame: pd.DataFrame, figure: Figure
+    folder: Path, settings: Mapping[str, object], config: Run, prompts: str, frame: pd.DataFrame, figure: Figure
 ) -> None:
     """Write data, figure and, last, the manifest of a part that is no run of `scripts.run`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +107,7 @@ def slowdowns(target: TargetModel, num_calls: int = 5) -> pd.DataFrame:
     return pd.concat(frames)[["context", "k", "w", "call_ms", "slowdown"]]
 
 
-def figure1(folder: Path, config: DictConfig) -> None:
+def figure1(folder: Path, config: Run) -> None:
     """Measure and draw `slowdowns`."""
     options = {name: getattr(config.model, name) for name in ("path", "dtype", "revision", "attention")}
     model = load_model(**options, device=str(choose_device(config.model.device)))
@@ -170,14 +170,15 @@ def allocation(traces: Sequence[Trace], drafter: Observed) -> pd.DataFrame:
     return frame.sort_values("measure", key=lambda names: names.map(MEASURES.index), kind="stable")
 
 
-def figure4(folder: Path, config: DictConfig) -> None:
+def figure4(folder: Path, config: Run) -> None:
     """Replay the answers of a replay's configuration with its method and draw `allocation`."""
-    method = config.methods.mixed_10_10
+    method = config.plain["methods"]["mixed_10_10"]
     fields = {name: method[name] for name in ("k", "w", "extend")}
-    drafter = Observed(tables=method.tables, **fields)
+    drafter = Observed(tables=method["tables"], **fields)
+    assert isinstance(config.engine, Replay)
     chosen = {"categories": list(config.engine.categories or ()), "parity": config.engine.parity}
     traces = Path(config.engine.traces)
-    groups = select(answers(traces), chosen["categories"] or None, chosen["parity"])
+    groups = select(answers(traces), config.engine.categories, config.engine.parity)
     frame = allocation(list(chain.from_iterable(groups.values())), drafter)
     settings = {**fields, "parts": part_hashes({"mixed": drafter}), **chosen}
     write_part(folder, settings, config, traces.read_text(encoding="utf-8"), frame, share_figure(frame))
@@ -236,7 +237,7 @@ def table1(folder: Path, runs: Mapping[str, Path], best: Mapping[str, tuple[int,
     return markup.plain_text(markup.write(folder, frame, tables, is_synthetic(records[0].model)))
 
 
-def reproduce(folder: Path, config: DictConfig, overrides: Sequence[str]) -> str:
+def reproduce(folder: Path, config: Run, overrides: Sequence[str]) -> str:
     """Figure 1, and Table 1, which it returns as text, of the fastest cells of Figure 3."""
     figure1(folder / "figure1", config)
     best = best_cells(folder / "figure3")

@@ -25,12 +25,13 @@ import typer
 from scipy import stats
 from tqdm import tqdm
 
-from ngram_trie.bench.config import build_all
+from ngram_trie.bench.config import build_all, checked
 from ngram_trie.bench.provenance import cpu_name
 from ngram_trie.bench.records import Failure, RunManifest
+from ngram_trie.bench.schemas import ServerRun
 from ngram_trie.bench.server import Server, Streamed
 from ngram_trie.cli.app import run
-from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.overrides import layered
 from ngram_trie.data.prompts import build_prompt, model_tokenizer
 from ngram_trie.report.run_folder import save_csv
 from ngram_trie.store.files import PROJECT
@@ -217,7 +218,8 @@ def main(
     overrides = [f"model={MODEL}", *(f"+dataset@datasets.{name}={name}" for name in DATASETS), *loads.split()]
     overrides += [f"datasets.{name}.{field}={value}" for name in DATASETS for field, value in fields.items()]
     overrides += [f"max_new_tokens={num_tokens}", "warmup=4", f"output={folder}"]
-    config = composed(overrides, "server")
+    addresses = (f"{way}: http://127.0.0.1:{port + number}/v1" for number, way in enumerate(WAYS))
+    config = checked(layered([*overrides, f"servers={{{', '.join(addresses)}}}"], "server"), ServerRun)
     tokenizer = model_tokenizer(config.model)
     questions = [each for group in build_all(config, "dataset").values() for each in group.questions]
     texts = [build_prompt(question, tokenizer).ids.tolist() for question in questions]
@@ -230,7 +232,6 @@ def main(
         servers = {}
         for number, way in enumerate(tqdm(WAYS, desc="starting", unit="server")):
             servers[way] = held.enter_context(serving(python, model, way, port + number, folder / f"{way}.log"))
-        config.servers = {way: server.url for way, (server, _) in servers.items()}
         bench(config)
         manifest = RunManifest.read(folder / "manifest.json")
         asked_for = f"import json, importlib.metadata as m; print(json.dumps({{n: m.version(n) for n in {PACKAGES}}}))"

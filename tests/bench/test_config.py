@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
-from support.configs import composed
 
 from ngram_trie import methods
 from ngram_trie.bench import config as configuration
+from ngram_trie.cli.overrides import composed, layered
 from ngram_trie.decoding import Decoder
 from ngram_trie.drafter import Drafter
 
 GROUPS = {f.name: sorted(p.stem for p in f.glob("*.yaml")) for f in configuration.CONFIGS.iterdir() if f.is_dir()}
 CHOICES = [f"{group}={name}" for group, names in GROUPS.items() for name in names]
+#: What has to be given with a choice.
+NEEDED = {
+    "model=local": "model.path=FILE",
+    **dict.fromkeys(["engine=replay", "engine=teacher_forced", "experiment=ablation_blend"], "engine.traces=FILE"),
+}
 
 
 #: Groups of configs/retrieval.yaml; the others are those of configs/config.yaml.
@@ -26,32 +31,30 @@ RETRIEVAL = ("corpus", "encoder", "reranker")
 @pytest.mark.parametrize("choice", CHOICES)
 def test_every_choice_composes_and_resolves(choice: str) -> None:
     if choice.startswith(RETRIEVAL):
-        OmegaConf.to_container(composed(choice, name="retrieval"), resolve=True)
+        OmegaConf.to_container(layered([choice], "retrieval"), resolve=True)
         return
-    config = composed(choice)
-    OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    plain = composed([choice, NEEDED.get(choice, "force=false")]).plain
     for group in ("method", "dataset"):
-        for name, part in configuration.named(config, group, f"{group}s").items():
-            assert part.name == name
+        for name, part in configuration.named(plain, group).items():
+            assert part["name"] == name
 
 
 @pytest.mark.parametrize("name", GROUPS["method"])
 def test_every_method_builds_and_names_itself(name: str) -> None:
-    config = composed(f"method={name}").method
-    assert config.name == name
-    assert isinstance(methods.build(config, name), Drafter | Decoder)
+    fields = composed([f"method={name}"]).plain["method"]
+    assert fields["name"] == name
+    assert isinstance(methods.build(fields, name), Drafter | Decoder)
 
 
 @pytest.mark.parametrize("name", GROUPS["dataset"])
 def test_every_dataset_builds(name: str) -> None:
-    config = composed(f"dataset={name}").dataset
+    fields = composed([f"dataset={name}"]).plain["dataset"]
     # A published set is not built here, where no test fetches anything: its own tests do, from files of its layout.
-    if config.keys() & {"hub", "url", "path"}:
-        config.path = "nowhere.jsonl"
+    if fields.keys() & {"hub", "url", "path"}:
         with pytest.raises(methods.ConfigError, match=f"dataset {name}: .*no such file"):
-            methods.build(config, f"dataset {name}")
+            methods.build(fields | {"path": "nowhere.jsonl"}, f"dataset {name}")
     else:
-        assert methods.build(config, f"dataset {name}").questions
+        assert methods.build(fields, f"dataset {name}").questions
 
 
 def test_experiments_open_with_their_launch_command() -> None:
@@ -66,5 +69,5 @@ def test_configs_name_no_machine() -> None:
 
 def test_a_run_never_says_where_a_machine_has_its_files(tmp_path: Path) -> None:
     answers = f"method.answers={tmp_path}/answers.jsonl"
-    resolved = configuration.resolve(composed("method=blend_bigram", answers, "engine=replay", "engine.traces=FILE"))
+    resolved = configuration.resolve(composed(["method=blend_bigram", answers, "engine=replay", "engine.traces=FILE"]))
     assert resolved["method"]["answers"] == "answers.jsonl" and str(tmp_path) not in json.dumps(resolved)

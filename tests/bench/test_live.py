@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from support.configs import composed
 from support.teacher_forced import MANIFEST
 from support.tiny import tiny_target
 
@@ -20,6 +19,7 @@ from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, item_key, read_records
+from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
@@ -521,7 +521,7 @@ def test_a_drafter_that_remembers_meets_no_question_again(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", WARM)
 def test_no_method_has_the_answer_to_its_own_question(name: str, tmp_path: Path) -> None:
-    method = build(composed(f"method={name}").method, name)
+    method = build(composed([f"method={name}"]).plain["method"], name)
     questions = [
         dataclasses.replace(prompt(f"q{i}", 20 + i), noise_kind=kind) for kind in ("", "page") for i in range(3)
     ]

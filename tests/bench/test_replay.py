@@ -12,7 +12,6 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.configs import composed
 from support.teacher_forced import MANIFEST
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, tiny_target
 
@@ -22,6 +21,7 @@ from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import measure
 from ngram_trie.bench.records import PromptRecord, RecordKey, RecordWriter, RunManifest, read_records
 from ngram_trie.bench.traces import Trace
+from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft, ReleasedNgramTrieDrafter
@@ -250,7 +250,7 @@ def test_a_drafter_that_remembers_knows_nothing_of_the_other_kind_of_noise(tmp_p
 def token_only() -> list[str]:
     """All methods that there are, but for those that need a store to be built first."""
     names = sorted(path.stem for path in (config.CONFIGS / "method").glob("*.yaml"))
-    methods = {name: config.build(composed(f"method={name}").method, name) for name in names}
+    methods = {name: config.build(composed([f"method={name}"]).plain["method"], name) for name in names}
     return [
         name
         for name, method in methods.items()
@@ -280,17 +280,17 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(Live, "warm_up", without_prompts)
         patch.setattr(derive, "write", lambda *_: "")
         patch.setattr(derive, "main_tables", lambda *_: "")
-        run.measure(composed(*ALL_METHODS, *tasks, *small))
+        run.measure(composed([*ALL_METHODS, *tasks, *small]))
     yield folder
 
 
 @pytest.mark.slow
 def test_replay_gives_the_live_steps_of_every_method(live: Path, tmp_path: Path) -> None:
     run.measure(
-        composed(
+        composed([
             *ALL_METHODS, "engine=replay", f"engine.traces={live / 'traces.jsonl'}", "engine.num_jobs=1",
             f"output={tmp_path}",
-        )
+        ])
     )  # fmt: skip
     replayed = {r.key: r for r in read_records(tmp_path / "records.jsonl")}
     lived = {r.key: r for r in read_records(live / "records.jsonl")}

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from support.openai_server import OpenAIServer
 
+from ngram_trie.bench.config import checked
+from ngram_trie.bench.schemas import ServerRun
 from ngram_trie.bench.server import Server, Unreachable, read_counters
 from ngram_trie.bench.server_load import TRIAL, Load, ServerAnswer, Trial, plan
-from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.overrides import layered
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import servers as report
 from scripts.bench_server import bench
@@ -32,7 +34,7 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
     listed = ", ".join(f'{name}: "{url}"' for name, url in servers.items())
     settings = [f"servers={{{listed}}}", "dataset.limit=5", f"output={folder}", "rounds=1", "concurrency=[2]"]
     kept = [each for each in settings if each.partition("=")[0] not in {o.partition("=")[0] for o in overrides}]
-    bench(composed([*kept, *overrides], "server"))
+    bench(checked(layered([*kept, *overrides], "server"), ServerRun))
     return [TRIAL.validate_json(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
 
 

@@ -15,12 +15,12 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
-from support.configs import composed
 
 from ngram_trie.bench import shards
 from ngram_trie.bench.prepare import prepare
 from ngram_trie.bench.records import SUMS, RunManifest, read_records, seal
 from ngram_trie.cli.commands import derive, measure
+from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import derive as derived
@@ -38,7 +38,7 @@ LIVE = (
 
 def run(folder: Path, *overrides: str) -> Path:
     with contextlib.redirect_stdout(io.StringIO()):
-        measure(composed(*overrides, f"output={folder}"))
+        measure(composed([*overrides, f"output={folder}"]))
     return folder
 
 
@@ -74,7 +74,7 @@ def test_joined_shards_are_the_run_of_one_process(overrides: tuple[str, ...], tm
 
 @given(st.integers(1, 9), st.data())
 def test_every_question_is_dealt_once_with_all_its_turns_and_noise(of: int, data: st.DataObject) -> None:
-    engine = prepare(composed(*REPLAY))
+    engine = prepare(composed(REPLAY))
     parts = []
     for number in range(min(of, len({item[:2] for item in engine.items}))):
         part = shards.deal(engine, number, of)

@@ -14,19 +14,19 @@ import pandas as pd
 import pytest
 import torch
 import yaml
-from support.configs import composed
 from support.teacher_forced import MANIFEST, TINY, traces
 from support.tiny import tiny_target
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from ngram_trie.baselines.sps import SpS
 from ngram_trie.bench import models, prepare
-from ngram_trie.bench.config import check_values
+from ngram_trie.bench.config import changed
 from ngram_trie.bench.measure import measure
 from ngram_trie.bench.records import RecordKey, RecordWriter, read_records
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.teacher_forced import TeacherForced
 from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
@@ -55,11 +55,11 @@ def test_a_forced_run_takes_the_recorded_tokens_and_the_models_seconds(
     files: tuple[Path, Path], tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     architecture, path = files
-    config = composed(
+    config = composed([
         "engine=teacher_forced", f"engine.traces={path}", f"engine.backend={backend}", "model.weights=random",
         f"model.architecture={architecture}", "model.name=tiny", "model.device=cpu", "engine.num_threads=1",
         "measure.repeats=2", "engine.max_draft=16", "method.num_draft=8", f"output={tmp_path / 'run'}",
-    )  # fmt: skip
+    ])  # fmt: skip
     folder = run.measure(config)
     records = list(read_records(folder / "records.jsonl"))
     assert len(records) == 3 * 2 * 2
@@ -101,7 +101,7 @@ def test_sessions_of_a_configuration_read_the_weights_again(
         "model.name=tiny", "model.device=cpu", "measure.repeats=1", "measure.sessions=2", "engine.max_draft=16",
         "method=suffix", "method.remember_outputs=true", "method.num_draft=8",
     ]  # fmt: skip
-    folder = run.measure(composed(*overrides, f"output={tmp_path / 'run'}"))
+    folder = run.measure(composed([*overrides, f"output={tmp_path / 'run'}"]))
     assert asked == ["x", "x"]
     records = list(read_records(folder / "records.jsonl"))
     assert [r.session for r in records] == [0] * 6 + [1] * 6
@@ -112,7 +112,7 @@ def test_sessions_of_a_configuration_read_the_weights_again(
     assert {"session 0", "session 1"} <= set(manifest["environment"])
     for wrong in ("measure.sessions=0", "measure.session_pause_s=-1"):
         with pytest.raises(ConfigError, match=wrong.partition("=")[0]):
-            check_values(composed(*overrides, wrong))
+            composed([*overrides, wrong])
 
 
 class Remembers(NoDraft):
@@ -189,25 +189,22 @@ def test_random_weights_are_always_the_same(files: tuple[Path, Path]) -> None:
 
 
 def test_the_backend_that_a_machine_comes_to(files: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    config = composed("model.weights=random", f"model.architecture={files[0]}", "model.device=cpu")
-    assert config.engine.backend == "auto"
-    assert models.resolve_backend(config) == "cpu"
+    config = composed(["model.weights=random", f"model.architecture={files[0]}", "model.device=cpu"])
+    assert config.live.backend == "auto"
+    assert models.resolve_backend(config.model, config.live) == "cpu"
     monkeypatch.setattr(cpu, "fits", lambda weight_bytes: False)
-    assert models.resolve_backend(config) == "stock"
-    config.model.device = "cuda"
-    assert models.resolve_backend(config) == "cuda_graph"
+    assert models.resolve_backend(config.model, config.live) == "stock"
+    on_gpu = changed(config, model={"device": "cuda"})
+    assert models.resolve_backend(on_gpu.model, config.live) == "cuda_graph"
     (files[0] / "config.json").write_text(json.dumps(TINY | {"hidden_act": "gelu"}))
-    assert models.resolve_backend(config) == "stock"
-    config.engine.backend = "cuda_graph"
-    assert models.resolve_backend(config) == "cuda_graph"
+    assert models.resolve_backend(on_gpu.model, config.live) == "stock"
+    graphs = changed(on_gpu, engine={"backend": "cuda_graph"})
+    assert models.resolve_backend(graphs.model, graphs.live) == "cuda_graph"
     with pytest.raises(ValueError, match="hidden_act=gelu"):
-        choose.network_for(random_model(str(files[0]), device="cpu"), 100, config.engine.backend)
-    config.engine.verify = "rows"
+        choose.network_for(random_model(str(files[0]), device="cpu"), 100, "cuda_graph")
     with pytest.raises(ConfigError, match="verifies trees"):
-        check_values(config)
-    config.engine.backend = "auto"
-    check_values(config)
-    assert models.resolve_backend(config) == "stock"
+        changed(graphs, engine={"verify": "rows"})
+    assert models.resolve_backend(on_gpu.model, changed(on_gpu, engine={"verify": "rows"}).live) == "stock"
 
 
 @functools.cache
@@ -229,7 +226,7 @@ def test_real_drafters_answer_alike_over_every_backend(method: str) -> None:
     prompt = read_traces(PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl")[0].prompt
     results = []
     for target in tiny():
-        drafter = build(composed(f"method={method}", "model.device=cpu").method, f"method {method}")
+        drafter = build(composed([f"method={method}", "model.device=cpu"]).plain["method"], f"method {method}")
         results.append(SpeculativeDecoder(target, drafter).generate(prompt, Stop(24)))
     first, *others = results
     for other in others:

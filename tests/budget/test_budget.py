@@ -132,22 +132,17 @@ REPLAY = ["experiment=drafters", "engine=replay", "engine.traces=FILE"]
 
 def test_equal_gives_every_method_the_same_number_of_nodes() -> None:
     config = composed([*REPLAY, "budget=equal", "budget.num_nodes=24", "+methods.pld.budget=published"])
-    configuration.apply_budget(config)
-    assert (config.methods.suffix.num_draft, config.methods.llma.k, config.methods.pld.num_draft) == (24, 25, 10)
-    assert isinstance(methods.build(config.methods.pld, "pld"), PromptLookup)
-    before = configuration.resolve(config)
-    configuration.apply_budget(config)
-    assert configuration.resolve(config) == before
+    fields = configuration.budgeted(config).plain["methods"]
+    assert (fields["suffix"]["num_draft"], fields["llma"]["k"], fields["pld"]["num_draft"]) == (24, 25, 10)
+    assert isinstance(methods.build(fields["pld"], "pld"), PromptLookup)
     with pytest.raises(ConfigError, match=r"grid: its cells have sizes of their own; give budget=published"):
         composed(["method=pld", "grid={num_draft: [1, 2]}", "budget=equal"])
 
 
 def built(config) -> dict[str, Drafter]:
     """The methods of a configuration, but vanilla."""
-    configuration.apply_budget(config)
-    before = configuration.resolve(config)
-    configuration.apply_budget(config)
-    assert configuration.resolve(config) == before
+    config = configuration.budgeted(config)
+    assert configuration.budgeted(config) == config
     return {name: method for name, method in configuration.build_all(config, "method").items() if name != "vanilla"}
 
 

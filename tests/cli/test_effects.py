@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from omegaconf import OmegaConf
 
-from ngram_trie.bench.config import apply_budget, build_all, default_folder, resolve
+from ngram_trie.bench.config import budgeted, build_all, default_folder, resolve
 from ngram_trie.cli import hydra_app, shorthand
 from ngram_trie.cli.effects import check_effects
 from ngram_trie.cli.overrides import composed, parse, values_of, with_value
@@ -24,7 +23,7 @@ def checked(words: list[str], folder: Path | None = None) -> tuple[list[str], bo
     """The overrides of a command line that passes, and whether it is a sweep; see `hydra_app.hydra_app`."""
     options = hydra_app.hydra_options(words, is_run=True)
     written = shorthand.written_out(options.overrides, shorthand.values(options))
-    composed(list(written), folder=folder, is_sweep=options.multirun)
+    composed(list(written), folder, options.multirun)
     check_effects(list(written), written, folder)
     return list(written), options.multirun
 
@@ -79,9 +78,7 @@ def test_a_setting_that_decides_nothing_is_refused_by_its_name(line: str, messag
     ],
 )
 def test_a_size_that_is_asked_for_is_measured(line: str, sizes: dict[str, int]) -> None:
-    config = composed(checked(line.split())[0])
-    apply_budget(config)
-    built = build_all(config, "method")
+    built = build_all(budgeted(composed(checked(line.split())[0])), "method")
     assert {name: method.num_draft for name, method in built.items() if name != "vanilla"} == sizes
 
 
@@ -151,8 +148,7 @@ def test_what_was_asked_for_is_what_the_methods_get(words: list[str]) -> None:
 
 
 def check_cell(lines: list[str], words: list[str]) -> None:
-    config = composed(lines)
-    apply_budget(config)
+    config = budgeted(composed(lines))
     identity = resolve(config)
     try:
         built = {} if "model.path" in words else build_all(config, "method")
@@ -163,7 +159,7 @@ def check_cell(lines: list[str], words: list[str]) -> None:
         if key in choices() or "@" in key or key == "methods":
             continue
         wanted = parse([line])[0].value()
-        assert OmegaConf.select(config, key) == (OmegaConf.create(wanted) if isinstance(wanted, dict) else wanted), line
+        assert select(config.plain, key) == wanted, line
         owner, *path = key.split(".")
         if owner in ("method", "methods"):
             name, field = (path[0], path[1]) if owner == "methods" else (config.method.name, path[0])

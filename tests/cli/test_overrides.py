@@ -37,6 +37,7 @@ from scripts import run
         ("dataset.limit=${nothing}", "Interpolation key 'nothing' not found"),
         # the schemas
         ("+foo=1", "foo: no such setting; did you mean force?"),
+        ("+plain={}", "plain: no such setting; there are: model"),
         ("~model.path", "model.path: must be given"),
         ("model.stop_ids=5", "model.stop_ids=5: must be a valid list"),
         ("measure=5", "measure=5: no such name. There are: default"),

@@ -85,13 +85,13 @@ def test_every_model_s_plan_fits_together_and_fetches_nothing(
     for step in made.steps():
         if step.part:  # what one step makes is what another one reads
             config = composed(list(step.command[1:]))
-            assert config.model.name == made.config.model.name and config.output == str(step.part.folder)
-            stores = {method.datastore for method in config.methods.values() if method.get("datastore")}
+            assert config.model.name == made.run.model.name and config.output == str(step.part.folder)
+            stores = {method["datastore"] for method in config.plain["methods"].values() if method.get("datastore")}
             assert stores <= {commands["scripts.build_datastore"][-1]} if stores else True
             if "triviaqa" in config.datasets:
-                assert config.datasets.triviaqa.path == f"{road.TRIVIAQA}/contexts.jsonl"
+                assert config.datasets["triviaqa"].path == f"{road.TRIVIAQA}/contexts.jsonl"
                 assert commands["scripts.retrieve"][-1] == f"output={road.TRIVIAQA}"
-                assert f"questions.limit={config.datasets.triviaqa.limit + 2}" in commands["scripts.retrieve"]
+                assert f"questions.limit={config.datasets['triviaqa'].limit + 2}" in commands["scripts.retrieve"]
     assert ("scripts.build_datastore" in commands) == (table == 1)
 
 
@@ -315,7 +315,7 @@ def test_sizes_are_the_hub_s_own(hub: Layout) -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_every_model_is_read_as_it_is_published(model: str, hub: Layout) -> None:
-    settings: Any = composed([f"model={model}", "model.device=cpu", "model.dtype=float32"]).model
+    settings = composed([f"model={model}", "model.device=cpu", "model.dtype=float32"]).model
     tokenizer = model_tokenizer(settings)
     question = Question("toy", "q", "", "Paris lies on the river Seine.", "\nWhere is the Seine?", "")
     ids = build_prompt(question, tokenizer).ids  # the text comes through the chat template whole

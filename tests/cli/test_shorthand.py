@@ -29,7 +29,7 @@ def test_words_and_options_compose_into_a_run(tmp_path: Path) -> None:
     assert (config.model.name, config.model.path) == ("my model's", str(folder))
     assert (config.dataset.name, config.dataset.limit) == ("asked", 4)
     assert list(config.methods) == ["ngram_trie", "pld", "blend_warm"]
-    assert config.methods.pld.num_draft == 3
+    assert config.methods["pld"].num_draft == 3
     assert (config.budget.rule, config.budget.num_nodes, config.samples) == ("equal", shorthand.CPU_NODES, True)
     assert (config.measure.repeats, config.measure.share_prefill) == (1, True)
 

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.configs import composed
 
-from ngram_trie.bench.config import NoiseSettings, noise_settings
 from ngram_trie.bench.trace_noise import with_noise
 from ngram_trie.bench.traces import Trace
+from ngram_trie.cli.overrides import composed
 from ngram_trie.data.bundled import BundledDataset
-from ngram_trie.data.noise import PARAGRAPH, NoisyDataset, mix_in, passages_of
+from ngram_trie.data.noise import PARAGRAPH, NoiseSettings, NoisyDataset, mix_in, passages_of
 from ngram_trie.data.noise import with_noise as noisy_datasets
 from ngram_trie.data.prompts import Question, build_prompt
 from ngram_trie.drafters import NgramTrieDrafter
@@ -78,9 +77,8 @@ def test_the_released_codes_paragraph_is_read_by_tries_alone() -> None:
     ],
 )
 def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
-    config = composed(override)
     with pytest.raises(ValueError, match=message):
-        noise_settings(config)
+        composed([override])
     with pytest.raises(ValueError, match="noise comes from other questions"):
         NoisyDataset(BundledDataset("rag", 1), "passages", 0.3, 0)
 

@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 import torch
 from omegaconf import DictConfig
-from support.configs import composed
 from support.datasets import write_lines
 from support.hub_server import HubServer
 from support.tiny_bge import CITIES, RIVERS, ROWS, save_tiny_bge
@@ -25,6 +24,7 @@ from transformers import PreTrainedTokenizerFast, XLMRobertaModel
 
 from ngram_trie import methods
 from ngram_trie.bench.records import RunManifest
+from ngram_trie.cli.overrides import layered
 from ngram_trie.data.retrieval.corpus import Corpus
 from ngram_trie.data.retrieval.encoders import BgeM3Encoder, SentenceEncoder
 from ngram_trie.data.retrieval.models import flag_embedding
@@ -296,7 +296,7 @@ def test_minilm_finds_what_is_alike() -> None:
 def test_missing_weights_say_what_to_do(
     tmp_path: Path, empty_hub_cache: None, overrides: list[str], group: str, message: str
 ) -> None:
-    config = composed(*(override.format(empty=tmp_path) for override in overrides), name="retrieval")
+    config = layered([override.format(empty=tmp_path) for override in overrides], "retrieval")
     with pytest.raises(methods.ConfigError, match=f"^{group}: {message}") as error:
         methods.build(config[group], group)
     assert "\n" not in str(error.value)
@@ -313,7 +313,7 @@ def tiny(bge: Path, passages: str, questions: str, folder: Path, *more: str) -> 
     paths = [f"encoder.path={bge / 'm3'}", f"reranker.path={bge / 'reranker'}", "encoder.max_length=64"]
     places = [f"corpus.path={passages}", f"questions.path={questions}", f"folder={folder / 'index'}"]
     small = [*SMALL, *paths, *places, "reranker.max_length=96", "top=20", f"output={folder / 'out'}", *more]
-    return composed(*small, name="retrieval")
+    return layered(list({line.partition("=")[0]: line for line in small}.values()), "retrieval")
 
 
 @pytest.fixture(scope="module")
@@ -378,7 +378,7 @@ def test_without_a_reranker_or_exact_search_the_table_is_short(
     ran: Path, bge: Path, passages: str, questions: str, tmp_path: Path
 ) -> None:
     config = tiny(bge, passages, questions, tmp_path, "flat=false", f"folder={ran / 'index'}")
-    config.reranker = composed("reranker=none", name="retrieval").reranker
+    config.reranker = layered(["reranker=none"], "retrieval").reranker
     retrieve.retrieve(config)
     assert [line[:13] for line in (tmp_path / "out" / "recall.csv").read_text().splitlines()[1:]] == [
         "ivfpq,False,5", "ivfpq,False,2"

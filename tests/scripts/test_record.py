@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from omegaconf import DictConfig
 from support.plain import greedy
 
 from ngram_trie.bench.prepare import load_target
+from ngram_trie.bench.schemas import Run
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli import overrides as command_line
 from ngram_trie.cli.record import main
@@ -17,7 +17,7 @@ from ngram_trie.methods import ConfigError
 ASKED = ("dataset=rag", "dataset.limit=2", "method=blend", "measure.max_new_tokens=8", "model.device=cpu")
 
 
-def composed(*given: str) -> DictConfig:
+def composed(*given: str) -> Run:
     return command_line.composed(list({line.partition("=")[0]: line for line in given}.values()))
 
 

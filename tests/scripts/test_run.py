@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from support.configs import composed
 from support.runs import run_script
 
 from ngram_trie.bench import measure as loop
@@ -16,6 +15,7 @@ from ngram_trie.bench.records import PromptRecord, RecordWriter, read_records
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import invoke
 from ngram_trie.cli.commands import derive
+from ngram_trie.cli.overrides import composed
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import derive as derived
 from ngram_trie.report import table1
@@ -27,7 +27,6 @@ SMALL = [
     "dataset=rag",
     "dataset.limit=2",
     "measure.repeats=1",
-    "measure.max_new_tokens=40",
     "method.num_draft=8",
 ]
 
@@ -35,7 +34,7 @@ SMALL = [
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    done = run_script(*SMALL, "method=ngram_trie", f"output={folder}")
+    done = run_script(*SMALL, "measure.max_new_tokens=40", "method=ngram_trie", f"output={folder}")
     assert done.returncode == 0, done.stderr
     assert "ngram_trie" in done.stdout and "vanilla" in done.stdout
     return folder
@@ -76,7 +75,7 @@ def test_an_interrupted_run_leaves_whole_prompts_and_their_traces(tmp_path, monk
 
     monkeypatch.setattr(loop, "measure", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        measure(composed(*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"))
+        measure(composed([*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"]))
     answered = {(record.method, record.question_id) for record in read_records(tmp_path / "records.jsonl")}
     assert answered == {("vanilla", "rag-001"), ("pld", "rag-001")}
     assert [trace.prompt.question_id for trace in read_traces(tmp_path / "traces.jsonl")] == ["rag-001"]
@@ -95,7 +94,7 @@ def test_a_long_run_shows_what_is_there_so_far(
         return text
 
     monkeypatch.setattr(derived, "write", seen)
-    measure(composed(*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"))
+    measure(composed([*SMALL, "measure.max_new_tokens=3", "method=pld", f"output={tmp_path}"]))
     assert len(shown) == 2 and "Interim: 2 of 4 answers" in shown[0] and "Interim" not in shown[-1]
     assert "interim table: " in capsys.readouterr().err
 
@@ -112,6 +111,6 @@ def test_report_derives_the_same_table_again(finished: Path) -> None:
 
 def test_a_run_that_answers_no_prompt_does_not_end_well(tmp_path: Path) -> None:
     short = ["dataset=rag", "dataset.limit=1", "method=pld", "model.context_limit=8", "measure.repeats=1"]
-    asked = composed(*short, f"output={tmp_path / 'run'}")
+    asked = composed([*short, f"output={tmp_path / 'run'}"])
     with pytest.raises(ConfigError, match="no prompt was answered: prompt_too_long: "):
         measure(asked)

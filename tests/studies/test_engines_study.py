@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from support.configs import composed
 
 from ngram_trie.bench.records import PromptRecord, RunManifest
 from ngram_trie.bench.replay import replay
 from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.cli.overrides import composed
 from ngram_trie.methods import make_method
 from ngram_trie.tree import DraftTree
 from scripts import run
@@ -111,7 +111,7 @@ def test_the_tables_of_runs(recorded: Path, tmp_path: Path) -> None:
     for name, budget in (("equal32", "budget=equal"), ("published", "budget=published")):
         methods = [f"+method@methods.{method}={method}" for method in ("pld", "blend", "recorded_eagle")]
         where = ["engine=replay", f"engine.traces={recorded}", "engine.num_jobs=1", f"output={tmp_path / name}"]
-        run.measure(composed(*methods, *where, budget))
+        run.measure(composed([*methods, *where, budget]))
     notes = RunManifest.read(tmp_path / "equal32" / "manifest.json").environment
     assert notes["recorded: recorded_eagle"].startswith("2 of 8 answers have another length than the recording")
     engines.main(recorded, tmp_path, tmp_path / "tables")
