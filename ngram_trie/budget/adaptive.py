@@ -35,15 +35,15 @@ from ngram_trie.tree import DraftTree, FloatArray
 #: drafter then rests, and what it may lose when it is looked at again.
 WINDOW, MOST_LOST, REST, LOOK = 64, 4.0, 32, 1.0
 #: Exponent of the costs (`budget.rule`).
-CAUTION = 2.0
+CAUTION = 1.75
 #: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
 #: what is drafted and cut takes time, too.
-LEAST_ASKED, RECENT = 15, 8
+LEAST_ASKED, RECENT = 7, 8
 #: A step's time counts where a plain one was timed at most so many steps before, unless it took so many times as long
 #: as expected. So many of a size correct its cost, where they differ by more than this share.
 NEARBY, DISTURBED, ENOUGH, WRONG = 8, 3.0, 32, 0.1
-#: As many steps may pass without a plain one.
-STALE = 128
+#: As many steps may pass without a plain one; costs are those of a text whose length is a multiple of this.
+STALE, BLOCK = 128, 64
 
 
 def _middle(values: Iterable[float]) -> float:
@@ -69,43 +69,45 @@ class StepTimes:
     def __init__(self, curve: StepCosts) -> None:
         self.curve = curve
         self.since_plain = NEARBY + 1
+        self.pace = 1.0
         self._plain: deque[float] = deque(maxlen=9)
         self._laps: dict[int, deque[float]] = {}  # by class of sizes, over the curve and over plain steps nearby
         self._factors = np.ones(64)  # by class of sizes, what the curve's costs are multiplied by
-        self._known: tuple[int, FloatArray] = -1, np.ones(1)
-
-    @property
-    def pace(self) -> float:
-        return _middle(self._plain) if self._plain else 1.0
+        self._at = -1  # the length of text, in BLOCKs, that the next two are of
+        self._seconds = self._costs = np.ones(0)
 
     def plain_seconds(self, length: int) -> float:
         """Of a plain step behind `length` tokens."""
-        return self.pace * float(self.curve.step([0], [length])[0])
+        self.costs(1, length)
+        return self.pace * float(self._seconds[0])
 
     def costs(self, size: int, length: int) -> FloatArray:
         """(size,) of steps over 0, 1, ... drafted nodes behind `length` tokens, in plain steps; never falling."""
-        at = length // 64 * 64  # what a few tokens of text more cost is not worth computing
-        if self._known[0] != at or len(self._known[1]) < size:
-            seconds = self.curve.step(range(size), [at] * size)
-            if not (seconds > 0).all():
-                raise ValueError(f"costs of steps must be positive, not {seconds.min():g}")
-            self._known = at, seconds / seconds[0]
-        classes = np.frexp(np.arange(size))[1]  # 0 for a plain step, then by tokens of the step: 2, to 4, to 8, to 16
-        return np.maximum.accumulate(self._known[1][:size] * self._factors[classes])
+        if self._at != length // BLOCK or len(self._costs) < size:
+            self._at = length // BLOCK
+            self._seconds = self.curve.step(range(size), [self._at * BLOCK] * size)
+            if not (self._seconds > 0).all():
+                raise ValueError(f"costs of steps must be positive, not {self._seconds.min():g}")
+            classes = np.frexp(np.arange(size))[1]  # 0 for a plain step, then by tokens of the step: 2, to 4, to 8
+            self._costs = np.maximum.accumulate(self._seconds / self._seconds[0] * self._factors[classes])
+        return self._costs[:size]
 
     def take(self, nodes: int, seconds: float, length: int) -> None:
         """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
         self.since_plain += 1
-        expected = float(self.curve.step([nodes], [length])[0])
+        self.costs(nodes + 1, length)
+        lap = seconds / self._seconds[nodes]
         if not nodes:
-            self._plain.append(seconds / expected)
-            self.since_plain = 0
-        elif self.since_plain <= NEARBY and (lap := seconds / expected / self.pace) < DISTURBED:
+            self._plain.append(lap)
+            self.pace, self.since_plain = _middle(self._plain), 0
+        elif self.since_plain <= NEARBY and lap < DISTURBED * self.pace:
             kind = nodes.bit_length()
             laps = self._laps.setdefault(kind, deque(maxlen=2 * ENOUGH))
-            laps.append(lap)
-            middle = _middle(laps)
-            self._factors[kind] = middle if len(laps) >= ENOUGH and abs(middle - 1) > WRONG else 1.0
+            laps.append(lap / self.pace)
+            if len(laps) >= ENOUGH:
+                middle = _middle(laps)
+                self._factors[kind] = middle if abs(middle - 1) > WRONG else 1.0
+                self._at = -1
 
 
 class Guard:
@@ -178,6 +180,7 @@ class AdaptiveDrafter(WrappedDrafter):
         self.learned, self.cost, self.clock = learned or Learned(), cost, clock
         self._unread: list[int] = []
         self._kept: deque[int] = deque(maxlen=RECENT)
+        self._drafting_cost = 0.0  # in plain steps
 
     def identity(self) -> str:
         known = content_hash(vars(self.cost)) if self.cost else ""
@@ -248,15 +251,10 @@ class AdaptiveDrafter(WrappedDrafter):
             return tree
         if tree.probs is None:
             raise ValueError(f"{type(self.drafter).__name__} says of no node how likely it is; give budget='fixed'")
-        prices = (self._times.costs(len(tree), self._length) + self._drafting_cost()) ** CAUTION
-        kept = nodes_that_pay(self.learned.trust.of(tree), prices)
+        costs = self._times.costs(len(tree), self._length)
+        kept = nodes_that_pay(self.learned.trust.of(tree), costs, self._drafting_cost, CAUTION)
         self._kept.append(len(kept) - 1)
         return tree if len(kept) == len(tree) else tree.part(kept)
-
-    def _drafting_cost(self) -> float:
-        """What drafting takes, in plain steps; a replay, which has no steps to compare it with, does not count it."""
-        times = self.learned.drafting
-        return _middle(times) / self._times.plain_seconds(self._length) if times and self.cost is None else 0.0
 
     def _learn(self, emitted: Sequence[int], seconds: float) -> None:
         """From the step that emitted these tokens."""
@@ -269,6 +267,8 @@ class AdaptiveDrafter(WrappedDrafter):
         if self.cost is None:
             self._times.take(size, seconds, self._length)
         if tree is not None:
-            learned.drafting.append(self._drafting)
-            cost = self._times.costs(size + 1, self._length)[-1] + self._drafting_cost()
-            learned.guard.take(len(emitted) - float(cost))
+            if self.cost is None:  # of a replay it cannot be compared with a step's
+                learned.drafting.append(self._drafting)
+                self._drafting_cost = _middle(learned.drafting) / self._times.plain_seconds(self._length)
+            cost = float(self._times.costs(size + 1, self._length)[size])
+            learned.guard.take(len(emitted) - cost - self._drafting_cost)

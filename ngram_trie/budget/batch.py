@@ -22,9 +22,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ngram_trie.budget.trust import Trust, behind_parents
+from ngram_trie.budget.trust import Trust
 from ngram_trie.drafter import check_positive
-from ngram_trie.tree import FloatArray
+from ngram_trie.tree import DraftTree, FloatArray
 
 #: What a step keeps of its weight with each one after it: half is left after about 140.
 _KEEP = 0.995
@@ -144,12 +144,11 @@ class BatchDraftLength:
 
     def take_draft(self, predicted: Sequence[float], num_accepted: int) -> None:
         """Of a draft with these probabilities of whole paths the first `num_accepted` tokens were accepted."""
-        decided = _behind_predecessors(predicted)[: num_accepted + 1]
-        self._trust.add(decided, np.arange(len(decided)) < num_accepted)
+        self._trust.judge(_chain(predicted), [*range(1, num_accepted + 1), -1])
 
     def acceptance(self, predicted: Sequence[float]) -> FloatArray:
         """(k,) how likely the tokens of a draft are to be accepted."""
-        return np.asarray(self._trust(_behind_predecessors(predicted)).cumprod(), float)
+        return self._trust.of(_chain(predicted))[1:]
 
     def choose(self, predicted: Sequence[Sequence[float]], batch: int) -> list[int]:
         """How many tokens of each row's draft to verify.
@@ -172,6 +171,6 @@ class BatchDraftLength:
         return [int(count) for count in counts]
 
 
-def _behind_predecessors(predicted: Sequence[float]) -> FloatArray:
-    """(k,) of the paths of a chain the probability of each token behind its predecessor."""
-    return behind_parents(np.array([1.0, *predicted]), np.arange(-1, len(predicted)))[1:]
+def _chain(predicted: Sequence[float]) -> DraftTree:
+    """A draft of the tokens 1, 2, ... with these probabilities of whole paths."""
+    return DraftTree.chain(0, range(1, len(predicted) + 1), np.array([1.0, *predicted]))

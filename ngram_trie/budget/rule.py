@@ -38,17 +38,25 @@ class StepCosts(Protocol):
         """(k,) costs of steps over `nodes` drafted nodes at `contexts` cached tokens."""
 
 
-def nodes_that_pay(probs: FloatArray, prices: FloatArray) -> IntArray:
+@compiled
+def nodes_that_pay(probs: FloatArray, costs: FloatArray, drafting: float = 0.0, caution: float = 1.0) -> IntArray:
     """The nodes of the draft with the best rate, as increasing indices.
 
     Args:
         probs: (m,) how likely each node is to be accepted; 1 for the root, which is always taken, and a child's at most
             its parent's, so that the likeliest nodes are a tree. Of equal ones the earlier node is taken.
-        prices: v(0) ** caution and so on, of at least m entries.
+        costs: v(0), v(1) and so on, at least m, in the unit of `drafting`, which is added to each.
     """
-    order = np.argsort(-probs, kind="stable")
-    rates = probs[order].cumsum() / prices[: len(probs)]
-    return np.sort(order[: int(np.argmax(rates)) + 1])
+    left, order = probs.copy(), np.zeros(len(probs), np.int64)
+    best, most, total = 0, 0.0, 0.0
+    for size in range(len(probs)):
+        order[size] = np.argmax(left)
+        total += probs[order[size]]
+        left[order[size]] = -1.0
+        rate = total / (costs[size] + drafting) ** caution
+        if rate > most:
+            best, most = size, rate
+    return np.sort(order[: best + 1])
 
 
 @compiled

@@ -373,7 +373,7 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
             if not points.empty:
                 errors = errors_of(points, value)
                 known = None if errors is None else np.nan_to_num(errors)
-                axes.errorbar(points[x], points[value], yerr=known, elinewidth=0.8, capsize=2, **_line(index))
+                axes.errorbar(points[x], points[value], yerr=known, elinewidth=0.8, capsize=2, **line_style(index))
         ticks = sorted(part[x].unique())
         axes.xaxis.set_major_locator(FixedLocator(ticks))
         axes.xaxis.set_minor_locator(NullLocator())
@@ -383,7 +383,7 @@ def line_figure(frame: pd.DataFrame, x: str, value: str, label: str, log2: bool 
     share_limits(panels)
     drawn = ", 95%\N{NO-BREAK SPACE}interval" if errors_of(frame, value) is not None else ""
     panels[0].set_ylabel(textwrap.fill(label + drawn, 29))
-    handles = [Line2D([], [], label=dataset_name(dataset), **_line(i)) for i, dataset in enumerate(datasets)]
+    handles = [Line2D([], [], label=dataset_name(dataset), **line_style(i)) for i, dataset in enumerate(datasets)]
     figure.legend(handles=handles, loc="outside lower center", ncols=legend_columns, handlelength=3.5)
     return figure
 
@@ -401,13 +401,13 @@ def calibration_figure(frame: pd.DataFrame) -> Figure:
     axes.grid(color="0.9", lw=0.5)
     axes.set_axisbelow(True)
     axes.axline((1, 1), (0.1, 0.1), color="0.6", lw=0.8)
-    axes.loglog(shown.predicted, shown.observed, **_line(0))
+    axes.loglog(shown.predicted, shown.observed, **line_style(0))
     axes.set_xlabel("predicted probability of acceptance")
     axes.set_ylabel("share of the nodes that was accepted")
     return figure
 
 
-def _line(index: int) -> dict[str, Any]:
+def line_style(index: int) -> dict[str, Any]:
     colour = _LINE_COLOURS[index % len(_LINE_COLOURS)]
     face = "white" if index % 2 else colour
     return {"marker": _MARKERS[index % 7], "ls": _LINES[index % 4], "color": colour, "mfc": face, "ms": 4, "lw": 1.1}

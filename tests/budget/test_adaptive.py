@@ -13,7 +13,7 @@ from ngram_trie.bench.cost import CostCurve, assumed_curve
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import adaptive
 from ngram_trie.budget.adaptive import ENOUGH, LOOK, MOST_LOST, REST, AdaptiveDrafter, Guard, Learned, StepTimes
-from ngram_trie.budget.trust import Trust, judged
+from ngram_trie.budget.trust import Trust
 from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.network import Forward
@@ -224,24 +224,43 @@ def test_the_guard_rests_once_too_much_is_lost_and_looks_again() -> None:
         assert gained.allows()
 
 
+def judge_siblings(trust: Trust, predicted: float, right: int, wrong: int) -> None:
+    """So many drafts of a node that was as likely as `predicted`."""
+    for token in (*[1] * right, *[2] * wrong):
+        trust.judge(DraftTree.chain(0, [token], np.array([1.0, predicted])), [1])
+
+
+def learned(trust: Trust, predicted: Sequence[float]) -> np.ndarray:
+    """What it makes of siblings' probabilities."""
+    tree = DraftTree(
+        np.arange(len(predicted) + 1), np.array([-1, *[0] * len(predicted)]), probs=np.array([1, *predicted])
+    )
+    return trust.of(tree)[1:]
+
+
 def test_trust_is_what_turned_out_and_keeps_the_order() -> None:
-    trust, said = Trust(), np.linspace(0, 1, 21)
-    assert trust(said) == pytest.approx(said)
-    trust.add(np.full(400, 0.8), np.arange(400) % 4 == 0)  # a quarter of them
-    trust.add(np.full(400, 0.25), np.ones(400, bool))
-    found = trust(said)
+    trust, predicted = Trust(), np.linspace(0, 1, 21)
+    assert learned(trust, predicted) == pytest.approx(predicted)
+    judge_siblings(trust, 0.8, right=100, wrong=300)
+    judge_siblings(trust, 0.25, right=400, wrong=0)
+    found = learned(trust, predicted)
     assert found[16] > 0.9 and (np.diff(found) >= 0).all() and found[5] == pytest.approx(1, abs=0.05)
     trust = Trust()
-    trust.add(np.full(400, 0.8), np.arange(400) % 4 == 0)
-    assert trust(np.array([0.8]))[0] < 0.65  # 0.6, of which nothing is known, holds it up
+    judge_siblings(trust, 0.8, right=100, wrong=300)
+    assert learned(trust, [0.8])[0] < 0.65  # 0.6, of which nothing is known, holds it up
 
 
 def test_nodes_are_judged_as_far_as_the_text_is_known() -> None:
-    #  0 - 1 right - 2 right - 3 unknown; 1 - 4 wrong - 5 wrong; 0 - 6 wrong
-    tree = DraftTree(np.array([9, 1, 2, 3, 7, 8, 6]), np.array([-1, 0, 1, 2, 1, 4, 0]))
-    known, right = judged(tree, [1, 2])
-    assert known.tolist() == [1, 2, 4, 6]
-    assert right.tolist() == [True, True, False, False]
+    #  0 - 1 right - 2 right - 3 unknown; 1 - 4 wrong - 5 unknown; 0 - 6 wrong; one probability for each
+    parents, shares = np.array([-1, 0, 1, 2, 1, 4, 0]), np.array([1, 0.9, 0.6, 0.4, 0.25, 0.12, 0.06])
+    probs = shares.copy()
+    for node in range(1, 7):
+        probs[node] *= probs[parents[node]]
+    trust = Trust()
+    trust.judge(DraftTree(np.array([9, 1, 2, 3, 7, 8, 6]), parents, probs=probs), [1, 2])
+    expected = [(right + 8 * share) / 9 for share, right in zip(shares[[1, 2, 4, 6]], (1, 1, 0, 0), strict=True)]
+    assert learned(trust, [0.9, 0.6, 0.25, 0.06]) == pytest.approx(expected)
+    assert learned(trust, [0.4, 0.12]) == pytest.approx([0.4, 0.12])
 
 
 def test_trust_is_in_a_node_behind_its_parent() -> None:
