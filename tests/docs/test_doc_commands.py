@@ -46,7 +46,7 @@ def cut_off(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         return checked
 
     with monkeypatch.context() as patch:
-        patch.setattr(hydra_app, "checked", then_end(hydra_app.checked))
+        patch.setattr(hydra_app, "typed", then_end(hydra_app.typed))
         patch.setattr(app, "parsed", then_end(app.parsed))
         yield
 
