@@ -41,9 +41,11 @@ CAUTION = 1.75
 LEAST_ASKED, RECENT = 7, 8
 #: A step's time counts where a plain one was timed at most so many steps before, unless it took so many times as long
 #: as expected. So many of a size correct its cost, where they differ by more than this share.
-NEARBY, DISTURBED, ENOUGH, WRONG = 8, 3.0, 32, 0.1
-#: As many steps may pass without a plain one; costs are those of a text whose length is a multiple of this.
-STALE, BLOCK = 128, 64
+NEARBY, DISTURBED, ENOUGH, WRONG = 8, 3.0, 16, 0.1
+#: As many steps may pass without a plain one, first and once the costs were checked by so many steps.
+SOON, STALE, CHECKED = 16, 128, 32
+#: Costs are those of a text whose length is a multiple of this.
+BLOCK = 64
 
 
 def _middle(values: Iterable[float]) -> float:
@@ -60,7 +62,7 @@ class StepTimes:
 
     Attributes:
         pace: seconds that plain steps took of late over those of the curve.
-        since_plain: steps since a plain one was timed.
+        num_checked: steps that were compared with plain ones nearby.
 
     Raises:
         ValueError: by `costs`: one that is not above 0.
@@ -68,11 +70,11 @@ class StepTimes:
 
     def __init__(self, curve: StepCosts) -> None:
         self.curve = curve
-        self.since_plain = NEARBY + 1
-        self.pace = 1.0
+        self.pace, self.num_checked, self._since_plain = 1.0, 0, NEARBY + 1
         self._plain: deque[float] = deque(maxlen=9)
         self._laps: dict[int, deque[float]] = {}  # by class of sizes, over the curve and over plain steps nearby
-        self._factors = np.ones(64)  # by class of sizes, what the curve's costs are multiplied by
+        self._shown: dict[int, float] = {}  # by class of sizes, what enough laps have shown
+        self._factors = np.ones(16)  # by class of sizes, what the curve's costs are multiplied by
         self._at = -1  # the length of text, in BLOCKs, that the next two are of
         self._seconds = self._costs = np.ones(0)
 
@@ -92,22 +94,35 @@ class StepTimes:
             self._costs = np.maximum.accumulate(self._seconds / self._seconds[0] * self._factors[classes])
         return self._costs[:size]
 
+    @property
+    def wants_plain(self) -> bool:
+        """Whether it is time for a plain step."""
+        return self._since_plain >= (SOON if self.num_checked < CHECKED else STALE)
+
     def take(self, nodes: int, seconds: float, length: int) -> None:
         """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
-        self.since_plain += 1
+        self._since_plain += 1
         self.costs(nodes + 1, length)
         lap = seconds / self._seconds[nodes]
         if not nodes:
             self._plain.append(lap)
-            self.pace, self.since_plain = _middle(self._plain), 0
-        elif self.since_plain <= NEARBY and lap < DISTURBED * self.pace:
+            self.pace, self._since_plain = _middle(self._plain), 0
+        elif self._since_plain <= NEARBY and lap < DISTURBED * self.pace:
             kind = nodes.bit_length()
             laps = self._laps.setdefault(kind, deque(maxlen=2 * ENOUGH))
             laps.append(lap / self.pace)
+            self.num_checked += 1
             if len(laps) >= ENOUGH:
-                middle = _middle(laps)
-                self._factors[kind] = middle if abs(middle - 1) > WRONG else 1.0
-                self._at = -1
+                self._correct(kind, round(_middle(laps), 2))
+
+    def _correct(self, kind: int, factor: float) -> None:
+        """Costs of a class of sizes are wrong by this factor; what no step has shown is as wrong as what is nearest."""
+        factor = factor if abs(factor - 1) > WRONG else 1.0
+        if self._shown.get(kind) != factor:
+            self._shown[kind] = factor
+            for other in range(1, len(self._factors)):
+                self._factors[other] = self._shown[min(self._shown, key=lambda each: (abs(each - other), each))]
+            self._at = -1
 
 
 class Guard:
@@ -224,7 +239,7 @@ class AdaptiveDrafter(WrappedDrafter):
             ValueError: the drafter does not say how likely its nodes are.
         """
         tree, draft = None, DraftTree.root_only(self.root)
-        if self.learned.guard.allows() and self._times.since_plain < STALE:
+        if self.learned.guard.allows() and not self._times.wants_plain:
             began = self.clock()
             self._read()
             tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))

@@ -79,6 +79,7 @@ def step_costs(
         sizes.append((max_nodes, max_nodes))
     lengths = [length for length in LENGTHS if length <= room] or [1]
     is_gpu = model.device.type == "cuda"
+    top_k = top_k if is_gpu else 0  # only graphs find them on the way
     device = torch.cuda.get_device_name(model.device) if is_gpu else llvmlite.binding.get_host_cpu_name()
     shape = [[*weight.shape] for weight in model.parameters()]
     versions = [version_of(package) for package in ("ngram-trie", "torch")]

@@ -174,7 +174,7 @@ def test_the_next_answer_begins_with_what_was_learned() -> None:
         answer(target, AdaptiveDrafter(Guess(rule, True, 0.3, clock, 0.1), learned, clock=clock), [1, 2, 3], 200)
         for _ in range(2)
     ]
-    assert sizes[0].tree_sizes[0] == 0 and sizes[1].tree_sizes[0] == 3
+    assert sum(sizes[0].tree_sizes[:3]) == 0 and sum(sizes[1].tree_sizes[:3]) >= 6
 
 
 def test_tokens_that_were_kept_back_reach_the_drafter_in_order() -> None:
@@ -206,7 +206,7 @@ def test_costs_are_relative_to_plain_steps_and_corrected_by_what_steps_take() ->
         times.take(5, 300.0 * PLAIN, 100)  # disturbed
         times.take(1, 3.0 * PLAIN * 1.04 * (1.05 if lap % 2 else 1.0), 100)
     assert times.plain_seconds(100) == pytest.approx(3 * PLAIN)
-    assert times.costs(9, 100).tolist() == pytest.approx([1, 1.04, 1.08, 1.12, 2.32, 2.4, 2.48, 2.56, 2.56])
+    assert times.costs(9, 100).tolist() == pytest.approx([1, 1.04, 1.08, 1.12, 2.32, 2.4, 2.48, 2.56, 2.64])
 
 
 def test_the_guard_rests_once_too_much_is_lost_and_looks_again() -> None:
