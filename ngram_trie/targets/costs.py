@@ -8,8 +8,10 @@ text needs no tokens for that: what lies in its rows decides no time.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from time import perf_counter
@@ -26,8 +28,8 @@ from ngram_trie.tree import DraftTree, FloatArray
 
 #: Cached tokens behind which steps are timed, where the text has room; few lengths, so that few are timed at all.
 LENGTHS = (64, 1024)
-#: Seconds after which no new round begins, and most rounds.
-LIMIT, ROUNDS = 1.0, 4
+#: Seconds for which steps are timed, and how many of the latest of each size and length count.
+LIMIT, LATEST = 0.5, 4
 #: Largest ratio of the two shortest plain steps that were timed on a machine with nothing else to do.
 QUIET = 1.25
 
@@ -116,12 +118,11 @@ def timed(
         return perf_counter() - started
 
     network.step(text, DraftTree.root_only(0), top_k)
-    laps: dict[int, list[list[float]]] = {length: [[] for _ in sizes] for length in lengths}
+    laps: dict[int, list[deque[float]]] = {length: [deque(maxlen=LATEST) for _ in sizes] for length in lengths}
     started = perf_counter()
-    for turn in range(ROUNDS * len(lengths)):
-        each = laps[lengths[turn % len(lengths)]]
+    for length in itertools.cycle(lengths):
         for group in rng.permutation(len(sizes)):
-            each[group].append(seconds_of(sizes[group][1], lengths[turn % len(lengths)]))
+            laps[length][group].append(seconds_of(sizes[group][1], length))
         if perf_counter() - started > LIMIT:
             break
     text.truncate(0)
