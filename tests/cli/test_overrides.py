@@ -117,7 +117,7 @@ def test_a_choice_that_begins_with_another_is_shown_and_composed_whole(tmp_path:
     (tmp_path / "method").mkdir()
     file = tmp_path / "method" / "mine.yaml"
     file.write_text("# Mine.\ndefaults: [blend_warm, _self_]\nname: mine\nescape: 2.0\n")
-    config = overrides.composed(["method=mine"], folder=tmp_path).method
+    config = overrides.layered(["method=mine"], "config", tmp_path).method
     assert config == settings_of(file) and (config.escape, config.max_tokens, config.num_draft) == (2.0, 65536, 32)
     text = hydra_app.help_text("run", "", "config", ["method=mine"], tmp_path)
     assert yaml.safe_load(text) == config and "# most tokens of all answers together\nmax_tokens: 65536" in text
