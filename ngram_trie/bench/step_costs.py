@@ -17,9 +17,9 @@ from tqdm import tqdm
 
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.decoding import verify_greedy
+from ngram_trie.targets.costs import binary_tree
 from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree
 
 
 @torch.inference_mode()
@@ -58,12 +58,6 @@ class Steps:
         """As a curve over drafted nodes, for `cost=measured`."""
         nodes = [size - 1 for size in self.sizes]
         return CostCurve(name, nodes, self.contexts, self.wall.tolist(), self.contexts, self.prefill.tolist())
-
-
-def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
-    """A full binary tree of random tokens: something to verify."""
-    nodes = np.arange(num_draft + 1)
-    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
 
 
 def room_for(num_draft: int) -> int:

@@ -19,6 +19,7 @@ from ngram_trie.bench.records import Failure, PromptRecord, RecordKey
 from ngram_trie.bench.traces import Trace
 from ngram_trie.decoding import GenerationResult, Seen
 from ngram_trie.drafter import Drafter
+from ngram_trie.targets.costs import MeasuredCosts
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -53,6 +54,9 @@ class TeacherForcedTarget(replay.TraceTarget):
 
     def synchronize(self) -> None:
         self._target.synchronize()
+
+    def step_costs(self, top_k: int = 0) -> MeasuredCosts:
+        return self._target.step_costs(top_k)
 
 
 def title(model: str, traces: str) -> str:

@@ -43,7 +43,7 @@ def check_effects(lines: Sequence[str], names: Mapping[str, str], folder: Path |
 
 
 def _at(plain: Any, key: str) -> Any:
-    """The value of a setting; where there is none, what no setting has."""
+    """The value of a setting; of one that is missing this function, which no setting has as its value."""
     for part in key.split("."):
         plain = plain.get(part, _at) if isinstance(plain, dict) else _at
     return plain

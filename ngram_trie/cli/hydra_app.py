@@ -40,8 +40,8 @@ def hydra_app(
     """Check the command line, and print help, run the one configuration, or hand a sweep over to Hydra.
 
     Args:
-        task: what one configuration asks for, which it gets as its schema reads it, or, where there is none, as Hydra
-            composes it; a function of its module, since launchers pickle it.
+        task: does what one configuration asks for. It gets that as its schema reads it, or without a schema as Hydra
+            composes it. A function of its module, since launchers pickle it.
         about: the script's text: what it does, then examples.
         primary: the file of configs/ to start from.
         interrupted, also: as in `one_line_errors`.

@@ -100,6 +100,12 @@ def step_costs(
     return _KNOWN[key]
 
 
+def binary_tree(num_draft: int, rng: np.random.Generator, vocab_size: int) -> DraftTree:
+    """A full binary tree of random tokens: something to verify."""
+    nodes = np.arange(num_draft + 1)
+    return DraftTree(rng.integers(vocab_size, size=len(nodes)), np.where(nodes > 0, (nodes - 1) // 2, -1))
+
+
 @torch.inference_mode()
 def timed(
     network: Network, text: Any, sizes: Sequence[tuple[int, int]], lengths: Sequence[int], top_k: int
@@ -111,8 +117,7 @@ def timed(
 
     def seconds_of(tokens: int, length: int) -> float:
         text.truncate(length)
-        nodes = np.arange(tokens)
-        tree = DraftTree(rng.integers(5, size=tokens), np.where(nodes > 0, (nodes - 1) // 2, -1))
+        tree = binary_tree(tokens - 1, rng, 5)
         started = perf_counter()
         network.step(text, tree, top_k)
         return perf_counter() - started

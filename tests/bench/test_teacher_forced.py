@@ -24,8 +24,10 @@ from ngram_trie.bench.config import changed
 from ngram_trie.bench.measure import measure
 from ngram_trie.bench.records import RecordKey, RecordWriter, read_records
 from ngram_trie.bench.replay import replay
-from ngram_trie.bench.teacher_forced import TeacherForced
+from ngram_trie.bench.teacher_forced import TeacherForced, TeacherForcedTarget
 from ngram_trie.bench.traces import Trace, read_traces
+from ngram_trie.blend.variants import BlendDrafter
+from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, Traits
@@ -232,3 +234,11 @@ def test_real_drafters_answer_alike_over_every_backend(method: str) -> None:
     for other in others:
         assert first.output_ids == other.output_ids and first.accept_lengths == other.accept_lengths
     assert max(first.accept_lengths) > 1
+
+
+def test_an_adaptive_length_asks_the_network_what_steps_cost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("NGRAM_TRIE_CACHE", str(tmp_path))
+    prompt, answer = Prompt(np.arange(1, 20)), [*range(5, 15), *range(5, 15)]
+    trace, target = Trace("tiny", prompt, answer, 40, "eos"), tiny_target("llama")
+    result = replay(AdaptiveDrafter(BlendDrafter()), trace, target=TeacherForcedTarget(target, trace))
+    assert result.output_ids == answer and list((tmp_path / "steps").iterdir())

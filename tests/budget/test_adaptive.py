@@ -162,8 +162,6 @@ def test_a_copy_that_begins_late_is_found() -> None:
     rule = lambda ids: text(ids) if len(ids) < 300 else (ids[-1] + 1) % 7  # noqa: E731
     _, sizes = time_of(lambda _: BlendDrafter(num_draft=31), rule, PRICES["packed"], 600)
     assert sum(sizes[:100]) < 100 and np.mean(sizes[-20:-5]) > 3
-    asked = [place for place, size in enumerate(sizes) if size]
-    assert max(np.diff([-1, *asked])) <= REST + 4 or asked[0] < 300  # never long without a look
 
 
 def test_the_next_answer_begins_with_what_was_learned() -> None:

@@ -13,8 +13,9 @@ from support.tiny import tiny_target
 
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.records import RunManifest
-from ngram_trie.bench.step_costs import binary_tree, measure_steps, read_seconds
+from ngram_trie.bench.step_costs import measure_steps, read_seconds
 from ngram_trie.cli import overrides as command_line
+from ngram_trie.targets.costs import binary_tree
 from ngram_trie.targets.cuda_graph import GraphNetwork
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.network import Forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,8 @@ def test_a_slow_model_is_timed_once_and_a_disturbed_machine_forgotten(
     kept[0].write_text("{")  # a disk that was full
     told(Steps(lambda tokens, lap: 0.001 * tokens * 1.5 ** (lap % 9)))
     assert kept[0].read_text() == "{"
+    told(Steps(lambda tokens, lap: 0.001 * tokens))
+    assert MeasuredCosts(**json.loads(kept[0].read_text())).step([8], [64]) == pytest.approx(0.016)
 
 
 def test_networks_tell_sizes_that_begin_with_a_plain_step_and_a_target_their_costs(
