@@ -35,15 +35,15 @@ from ngram_trie.tree import DraftTree, FloatArray
 #: drafter then rests, and what it may lose when it is looked at again.
 WINDOW, MOST_LOST, REST, LOOK = 64, 4.0, 32, 1.0
 #: Exponent of the costs (`budget.rule`).
-CAUTION = 1.75
+CAUTION = 1.25
 #: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
 #: what is drafted and cut takes time, too.
 LEAST_ASKED, RECENT = 7, 8
-#: A step's time counts where a plain one was timed at most so many steps before, unless it took so many times as long
-#: as expected. So many of a size correct its cost, where they differ by more than this share.
-NEARBY, DISTURBED, ENOUGH, WRONG = 8, 3.0, 16, 0.1
-#: As many steps may pass without a plain one, first and once the costs were checked by so many steps.
-SOON, STALE, CHECKED = 16, 128, 32
+#: Steps that are remembered for what they took, of these the ones that make up the pace, and what the curve counts
+#: beside them. One that took this many times as long as expected counts as no more than that.
+MEMORY, LATELY, PRIOR, DISTURBED = 128, 16, 0.02, 1.5
+#: As many steps may pass without a plain one.
+STALE = 64
 #: Costs are those of a text whose length is a multiple of this.
 BLOCK = 64
 
@@ -57,12 +57,16 @@ def _middle(values: Iterable[float]) -> float:
 class StepTimes:
     """What steps cost, in plain steps: a curve, corrected by steps as they are taken.
 
+    A machine's memory and its cores change their speed apart from each other, as others use them, so a step over q
+    nodes is taken to cost 1 + amount * (v(q) / v(0) - 1) plain steps, v being the curve. The amount is that by which
+    steps differ from the step just before them (least squares): of what slows both down it knows nothing.
+
     Args:
         curve: in any unit; in seconds where steps are timed.
 
     Attributes:
-        pace: seconds that plain steps took of late over those of the curve.
-        num_checked: steps that were compared with plain ones nearby.
+        pace: what plain steps take of late over what the curve says.
+        amount: see above; at least 0, and 1 before a step was taken.
 
     Raises:
         ValueError: by `costs`: one that is not above 0.
@@ -70,59 +74,53 @@ class StepTimes:
 
     def __init__(self, curve: StepCosts) -> None:
         self.curve = curve
-        self.pace, self.num_checked, self._since_plain = 1.0, 0, NEARBY + 1
-        self._plain: deque[float] = deque(maxlen=9)
-        self._laps: dict[int, deque[float]] = {}  # by class of sizes, over the curve and over plain steps nearby
-        self._shown: dict[int, float] = {}  # by class of sizes, what enough laps have shown
-        self._factors = np.ones(16)  # by class of sizes, what the curve's costs are multiplied by
+        self.pace, self.amount = 1.0, 1.0
+        self._since_plain = 0
+        self._last: tuple[float, float] | None = None  # the last step's x and y; see `take`
+        self._squares = self._products = PRIOR
         self._at = -1  # the length of text, in BLOCKs, that the next two are of
-        self._seconds = self._costs = np.ones(0)
+        self._plain, self._extra = 1.0, np.zeros(0)  # a plain step by the curve; v(q) / v(0) - 1, never falling
 
     def plain_seconds(self, length: int) -> float:
         """Of a plain step behind `length` tokens."""
-        self.costs(1, length)
-        return self.pace * float(self._seconds[0])
+        self._look(1, length)
+        return self.pace * self._plain
 
     def costs(self, size: int, length: int) -> FloatArray:
         """(size,) of steps over 0, 1, ... drafted nodes behind `length` tokens, in plain steps; never falling."""
-        if self._at != length // BLOCK or len(self._costs) < size:
-            self._at = length // BLOCK
-            self._seconds = self.curve.step(range(size), [self._at * BLOCK] * size)
-            if not (self._seconds > 0).all():
-                raise ValueError(f"costs of steps must be positive, not {self._seconds.min():g}")
-            classes = np.frexp(np.arange(size))[1]  # 0 for a plain step, then by tokens of the step: 2, to 4, to 8
-            self._costs = np.maximum.accumulate(self._seconds / self._seconds[0] * self._factors[classes])
-        return self._costs[:size]
+        self._look(size, length)
+        return 1 + self.amount * self._extra[:size]
 
     @property
     def wants_plain(self) -> bool:
         """Whether it is time for a plain step."""
-        return self._since_plain >= (SOON if self.num_checked < CHECKED else STALE)
+        return self._since_plain >= STALE
 
     def take(self, nodes: int, seconds: float, length: int) -> None:
         """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
-        self._since_plain += 1
-        self.costs(nodes + 1, length)
-        lap = seconds / self._seconds[nodes]
-        if not nodes:
-            self._plain.append(lap)
-            self.pace, self._since_plain = _middle(self._plain), 0
-        elif self._since_plain <= NEARBY and lap < DISTURBED * self.pace:
-            kind = nodes.bit_length()
-            laps = self._laps.setdefault(kind, deque(maxlen=2 * ENOUGH))
-            laps.append(lap / self.pace)
-            self.num_checked += 1
-            if len(laps) >= ENOUGH:
-                self._correct(kind, round(_middle(laps), 2))
+        self._since_plain = self._since_plain + 1 if nodes else 0
+        self._look(nodes + 1, length)
+        x, y = float(self._extra[nodes]), seconds / self._plain
+        cost = 1 + self.amount * x
+        if self._last is None:
+            self.pace = y / cost
+        else:
+            y = min(y, DISTURBED * self.pace * cost)
+            self.pace += (y / cost - self.pace) / LATELY
+            apart, longer = x - self._last[0], (y - self._last[1]) / self.pace
+            self._squares += apart * apart - (self._squares - PRIOR) / MEMORY
+            self._products += apart * longer - (self._products - PRIOR) / MEMORY
+            self.amount = max(0.0, self._products / self._squares)
+        self._last = x, y
 
-    def _correct(self, kind: int, factor: float) -> None:
-        """Costs of a class of sizes are wrong by this factor; what no step has shown is as wrong as what is nearest."""
-        factor = factor if abs(factor - 1) > WRONG else 1.0
-        if self._shown.get(kind) != factor:
-            self._shown[kind] = factor
-            for other in range(1, len(self._factors)):
-                self._factors[other] = self._shown[min(self._shown, key=lambda each: (abs(each - other), each))]
-            self._at = -1
+    def _look(self, size: int, length: int) -> None:
+        """Read off the curve what steps cost behind so many tokens."""
+        if self._at != length // BLOCK or len(self._extra) < size:
+            self._at = length // BLOCK
+            found = self.curve.step(range(size), [self._at * BLOCK] * size)
+            if not (found > 0).all():
+                raise ValueError(f"costs of steps must be positive, not {found.min():g}")
+            self._plain, self._extra = float(found[0]), np.maximum.accumulate(found / found[0]) - 1
 
 
 class Guard:
