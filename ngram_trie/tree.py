@@ -214,9 +214,9 @@ class DraftTree:
 
     def part(self, kept: IntArray) -> DraftTree:
         """The tree of the nodes `kept`, (k,) increasing, the root and the parent of each among them."""
-        index = np.full(len(self) + 1, -1, np.int64)
-        index[kept] = np.arange(len(kept))
-        probes = int((kept >= len(self) - self.probes).sum())
+        parents = kept.searchsorted(self.parents[kept])
+        parents[0] = -1
+        probes = int((kept >= len(self) - self.probes).sum()) if self.probes else 0
         probs = None if self.probs is None else self.probs[kept]
         sources = None if self.sources is None else Sources(self.sources.names, self.sources.ranks[kept])
-        return DraftTree(self.tokens[kept], index[self.parents[kept]], probes, probs, sources)
+        return DraftTree(self.tokens[kept], parents, probes, probs, sources)

@@ -279,17 +279,17 @@ class BlendLogitsDrafter(BlendDrafter):
 
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
-        last, k = self.target.last, self._settings["top_k"]
+        last, k, least = self.target.last, self._settings["top_k"], self._settings["least"]
         if last.prompt is None:
             places = self._index.reject(last.tree, last.path, self._places[: len(last.path)])
-            self._attach(places, self.target.top_k(k))
+            self._attach(places, self.target.top_k(k, least=least))
             return
         end = int(self._places[0])
         prompt = np.arange(self._first, end + 1)
         if self.prompt_step and len(prompt) > 1:
             asked = np.arange(0, len(prompt) - 1, self.prompt_step)
-            self._attach(prompt, self.target.top_k_in_prompt(asked, k, self._among))
-        self._attach(prompt[-1:], self.target.top_k(k))
+            self._attach(prompt, self.target.top_k_in_prompt(asked, k, self._among, least))
+        self._attach(prompt[-1:], self.target.top_k(k, least=least))
 
     def _attach(self, places: IntArray, likely: TopK) -> None:
         """Put distributions behind the index's `places` of the nodes, or of the prompt's positions."""

@@ -86,6 +86,11 @@ class StepTimes:
         self._look(1, length)
         return self.pace * self._plain
 
+    def cost(self, nodes: int, length: int) -> float:
+        """Of a step over `nodes` drafted nodes behind `length` tokens, in plain steps."""
+        self._look(nodes + 1, length)
+        return 1 + self.amount * float(self._extra[nodes])
+
     def costs(self, size: int, length: int) -> FloatArray:
         """(size,) of steps over 0, 1, ... drafted nodes behind `length` tokens, in plain steps; never falling."""
         self._look(size, length)
@@ -99,9 +104,8 @@ class StepTimes:
     def take(self, nodes: int, seconds: float, length: int) -> None:
         """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
         self._since_plain = self._since_plain + 1 if nodes else 0
-        self._look(nodes + 1, length)
+        cost = self.cost(nodes, length)
         x, y = float(self._extra[nodes]), seconds / self._plain
-        cost = 1 + self.amount * x
         if self._last is None:
             self.pace = y / cost
         else:
@@ -236,13 +240,15 @@ class AdaptiveDrafter(WrappedDrafter):
         Raises:
             ValueError: the drafter does not say how likely its nodes are.
         """
-        tree, draft = None, DraftTree.root_only(self.root)
+        tree = draft = None
         if self.learned.guard.allows() and not self._times.wants_plain:
             began = self.clock()
             self._read()
             tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
             self._drafting += self.clock() - began
             draft = self._cut(tree)
+        if draft is None:
+            draft = DraftTree.root_only(self.root)
         self._under_way = tree, draft.num_draft
         self._left = self.clock()
         return draft
@@ -283,5 +289,4 @@ class AdaptiveDrafter(WrappedDrafter):
             if self.cost is None:  # of a replay it cannot be compared with a step's
                 learned.drafting.append(self._drafting)
                 self._drafting_cost = _middle(learned.drafting) / self._times.plain_seconds(self._length)
-            cost = float(self._times.costs(size + 1, self._length)[size])
-            learned.guard.take(len(emitted) - cost - self._drafting_cost)
+            learned.guard.take(len(emitted) - self._times.cost(size, self._length) - self._drafting_cost)

@@ -50,7 +50,7 @@ class Trust:
         )  # fmt: skip
 
     def of(self, tree: DraftTree) -> FloatArray:
-        """(m,) how likely each node of a draft is to be accepted; 1 for the root, and a child's at most its parent's."""
+        """(m,) how likely each node of a draft is to be accepted: 1 for the root, a child's at most its parent's."""
         assert tree.probs is not None
         shares = self._accepted / self._expected
         return np.asarray(_likely(tree.parents, tree.probs, self._nodes, self._right, self._prior, shares), float)

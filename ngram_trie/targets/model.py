@@ -153,24 +153,27 @@ class TargetModel:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def top_k(self, k: int, nodes: IntArray | None = None) -> TopK:
-        """Behind each node of the last tree, or `nodes` of it alone; after `prefill` behind the prompt's last token."""
+    def top_k(self, k: int, nodes: IntArray | None = None, least: float = 0.0) -> TopK:
+        """Behind each node of the last tree, or `nodes` of it alone; after `prefill` behind the prompt's last token.
+        What is less likely than `least` may have probability 0.
+        """
         last = self.last
         rows = slice(None) if nodes is None else nodes
         places = np.arange(len(last.tree))[rows]
         if last.top_k is not None and k <= last.top_k.tokens.shape[1]:
             return TopK(places, last.top_k.tokens[rows, :k], last.top_k.probs[rows, :k])
         logits = last.logits if nodes is None else last.logits[torch.from_numpy(nodes)]
-        return top_k_rows(places, logits, k, None if last.peaks is None else last.peaks[rows])
+        return top_k_rows(places, logits, k, None if last.peaks is None else last.peaks[rows], least)
 
     @torch.inference_mode()
-    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None) -> TopK:
+    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None, least: float = 0.0) -> TopK:
         """Behind the prompt's tokens at `places`, at least one, after `prefill`: one more product with the model's
         head, some rows at a time, since a row of logits is as long as the vocabulary.
 
         Args:
             among: (s,) increasing, the tokens that are looked at, and that probabilities are shared among: as many
                 times cheaper as there are fewer of them; None for the vocabulary.
+            least: as in `top_k`.
 
         Raises:
             ValueError: the model does something with its logits that is not known here.
@@ -183,7 +186,7 @@ class TargetModel:
                 "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
             )
         blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
-        parts = [top_k_rows(block, self._head(prompt[block], rows), k) for block in blocks]
+        parts = [top_k_rows(block, self._head(prompt[block], rows), k, least=least) for block in blocks]
         found = TopK(*map(np.concatenate, zip(*parts, strict=True)))
         return found if among is None else found._replace(tokens=among[found.tokens])
 

@@ -30,17 +30,27 @@ def _insert(value: float, token: int, found: int, values: np.ndarray, tokens: np
 
 
 @compiled(_nrt=False)
-def _largest(logits: np.ndarray, peaks: np.ndarray, values: np.ndarray, tokens: np.ndarray) -> None:
-    """Write the k largest logits of each row and where they are; `peaks` are the largest of each group."""
+def _likeliest(
+    logits: np.ndarray, peaks: np.ndarray, sums: np.ndarray, least: float,
+    values: np.ndarray, tokens: np.ndarray, probs: np.ndarray,
+) -> None:  # fmt: skip
+    """Write the k largest logits of each row, where they are and how likely, as far as they are as likely as `least`;
+    `peaks` are the largest of each group, `sums` of `_log_sum_exp`.
+    """
     num_groups = peaks.shape[1]
     for row in range(len(logits)):
-        found = 0
+        found, floor = 0, sums[row] + np.log(least)
         for group in range(num_groups):
-            if found < values.shape[1] or peaks[row, group] >= values[row, found - 1]:
+            if peaks[row, group] >= floor and (found < values.shape[1] or peaks[row, group] >= values[row, found - 1]):
                 for token in range(group, num_groups * GROUP, num_groups):
-                    found = _insert(logits[row, token], token, found, values[row], tokens[row])
+                    if logits[row, token] >= floor:
+                        found = _insert(logits[row, token], token, found, values[row], tokens[row])
         for token in range(num_groups * GROUP, logits.shape[1]):
-            found = _insert(logits[row, token], token, found, values[row], tokens[row])
+            if logits[row, token] >= floor:
+                found = _insert(logits[row, token], token, found, values[row], tokens[row])
+        for rank in range(values.shape[1]):
+            probs[row, rank] = np.exp(values[row, rank] - sums[row]) if rank < found else 0.0
+            tokens[row, rank] = tokens[row, rank] if rank < found else 0
 
 
 def peaks_of(rows: np.ndarray) -> np.ndarray:
@@ -86,36 +96,45 @@ def greedy_rows(rows: np.ndarray, peaks: np.ndarray) -> IntArray:
 
 
 @compiled(fastmath=True)
-def _log_sum_exp(logits: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """Of each row, whose largest logit is known. In one pass without calls, which the compiler makes vector code of:
-    2^y is its integer part, put into the exponent of a float, times a polynomial in the rest, to 4e-5.
+def _log_sum_exp(logits: np.ndarray, peaks: np.ndarray) -> np.ndarray:
+    """Of each row, of which the largest of each group are known. In one pass without calls, which the compiler makes
+    vector code of: 2^y is its integer part, put into the exponent of a float, times a polynomial in the rest, to 4e-5.
     """
     sums = np.empty(len(logits), np.float32)
     for row in range(len(logits)):
-        total = np.float32(0)
+        largest, total = logits[row, -1], np.float32(0)
+        for group in range(peaks.shape[1]):
+            largest = max(largest, peaks[row, group])
+        for at in range(peaks.shape[1] * GROUP, logits.shape[1]):
+            largest = max(largest, logits[row, at])
         for at in range(logits.shape[1]):
-            power = max((logits[row, at] - largest[row]) * np.float32(1.44269504), np.float32(-100))
+            power = max((logits[row, at] - largest) * np.float32(1.44269504), np.float32(-100))
             whole = np.floor(power)
             rest = power - whole
             part = np.float32(0.0555041) + rest * np.float32(0.0111222)
             part = np.float32(1) + rest * (np.float32(0.6931472) + rest * (np.float32(0.2402265) + rest * part))
             bits = (np.int32(whole) + np.int32(127)) << np.int32(23)
             total += part * np.int32(bits).view(np.float32)
-        sums[row] = largest[row] + np.log(total)
+        sums[row] = largest + np.log(total)
     return sums
 
 
-def top_k_rows(places: IntArray, logits: torch.Tensor, k: int, peaks: np.ndarray | None = None) -> TopK:
+def top_k_rows(
+    places: IntArray, logits: torch.Tensor, k: int, peaks: np.ndarray | None = None, least: float = 0.0
+) -> TopK:
     """The k likeliest tokens of the rows of `logits` (r, V) with probabilities; on a CPU the lowest of equals first.
 
     They are found where the logits are, so that on a GPU only they come over. `peaks` (r, g) are `peaks_of` the logits.
+    Tokens less likely than `least` need not be found: what stands in their place has probability 0.
     """
     if logits.device.type == "cpu":
         rows = logits.float().numpy()
+        peaks = peaks_of(rows) if peaks is None else peaks
+        sums = _log_sum_exp(rows, peaks)
         size = len(rows), min(k, rows.shape[1])
-        values, tokens = np.empty(size, np.float32), np.empty(size, np.int64)
-        _largest(rows, peaks_of(rows) if peaks is None else peaks, values, tokens)
-        return TopK(places, tokens, np.exp(values - _log_sum_exp(rows, values[:, 0])[:, None]).astype(np.float64))
+        values, tokens, probs = np.empty(size, np.float32), np.empty(size, np.int64), np.empty(size)
+        _likeliest(rows, peaks, sums, least, values, tokens, probs)
+        return TopK(places, tokens, probs)
     likeliest, probs = top_k_on_device(logits, k)
     return TopK(places, likeliest.cpu().numpy(), probs.double().cpu().numpy())
 

@@ -180,8 +180,8 @@ def test_the_head_is_computed_for_the_prompt_s_tokens_or_for_all() -> None:
     rule = ranked_target(10)
     asked: list[list[int] | None] = []
     told = rule.top_k_in_prompt
-    rule.top_k_in_prompt = lambda places, k, among=None: (  # type: ignore[method-assign]
-        asked.append(None if among is None else among.tolist()), told(places, k, among)
+    rule.top_k_in_prompt = lambda places, k, among=None, least=0.0: (  # type: ignore[method-assign]
+        asked.append(None if among is None else among.tolist()), told(places, k, among, least)
     )[1]  # fmt: skip
     for vocabulary in ("prompt", "all"):
         answer(rule, BlendLogitsDrafter(num_draft=4, vocabulary=vocabulary), [3, 5, 3, 7], 4)

@@ -74,15 +74,15 @@ class FakeTarget:
     def synchronize(self) -> None:
         pass
 
-    def top_k(self, k: int, nodes: IntArray | None = None) -> TopK:
+    def top_k(self, k: int, nodes: IntArray | None = None, least: float = 0.0) -> TopK:
         nodes = np.arange(len(self.last.logits)) if nodes is None else nodes
-        return top_k_rows(nodes, self.last.logits[nodes], k)
+        return top_k_rows(nodes, self.last.logits[nodes], k, least=least)
 
-    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None) -> TopK:
+    def top_k_in_prompt(self, places: IntArray, k: int, among: IntArray | None = None, least: float = 0.0) -> TopK:
         logits = torch.stack([self.runners_up(self.text[: at + 1]) for at in places])
         if among is None:
-            return top_k_rows(places, logits, k)
-        found = top_k_rows(places, logits[:, among], k)
+            return top_k_rows(places, logits, k, least=least)
+        found = top_k_rows(places, logits[:, among], k, least=least)
         return found._replace(tokens=among[found.tokens])
 
     def _forward(self, tree: DraftTree, texts: list[list[int]]) -> Forward:

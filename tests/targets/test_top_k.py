@@ -28,6 +28,10 @@ def test_the_likeliest_tokens_in_order(rows: int, vocabulary: int, k: int, seed:
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     np.testing.assert_allclose(likely.probs, np.take_along_axis(shares, order, 1), rtol=1e-4)
     assert greedy_rows(logits, peaks_of(logits)).tolist() == order[:, 0].tolist()
+    some = top_k_rows(np.arange(rows), torch.from_numpy(logits), k, least=0.05)
+    is_found = likely.probs >= 0.05
+    np.testing.assert_array_equal(some.tokens[is_found], likely.tokens[is_found])
+    np.testing.assert_array_equal(some.probs, np.where(is_found, likely.probs, 0))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
