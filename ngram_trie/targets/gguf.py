@@ -21,8 +21,9 @@ import transformers
 from filelock import FileLock
 from transformers import AutoConfig, AutoModelForCausalLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
 
-from ngram_trie.store.files import NotInstalled, cache_folder, fingerprint, first_line, package_file
+from ngram_trie.store.files import ON_HUB, NotInstalled, cache_folder, fingerprint, first_line, package_file
 from ngram_trie.targets.gguf_tokenizer import LISTS, read_tokenizer
+from ngram_trie.targets.hub import fetch_file
 
 #: Raise it with every change of what a conversion holds, so that none is used that was made otherwise.
 VERSION = 2
@@ -37,11 +38,13 @@ _SHOWN = re.compile(
 
 
 def gguf_file(path: str) -> Path | None:
-    """The GGUF file that `path` means: itself, one in an installed package ("package:PACKAGE/FILE"), or the only one of
-    a folder that has no config.json. None where it means none: a stock folder, a hub id.
+    """The GGUF file that `path` means: itself, one in an installed package ("package:PACKAGE/FILE"), one on the hub
+    ("OWNER/NAME/FILE.gguf", which is fetched the first time), or the only one of a folder that has no config.json.
+    None where it means none: a stock folder, a hub id.
 
     Raises:
-        FileNotFoundError: no such file or package, several such files, or a part of one; the message says what to do.
+        FileNotFoundError: no such file or package, several such files, or a part of one, or the hub does not give it;
+            the message says what to do.
     """
     if not path:
         raise FileNotFoundError("model.path: give a GGUF file, a folder with a model, or a hub id")
@@ -52,6 +55,8 @@ def gguf_file(path: str) -> Path | None:
         raise NotInstalled(f"model {path}: {error}, {tiny}") from None
     is_folder = place.is_dir()
     if place.suffix.lower() == ".gguf" and not is_folder:
+        if not place.is_file() and (named := ON_HUB.fullmatch(path)):
+            place = fetch_file(*named.groups())
         if not place.is_file():
             raise FileNotFoundError(f"model {path}: no such file")
         found = [place]

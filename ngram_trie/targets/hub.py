@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx2
-from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OfflineModeIsEnabled
 
 from ngram_trie.store.files import first_line
@@ -114,6 +114,15 @@ def fetch(repository: str, revision: str | None = None) -> Path:
         names = wanted(HfApi().list_repo_files(repository, revision=revision))
         drop_stale(Path(constants.HF_HUB_CACHE) / f"models--{repository.replace('/', '--')}" / "blobs", "*.incomplete")
         return Path(snapshot_download(repository, revision=revision, allow_patterns=names or ["*.json"]))
+
+
+def fetch_file(repository: str, name: str) -> Path:
+    """One file of a model's repository, from the cache where it is there; otherwise as `fetch`."""
+    try:
+        return Path(hf_hub_download(repository, name, local_files_only=True))
+    except (OSError, ValueError):
+        with from_hub(f"{name} of {repository!r}", "there is no such file here either; or give one"):
+            return Path(hf_hub_download(repository, name))
 
 
 def reach(address: str) -> tuple[int, str]:
