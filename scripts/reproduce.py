@@ -20,7 +20,7 @@ from ngram_trie.store.files import PROJECT
 
 LOCAL = "results/local"
 SMALL, NGRAMMYS = f"{LOCAL}/smollm2-135m", f"{LOCAL}/ngrammys/tiny_general"
-DATA = ("docs", "spec_bench", "triviaqa", "humaneval")
+DATA = ("docs", "spec_bench", "triviaqa", "humaneval", "bfcl")
 #: Data sets that are asked by an experiment of their name; any other one by itself.
 EXPERIMENTS = ("docs", "spec_bench")
 

@@ -198,7 +198,9 @@ def model_overrides(word: str) -> list[str]:
     known = [name for name in choices()["model"] if name != "local"]
     if name := _match(word, known):
         return [f"model={name}"]
-    is_hub_id = ON_HUB.fullmatch(word) or re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.lower().endswith(".gguf")
+    is_hub_id = ON_HUB.fullmatch(word) or (
+        re.fullmatch(r"[\w.-]+/[\w.-]+", word) and not word.lower().endswith(".gguf")
+    )
     if word.startswith(PACKAGED) or Path(word).expanduser().exists() or is_hub_id:
         return _local(word)
     if "/" in word or word.lower().endswith(".gguf"):
