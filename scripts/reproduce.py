@@ -75,7 +75,7 @@ RECIPES = {
     "table1-model": Recipe(
         "Table 1 of another model",
         [
-            "run experiment={table1_small} {model} ~methods.rest ~methods.ngrammys_mixed cost=gpu_like"
+            "run experiment={table1_small} {model} ~methods.rest ~methods.ngrammys_mixed"
             " +method@methods.hf_generate=hf_generate +method@methods.hf_prompt_lookup=hf_prompt_lookup"
             " output={output} measure.sessions={sessions}"
         ],

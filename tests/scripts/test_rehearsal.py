@@ -20,7 +20,12 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from support.hub_repositories import SHAREGPT, Layout
+from support.hub_server import Repository
+from support.tiny import SHAPE
+from support.tiny_gguf import TOKENS, write_gguf
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ngram_trie.bench.records import read_records
 from ngram_trie.cli.overrides import composed
@@ -50,7 +55,7 @@ class Walker:
     def local(self) -> Path:
         return self.root / "clone" / "results" / "local"
 
-    def start(self, table: str, model: str, settings: list[str]) -> subprocess.Popen[bytes]:
+    def start(self, table: str, model: str, settings: list[str], **env: str) -> subprocess.Popen[bytes]:
         own = {
             "HF_ENDPOINT": self.layout.hub.url,
             "HF_HOME": str(self.root / "hf"),
@@ -60,6 +65,7 @@ class Walker:
             "ANYWAY": "1",
             "MODEL": model,
             "PROFILE": "paper",
+            **env,
         }
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "CI"))}
         command = [sys.executable, "-m", "scripts.reproduce", table, *self.layout.settings, *SMALL, *settings]
@@ -68,9 +74,9 @@ class Walker:
             command, cwd=self.root / "clone", env=inherited | own, stdout=log, stderr=log, start_new_session=True
         )
 
-    def walk(self, table: str, model: str, settings: list[str]) -> tuple[int, str]:
+    def walk(self, table: str, model: str, settings: list[str], **env: str) -> tuple[int, str]:
         """Status, and what was printed."""
-        status = self.start(table, model, settings).wait(timeout=600)
+        status = self.start(table, model, settings, **env).wait(timeout=600)
         return status, (self.root / "log.txt").read_text(errors="replace")
 
 
@@ -171,3 +177,18 @@ def test_table_4_with_a_method_that_fails(walker: Walker) -> None:
     assert "hydra" in json.dumps(rows["measured"]) and (table / "table4" / "table.md").exists()
     if is_there:  # the test above has found TriviaQA's passages: they are not looked for again
         assert not any("bge" in line or "psgs_w100" in line for line in walker.layout.hub.requests[before:])
+
+
+def test_the_small_table_1_of_a_file_on_the_hub(walker: Walker, tmp_path: Path) -> None:
+    """`make reproduce-table1 MODEL=OWNER/NAME/FILE.gguf`."""
+    config = LlamaConfig(**SHAPE | {"vocab_size": len(TOKENS), "max_position_embeddings": 8192})
+    torch.manual_seed(0)
+    write_gguf(tmp_path / "some.gguf", AutoModelForCausalLM.from_config(config))
+    walker.layout.hub.repositories["model", "owner/name-GGUF"] = Repository({"main": tmp_path})
+    sets = [name for name in composed(["experiment=table1_small"]).datasets if name != "docs_rag"]
+    settings = ["datasets.docs_rag.limit=1", *(f"~datasets.{name}" for name in sets), "measure.max_new_tokens=8"]
+    status, text = walker.walk("table1", "owner/name-GGUF/some.gguf", settings, PROFILE="small")
+    assert status == 0, text[-3000:]
+    records = list(read_records(walker.local / "some" / "table1" / "records.jsonl"))
+    assert {"vanilla", "hf_generate", "library"} < {record.method for record in records}
+    assert not any(record.failure for record in records)

@@ -16,8 +16,8 @@ from scripts.reproduce import Asked, steps
 TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
-def asked(profile: str = "small", traces: Path | None = None) -> Asked:
-    return Asked(profile, "docs", traces, traces, None, None, 1, "main")
+def asked(profile: str = "small", traces: Path | None = None, model: str | None = None) -> Asked:
+    return Asked(profile, "docs", traces, traces, None, None, 1, "main", model)
 
 
 @pytest.mark.slow
@@ -54,6 +54,24 @@ def test_a_dry_run_prints_commands_and_arguments_reach_the_last(capsys: pytest.C
     invoke(reproduce.main, ["table1", "datasets.docs_rag.limit=1", "--dry-run"])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last.startswith("   python -m scripts.run experiment=table1_small") and last.endswith("limit=1")
+
+
+@pytest.mark.parametrize(
+    ("model", "name", "path"),
+    [
+        ("qwen2.5_coder_0.5b", "qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+        ("data/tiny/model", "model", str(PROJECT / "data/tiny/model")),
+        ("owner/name", "name", "owner/name"),
+        ("owner/name/some.gguf", "some", "owner/name/some.gguf"),
+    ],
+)  # fmt: skip
+def test_table_1_of_any_model(model: str, name: str, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(PROJECT)
+    ((_, ((script, *options),)),) = steps("table1", asked(model=model))
+    run = composed(options)
+    assert (script, run.model.name, run.model.path) == ("run", name, path)
+    assert f"output=results/local/{name}/table1" in options
+    assert {"hf_generate", "library"} < set(run.methods) and not {"rest", "ngrammys_mixed"} & set(run.methods)
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from support.hub_server import GOOD, OTHER, HubServer, Repository
 
 from ngram_trie.data.sources import fetch_url
 from ngram_trie.targets import hub as hubs
+from ngram_trie.targets.gguf import gguf_file
 from ngram_trie.targets.hub import Unreachable, cached, drop_stale, fetch, reach, wanted
 
 
@@ -41,6 +42,18 @@ def test_one_format_is_fetched_once(hub: HubServer, monkeypatch: pytest.MonkeyPa
     hub.requests.clear()
     monkeypatch.setattr(hub, "down", True)
     assert fetch("owner/name") == folder == cached("owner/name") and not hub.requests
+
+
+def test_a_gguf_file_is_fetched_alone_and_once(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = hub.repositories["model", "owner/name"].revisions["main"]
+    (folder / "some.gguf").write_bytes(b"GGUF" + bytes(100))
+    file = gguf_file("owner/name/some.gguf")
+    assert file and file.read_bytes() == (folder / "some.gguf").read_bytes()
+    assert {path.rsplit("/", 1)[1] for path in hub.downloads()} == {"some.gguf"}
+    with pytest.raises(FileNotFoundError, match=r"^other\.gguf of 'owner/name' cannot be loaded: .*; there is no such"):
+        gguf_file("owner/name/other.gguf")
+    monkeypatch.setattr(hub, "down", True)
+    assert gguf_file("owner/name/some.gguf") == file
 
 
 def test_what_is_not_pinned_stays_what_it_was(hub: HubServer, tmp_path: Path) -> None:
