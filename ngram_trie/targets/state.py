@@ -1,9 +1,9 @@
 """What a model is at a moment: a copy of it must never be asked for what it no longer is.
 
 Of each module its class, what hangs on it, its settings and its tensors' shapes and addresses; the configuration; and,
-of what a copy is kept (`ngram_trie.targets.cpu` keeps one of the weights), a digest of every tensor, which takes one
-read of the weights, as long as one token. Counters of writes would not do: `weight.data += delta`, as adapters are
-merged, raises none.
+of what a copy is kept (`ngram_trie.targets.cpu` keeps one of the weights), a digest of every tensor, for which all
+threads read the weights once, which takes as long as a token or two. Counters of writes would not do:
+`weight.data += delta`, as adapters are merged, raises none.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import copy
 import functools
 import os
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -111,15 +112,16 @@ def _digests(model: PreTrainedModel) -> list[bytes]:
     own parameters, but rotary tables are copies everywhere.
     """
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32
-    found = []
+    parts: list[np.ndarray] = []
     for tensor in (*(model.parameters() if is_copied else ()), *model.buffers()):
         if tensor.dtype == torch.float32:
             tensor = tensor.cpu()
             words = tensor.detach().contiguous().flatten().numpy().view(np.uint32)
             whole = len(words) - len(words) % _LANES
             rest = np.pad(words[whole:], (0, -len(words) % _LANES))
-            found += [_digest(part.reshape(-1, _LANES)).tobytes() for part in (words[:whole], rest)]
-    return found
+            parts += [part.reshape(-1, _LANES) for part in (words[:whole], rest)]
+    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
+        return [digest.tobytes() for digest in threads.map(_digest, parts)]
 
 
 @compiled(nogil=True, error_model="numpy")

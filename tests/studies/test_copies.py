@@ -1,0 +1,48 @@
+"""Shares of copied n-grams by hand, and what is drawn of a run."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from support.records import record, write_records
+
+from ngram_trie.bench.traces import Trace, write_traces
+from ngram_trie.decoding import PhaseSeconds
+from ngram_trie.prompt import Prompt
+from scripts.studies import copies
+
+
+def test_n_grams_that_the_text_had_before() -> None:
+    assert copies.share_of_copies([1, 2, 3, 4, 5], [1, 2, 3, 4]) == 1
+    assert copies.share_of_copies([1, 2, 3, 4, 5], [9, 8, 7, 6, 5]) == 0
+    assert copies.share_of_copies([1, 2], [7, 7, 7, 7, 7]) == 0.5  # the first four are new
+    assert copies.share_of_copies([1, 2, 3, 4], [5, 1, 2, 3, 4]) == 0.5  # 5123 is new, 1234 is the prompt's
+    assert math.isnan(copies.share_of_copies([1, 2], [3]))
+
+
+def test_speedups_stand_beside_the_share_of_their_answer(tmp_path: Path) -> None:
+    records = [
+        record(method, f"rag-{number}", (2, 2), PhaseSeconds(1 + seconds, 1.0, verify=seconds))
+        for number in range(5)
+        for method, seconds in (("vanilla", 4.0), ("pld", 4.0 / (1 + number)))
+    ]
+    run = write_records(tmp_path, records, {})
+    traces = [
+        Trace(
+            "m",
+            Prompt(np.arange(4), {}, records[0].dataset, f"rag-{number}"),
+            [*range(number), *range(50, 58 - number)],
+        )
+        for number in range(5)
+    ]
+    write_traces(run / "traces.jsonl", traces)
+    copies.main([run], tmp_path / "page", "pld", "pld,suffix")
+    found = pd.read_csv(tmp_path / "page" / "copies.csv")
+    assert found.copied.tolist() == pytest.approx([0, 0, 0, 0, 1 / 5])
+    assert found.pld_speedup.tolist() == pytest.approx([1, 2, 3, 4, 5])
+    means = pd.read_csv(tmp_path / "page" / "copies_by_task.csv")
+    assert means.pld_speedup.tolist() == pytest.approx([3]) and (tmp_path / "page" / "copies.png").exists()
