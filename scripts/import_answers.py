@@ -5,7 +5,7 @@ Two kinds of files, of which none comes with the project:
 - `longbench`: a copy of LongBench's repository with predictions (github viridisGreen/LongBench, eaae805: greedy, by
   Llama-3-8B-Instruct), and the data set's rows (github Zefan-Cai/KVCache-Factory, data/LongBench). Prompts are made as
   its pred.py makes them.
-- `tau_bench`: sessions of an agent with its tools (github benaspinall1/agent-project, ab0cd0d: Qwen3-4B-Instruct-2507 at
+- `tau_bench`: sessions of an agent with its tools (github benaspinall1/agent-project, ab0cd0d: Qwen3-4B-Instruct-2507,
   temperature 0.6). Every message of the assistant is an answer to all before it; the question is the task, so that
   intervals are over tasks.
 

@@ -39,11 +39,11 @@ CAUTION = 1.25
 #: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
 #: what is drafted and cut takes time, too.
 LEAST_ASKED, RECENT = 7, 8
-#: Steps that are remembered for what they took, of these the ones that make up the pace, and what the curve counts
-#: beside them. One that took this many times as long as expected counts as no more than that.
-MEMORY, LATELY, PRIOR, DISTURBED = 128, 16, 0.02, 1.5
-#: As many steps may pass without a plain one.
-STALE = 64
+#: Steps that are remembered for what they took, of these the ones that make up the pace, what the curve counts beside
+#: them, and how little of it may be left. A step that took this many times as long as expected counts as no more.
+MEMORY, LATELY, PRIOR, LEAST_AMOUNT, DISTURBED = 128, 16, 0.005, 0.25, 1.5
+#: As many steps may pass without a plain one, first and later.
+SOON, STALE = 16, 64
 #: Costs are those of a text whose length is a multiple of this.
 BLOCK = 64
 
@@ -66,7 +66,7 @@ class StepTimes:
 
     Attributes:
         pace: what plain steps take of late over what the curve says.
-        amount: see above; at least 0, and 1 before a step was taken.
+        amount: see above; 1 before a step was taken.
 
     Raises:
         ValueError: by `costs`: one that is not above 0.
@@ -75,7 +75,7 @@ class StepTimes:
     def __init__(self, curve: StepCosts) -> None:
         self.curve = curve
         self.pace, self.amount = 1.0, 1.0
-        self._since_plain = 0
+        self._since_plain = STALE - SOON
         self._last: tuple[float, float] | None = None  # the last step's x and y; see `take`
         self._squares = self._products = PRIOR
         self._at = -1  # the length of text, in BLOCKs, that the next two are of
@@ -114,7 +114,7 @@ class StepTimes:
             apart, longer = x - self._last[0], (y - self._last[1]) / self.pace
             self._squares += apart * apart - (self._squares - PRIOR) / MEMORY
             self._products += apart * longer - (self._products - PRIOR) / MEMORY
-            self.amount = max(0.0, self._products / self._squares)
+            self.amount = max(LEAST_AMOUNT, self._products / self._squares)
         self._last = x, y
 
     def _look(self, size: int, length: int) -> None:

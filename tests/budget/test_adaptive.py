@@ -12,7 +12,7 @@ from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.bench.cost import CostCurve, assumed_curve
 from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import adaptive
-from ngram_trie.budget.adaptive import LOOK, MOST_LOST, REST, STALE, AdaptiveDrafter, Guard, Learned, StepTimes
+from ngram_trie.budget.adaptive import LOOK, MOST_LOST, REST, SOON, STALE, AdaptiveDrafter, Guard, Learned, StepTimes
 from ngram_trie.budget.trust import Trust
 from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.prompt import Prompt
@@ -207,12 +207,12 @@ def test_costs_are_relative_to_plain_steps_and_corrected_by_what_steps_take() ->
 
 def test_a_plain_step_is_due_where_none_was_taken_for_long() -> None:
     times = StepTimes(TimedTarget(RULES["copy"], PRICES["packed"], Clock()))
-    for _ in range(STALE):
-        assert not times.wants_plain
-        times.take(8, 1.32 * PLAIN, 100)
-    assert times.wants_plain and times.costs(9, 100)[8] == pytest.approx(1.32)
-    times.take(0, PLAIN, 100)
-    assert not times.wants_plain
+    for steps in (SOON, STALE, STALE):
+        for _ in range(steps):
+            assert not times.wants_plain
+            times.take(8, 1.32 * PLAIN, 100)
+        assert times.wants_plain and times.costs(9, 100)[8] == pytest.approx(1.32)
+        times.take(0, PLAIN, 100)
 
 
 def test_the_guard_rests_once_too_much_is_lost_and_looks_again() -> None:

@@ -13,6 +13,7 @@ from ngram_trie.store.files import PROJECT
 from scripts import reproduce
 from scripts.reproduce import Asked, steps
 
+QWEN = "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF"
 TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
 
 
@@ -59,7 +60,7 @@ def test_a_dry_run_prints_commands_and_arguments_reach_the_last(capsys: pytest.C
 @pytest.mark.parametrize(
     ("model", "name", "path"),
     [
-        ("qwen2.5_coder_0.5b", "qwen2.5-coder-0.5b", "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
+        ("qwen2.5_coder_0.5b", "qwen2.5-coder-0.5b", f"{QWEN}/qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
         ("data/tiny/model", "model", str(PROJECT / "data/tiny/model")),
         ("owner/name", "name", "owner/name"),
         ("owner/name/some.gguf", "some", "owner/name/some.gguf"),
