@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
@@ -18,9 +17,9 @@ from urllib.parse import quote
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from ngram_trie.bench.records import RunManifest, records_file
+from ngram_trie.bench.records import records_file
 from ngram_trie.methods import is_synthetic
-from ngram_trie.report.blocks import JSON, SYNTHETIC, WORDS, Tables, read
+from ngram_trie.report.blocks import JSON, SYNTHETIC, WORDS, read
 from ngram_trie.report.derive import headline_figure
 from ngram_trie.report.run_folder import MANIFEST, RunFolder
 from ngram_trie.report.verdict import verdict
@@ -34,7 +33,6 @@ SECTIONS, MODELS, DATASETS, ASKED, PICTURES = WORDS["report"].values()
 MOST_NAMED = 4
 
 
-@dataclass(frozen=True)
 class Folder:
     """A folder with something to show.
 
@@ -43,22 +41,15 @@ class Folder:
         files: by their names in it, also of folders below that have no manifest; links are not followed.
         manifest: what its manifest says, where it is there.
         tables: the blocks of its table.json, where it is there.
+
+    Raises:
+        ValueError: it is damaged; the message names the file.
     """
 
-    name: str
-    files: dict[str, Path]
-    manifest: RunManifest | None
-    tables: Tables | None
-
-    @classmethod
-    def read(cls, name: str, files: dict[str, Path]) -> Folder:
-        """Read what is shown of a folder.
-
-        Raises:
-            ValueError: it is damaged; the message names the file.
-        """
-        manifest = RunFolder(files[MANIFEST].parent).manifest if MANIFEST in files else None
-        return cls(name, files, manifest, read(files[JSON]) if JSON in files else None)
+    def __init__(self, name: str, files: dict[str, Path]) -> None:
+        self.name, self.files = name, files
+        self.manifest = RunFolder(files[MANIFEST].parent).manifest if MANIFEST in files else None
+        self.tables = read(files[JSON]) if JSON in files else None
 
     def part(self, name: str) -> Mapping[str, Any]:
         """A named part of the run's configuration, such as its model; empty where there is none."""
@@ -80,9 +71,11 @@ class Folder:
         return float(found[1]) * (1000 if found[2] in "bB" else 1) if found else 0.0
 
     @property
-    def is_synthetic(self) -> bool:
-        """Whether it is of text of the project's own making."""
-        return is_synthetic(str(self.part("model").get("name", ""))) or self.model == MODELS["tiny"]
+    def section(self) -> str:
+        """Of SECTIONS: the folder that it is in, or SYNTHETIC; the user's own runs stay together."""
+        top = self.name.partition("/")[0]
+        is_own = is_synthetic(str(self.part("model").get("name", ""))) or self.model == MODELS["tiny"]
+        return SYNTHETIC if is_own and top != LOCAL else top
 
     @property
     def title(self) -> str:
@@ -164,10 +157,10 @@ def folders(root: Path, with_local: bool = False) -> Iterator[Folder]:
             files |= {file.relative_to(root / last).as_posix(): file for file in found.values()}
         elif found and path != root:
             if files:
-                yield Folder.read(last, files)
+                yield Folder(last, files)
             last, files = name, found
     if files:
-        yield Folder.read(last, files)
+        yield Folder(last, files)
 
 
 def in_order(found: Sequence[Folder]) -> list[tuple[str, list[Folder]]]:
@@ -180,14 +173,14 @@ def in_order(found: Sequence[Folder]) -> list[tuple[str, list[Folder]]]:
     places = {name: place for place, name in enumerate(SECTIONS)}
 
     def place(run: Sequence[Folder]) -> tuple[float, ...]:
-        top = run[0].name.partition("/")[0]
-        return run[0].is_synthetic, places.get(top, len(places)), -max(folder.size for folder in run)
+        names = (run[0].section, run[0].name.partition("/")[0])
+        first, second = (places.get(name, len(places) - 1.5) for name in names)
+        return first, second, -max(folder.size for folder in run)
 
     sections: dict[str, list[Folder]] = {}
     latest = sorted(runs.values(), key=lambda run: max(folder.started for folder in run), reverse=True)
     for run in sorted(latest, key=place):
-        key = SYNTHETIC if run[0].is_synthetic else run[0].name.partition("/")[0]
-        sections.setdefault(SECTIONS.get(key, key), []).extend(run)
+        sections.setdefault(SECTIONS.get(run[0].section, run[0].section), []).extend(run)
     return list(sections.items())
 
 
