@@ -19,7 +19,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import typer
@@ -62,8 +62,9 @@ def longbench(paths: list[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator
             ("model2maxlen.json", model),
         )
     )
+    nothing: tuple[int, dict[str, Any]] = (0, {})
     for (number, answer), (_, row) in itertools.zip_longest(
-        read_objects(predicted), read_objects(rows), fillvalue=(0, {})
+        read_objects(predicted), read_objects(rows), fillvalue=nothing
     ):
         if "pred" not in answer or answer.get("answers") != row.get("answers"):
             raise ValueError(f"{predicted}:{number}: not an answer to the question in the same line of {rows}")

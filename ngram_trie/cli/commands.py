@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -237,23 +238,9 @@ def write_report(results: Path, output: Path, local: bool = False) -> str:
     from ngram_trie.report.render import report_page
 
     away = os.path.relpath(results, output.absolute().parent)
-    context = page(results, local, _explorer_data(results), "" if away == "." else f"{Path(away).as_posix()}/")
+    context = page(results, local, "" if away == "." else f"{Path(away).as_posix()}/")
     count = sum(len(part) for _, part in context["sections"])
     return f"{_write(report_page(context), output)}: {count} folders"
-
-
-def _explorer_data(results: Path) -> Mapping[str, Any] | None:
-    """The explorer of one answer of the tiny model, the median one; None where there is no recorded answer."""
-    from ngram_trie.bench.traces import read_traces
-    from ngram_trie.cli.recordings import TINY_MODEL, choose_trace, decoder, replayable
-    from ngram_trie.report import explorer
-
-    for path in sorted(results.glob("*/tiny*/traces.jsonl")):
-        if traces := [trace for trace in read_traces(path) if trace.model == "tiny" and trace.output_ids]:
-            chosen = {name: replayable(name, path) for name in DRAFTERS}
-            trace = choose_trace(traces, chosen[DRAFTERS[0]], None, None)
-            return explorer.explore(trace, chosen, decoder(str(TINY_MODEL)))
-    return None
 
 
 def explore(
@@ -267,7 +254,10 @@ def explore(
         str | None,
         typer.Option(help="a name in configs/model, a folder, a hub id; without, other models' answers are ids"),
     ] = None,
-    output: Annotated[Path, typer.Option(help="the page")] = PROJECT / "results" / "local" / "explorer.html",
+    output: Annotated[Path, typer.Option(help="the page; as .json what it shows, which a report takes up")] = PROJECT
+    / "results"
+    / "local"
+    / "explorer.html",
 ) -> None:
     """Write one page that steps through a recorded answer, with up to three drafters side by side.
 
@@ -288,7 +278,9 @@ def explore(
     trace = choose_trace(recorded, drafters[method[0]], dataset, question)
     drafters = {name: recall(drafter, recorded, trace) for name, drafter in drafters.items()}
     own = str(TINY_MODEL) if trace.model == "tiny" else None
-    print(_write(explorer_page(explorer.explore(trace, drafters, decoder(tokenizer or own))), output))
+    shown = explorer.explore(trace, drafters, decoder(tokenizer or own))
+    is_data = output.suffix == ".json"
+    print(_write(json.dumps(shown, separators=(",", ":")) + "\n" if is_data else explorer_page(shown), output))
 
 
 def _write(text: str, path: Path) -> str:

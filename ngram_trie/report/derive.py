@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from ngram_trie.bench import cost, metrics, pairwise
 from ngram_trie.bench.config import grid_cells
@@ -145,14 +146,23 @@ def _write_live(run: RunFolder, datasets: list[str], marks: Marks) -> list[Table
     tables = Tables(measured, compared, published, lossless=table1.agreements(frame))
     tables = markup.write(run.path, frame, tables, run.is_synthetic)
     save_csv(metrics.phases(run.frame), run.path / "phases.csv")
-    first = next(iter(table1.contexts(frame).values()))  # of several contexts: there is room for one
-    drawn = _named(run, frame[frame.dataset.isin(first)])
-    drawn = drawn[drawn.group != table1.NOT_RUN] if (drawn.group != table1.NOT_RUN).any() else drawn
-    save_figure(speedup_figure(drawn), run.path / "figure.png")
-    save_figure(speedup_figure(headline(drawn), tasks=False), run.path / "headline.png")
+    save_figure(speedup_figure(_drawn(run, frame)), run.path / "figure.png")
+    save_figure(headline_figure(run, frame), run.path / "headline.png")
     if run.curve:
         save_csv(cost.predicted_and_measured(run.records, run.curve), run.path / "predicted.csv")
     return [tables, *_write_contexts(run, frame[frame.protocol == "corrected"], "speedup")]
+
+
+def _drawn(run: RunFolder, frame: pd.DataFrame) -> pd.DataFrame:
+    """The rows of a figure: methods that ran, in the first context, for there is room for one."""
+    rows = _named(run, frame[frame.dataset.isin(next(iter(table1.contexts(frame).values())))])
+    return rows[rows.group != table1.NOT_RUN] if (rows.group != table1.NOT_RUN).any() else rows
+
+
+def headline_figure(run: RunFolder, frame: pd.DataFrame | None = None) -> Figure:
+    """A live run's picture, of the rows of its table; without them, of its records."""
+    frame = _live_table(run, run.methods(), run.datasets(), {}, [])[0] if frame is None else frame
+    return speedup_figure(headline(_drawn(run, frame)), tasks=False)
 
 
 def _live_table(

@@ -18,6 +18,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 from PIL import Image
 
 from ngram_trie.bench.measures import Value
@@ -40,13 +41,20 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def picture(path: Path) -> tuple[str, int, int]:
-    """A figure as a data URI (WebP without loss), and its width and height in pixels."""
-    with Image.open(path) as image:
-        out = io.BytesIO()
+def picture(source: Path | Figure) -> tuple[str, int, int]:
+    """A figure as a data URI (WebP without loss, or SVG), and its width and height in pixels; "" of what is no SVG."""
+    if isinstance(source, Path) and source.suffix == ".svg":
+        text = source.read_text(encoding="utf-8")
+        size = re.match(r'<svg [^>]*width="(\d+)" height="(\d+)"', text)
+        data = base64.b64encode(text.encode()).decode()
+        return (f"data:image/svg+xml;base64,{data}", int(size[1]), int(size[2])) if size else ("", 0, 0)
+    drawn, out = io.BytesIO(), io.BytesIO()
+    if isinstance(source, Figure):
+        source.savefig(drawn, dpi=200)
+    with Image.open(drawn if isinstance(source, Figure) else source) as image:
         image.convert("RGB").save(out, "WEBP", lossless=True, method=6)
         data = base64.b64encode(out.getvalue()).decode()
-        return f"data:image/webp;base64,{data}", image.width, image.height
+        return f"data:image/webp;base64,{data}", int(image.width / 1.9), int(image.height / 1.9)
 
 
 def number(text: str) -> str:

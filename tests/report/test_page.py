@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.report.blocks import read
 from ngram_trie.report.markup import parts
-from ngram_trie.report.page import LOCAL, page
+from ngram_trie.report.page import LOCAL, datasets_in_words, folders, page
 from ngram_trie.report.render import note, report_page
 from ngram_trie.store.files import PROJECT
 
@@ -37,7 +38,7 @@ def test_it_stands_alone(tree: Any, path: Path) -> None:
     for element in tree.iter():
         for name in ("src", "href", "srcset", "data", "action"):
             target = element.get(name)
-            own = target is None or target.startswith(("#", "data:image/webp;base64,"))
+            own = target is None or target.startswith(("#", "data:image/webp;base64,", "data:image/svg+xml;base64,"))
             assert own or (path.parent / target).exists(), target
     text = path.read_text(encoding="utf-8")
     assert "@import" not in text and "url(" not in text and len(text) < 8e6
@@ -53,7 +54,7 @@ def test_links_lead_somewhere(tree: Any) -> None:
 
 @pytest.mark.slow
 def test_every_table_of_the_results_is_there_with_its_numbers(tree: Any) -> None:
-    shown = {texts(details.find(f"{HTML}summary")): details for details in tree.iter(f"{HTML}details")}
+    shown = {texts(part.find(f"{HTML}h3/{HTML}small")): part for part in tree.iter(f"{HTML}article")}
     for path in RESULTS.rglob("table.json"):
         name = path.parent.relative_to(RESULTS).as_posix()
         if name.startswith(LOCAL):
@@ -71,7 +72,7 @@ def texts_of(text: str) -> str:
 
 
 def render(root: Path, base: str = "") -> str:
-    return report_page(page(root, False, None, base))
+    return report_page(page(root, False, base))
 
 
 def test_a_run_appears_with_what_it_is(tmp_path: Path) -> None:
@@ -89,14 +90,62 @@ def test_an_empty_folder_and_pictures_and_links(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "outside.png")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "figure.png").symlink_to(tmp_path / "outside.png")
-    assert "figure" not in render(tmp_path).partition("<main")[2].partition("<script")[0]
+    assert "figure" not in render(tmp_path).partition("<main")[2].partition("</main")[0]
     Image.new("RGB", (8, 8)).save(tmp_path / "run" / "shape.png")
     assert "data:image/webp" in render(tmp_path)
 
 
+def opened(root: Path) -> list[tuple[str, list[str]]]:
+    return [(title, [folder.name for folder in part]) for title, part in page(root, False)["sections"]]
+
+
+def test_it_reads_in_the_papers_order_the_largest_model_first(tmp_path: Path) -> None:
+    for name, model, started in (
+        ("table1/a", "tiny", "2031"), ("table1/b", "smollm2-135m", "2029"), ("table1/c", "smollm2-135m", "2030"),
+        ("table1/d", "qwen2.5-coder-0.5b", "2028"), ("table1/e", "own-1.5B", "2027"), ("zebra/f", "own-3b", "2030"),
+        ("drafters/g", "smollm2-135m", "2030"), ("table2/h", "smollm2-135m", "2030"),
+    ):  # fmt: skip
+        write_run(tmp_path / name, model, 1.9)
+        manifest = tmp_path / name / "manifest.json"
+        manifest.write_text(manifest.read_text().replace('"2030-', f'"{started}-'))
+    (tmp_path / "table2" / "h" / "table2").mkdir()
+    (tmp_path / "table2" / "h" / "table2" / "data.csv").write_text("1")
+    table1, table2, *rest = opened(tmp_path)
+    assert table1[0].startswith("Table 1:")
+    assert table1[1] == ["table1/e", "table1/d", "table1/c", "table1/b"]
+    assert table2[1] == ["table2/h"] and '<a href="table2/h/table2/data.csv">' in render(tmp_path)
+    assert [part for _, part in rest] == [["drafters/g"], ["zebra/f"], ["table1/a"]]
+
+
+@pytest.mark.slow
+def test_the_first_screen_is_a_real_models_table_1(tree: Any) -> None:
+    first = next(iter(tree.iter(f"{HTML}article")))
+    assert texts(first.find(f"{HTML}h3/{HTML}small")).startswith("table1/")
+    kinds = [part.tag.removeprefix(HTML) for part in first]
+    assert kinds[:4] == ["h3", "p", "figure", "figure"], "title, verdict, picture, table"
+    assert (
+        "plain decoding" in texts(first.find(f"{HTML}p"))
+        and first.find(f"{HTML}figure").find(f".//{HTML}img") is not None
+    )
+    assert first.find(f"{HTML}figure[2]//{HTML}table") is not None
+
+
+def test_titles_are_words(tmp_path: Path) -> None:
+    write_run(tmp_path / "table1" / "a", "smollm2-135m", 1.9)
+    manifest = tmp_path / "table1" / "a" / "manifest.json"
+    about = json.loads(manifest.read_text())
+    about["config"] |= {"datasets": {"docs_rag": {}, "docs_open_qa": {}, "own": {}}}
+    about["config"]["budget"] = {"rule": "equal", "num_nodes": 8}
+    manifest.write_text(json.dumps(about | {"device": "Intel(R) Xeon(R) Processor, 2 cores, 2 threads"}))
+    (folder,) = folders(tmp_path)
+    asked = "documentation of packages (RAG, open QA), own"
+    assert folder.title == f"SmolLM2-135M-Instruct, Intel Xeon, 2 cores, {asked}, 8 nodes"
+    assert datasets_in_words(["a", "b", "c", "d", "e"]) == "5 data sets"
+
+
 def test_local_runs_only_where_asked_for(tmp_path: Path) -> None:
     write_run(tmp_path / LOCAL / "table1", "tiny", 1.5)
-    assert not page(tmp_path, False, None)["sections"]
+    assert not page(tmp_path, False)["sections"]
     invoke(commands.report, ["--results", str(tmp_path), "--local"])
     assert "local/table1" in (tmp_path / LOCAL / "report.html").read_text(encoding="utf-8")
     assert not (tmp_path / "report.html").exists()
