@@ -135,8 +135,8 @@ def top_k_rows(
         values, tokens, probs = np.empty(size, np.float32), np.empty(size, np.int64), np.empty(size)
         _likeliest(rows, peaks, sums, least, values, tokens, probs)
         return TopK(places, tokens, probs)
-    likeliest, probs = top_k_on_device(logits, k)
-    return TopK(places, likeliest.cpu().numpy(), probs.double().cpu().numpy())
+    likeliest, shares = top_k_on_device(logits, k)
+    return TopK(places, likeliest.cpu().numpy(), shares.double().cpu().numpy())
 
 
 def top_k_on_device(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
