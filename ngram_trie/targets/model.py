@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import perf_counter
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -23,6 +24,8 @@ from ngram_trie.tree import DraftTree, IntArray
 
 #: Places of a prompt whose logits are made at once.
 PROMPT_ROWS = 64
+#: Networks of which it is known that `_head` gives their logits.
+_HEADS: WeakSet[Network] = WeakSet()
 
 
 class TargetModel:
@@ -60,7 +63,6 @@ class TargetModel:
         self.context_limit = longest_text(model.config, context_limit)
         self.max_draft = max_draft
         self.cache = self.network.text(self.context_limit + max_draft + 1)
-        self._knows_head = False
 
     def prefill(self, prompt_ids: IntArray) -> Forward:
         """Read the prompt (l,) as a text of its own.
@@ -180,7 +182,7 @@ class TargetModel:
         """
         rows, prompt = None if among is None else torch.from_numpy(among).to(self.device), self.last.prompt
         assert prompt is not None
-        if not self._knows_head and not self._finds_head():
+        if self.network not in _HEADS and not self._finds_head():
             raise ValueError(
                 f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
                 "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
@@ -192,17 +194,19 @@ class TargetModel:
 
     def knows_head(self) -> bool:
         """Whether a prompt's logits can be had of its states (`top_k_in_prompt`); reads a token to find out."""
-        if not self._knows_head:
+        if self.network not in _HEADS:
             self.prefill(np.zeros(1, np.int64))
             self.forget()
-        return self._knows_head or self._finds_head()
+        return self.network in _HEADS or self._finds_head()
 
     @torch.inference_mode()
     def _finds_head(self) -> bool:
         """Whether `_head` gives the last forward's logits."""
         own, said = self._head(self.last.hidden[-1:]).float(), self.last.logits[-1:].float()
-        self._knows_head = torch.allclose(own, said, rtol=0.02, atol=0.02 * float(said.abs().max()))
-        return self._knows_head
+        is_known = torch.allclose(own, said, rtol=0.02, atol=0.02 * float(said.abs().max()))
+        if is_known:
+            _HEADS.add(self.network)
+        return is_known
 
     def _head(self, hidden: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Logits (n, V) of last hidden states (n, H), scaled and capped as the model's own forward does; of the tokens

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import itertools
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -108,7 +109,7 @@ def _part(module: torch.nn.Module) -> Part:
 
 
 def _digests(model: PreTrainedModel) -> list[bytes]:
-    """A digest of every tensor of which a network keeps a copy, in order; one of tied tensors. Graphs read the model's
+    """A digest of every tensor of which a network keeps a copy; one of tied tensors. Graphs read the model's
     own parameters, but rotary tables are copies everywhere.
     """
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32
@@ -119,9 +120,14 @@ def _digests(model: PreTrainedModel) -> list[bytes]:
             words = tensor.detach().contiguous().flatten().numpy().view(np.uint32)
             whole = len(words) - len(words) % _LANES
             rest = np.pad(words[whole:], (0, -len(words) % _LANES))
-            parts += [part.reshape(-1, _LANES) for part in (words[:whole], rest)]
-    with ThreadPoolExecutor(torch.get_num_threads()) as threads:
-        return [digest.tobytes() for digest in threads.map(_digest, parts)]
+            parts += [part.reshape(-1, _LANES) for part in (words[:whole], rest) if len(part)]
+    parts.sort(key=len, reverse=True)  # threads have as much to read as each other
+    count = torch.get_num_threads()
+    with ThreadPoolExecutor(count) as threads:
+        shares = threads.map(
+            lambda first: [_digest(part).tobytes() for part in parts[first::count]], range(min(count, len(parts)))
+        )
+        return [*itertools.chain.from_iterable(shares)]
 
 
 @compiled(nogil=True, error_model="numpy")
