@@ -4,7 +4,7 @@ Two kinds of files, of which none comes with the project:
 
 - `longbench`: a copy of LongBench's repository with predictions (github viridisGreen/LongBench, eaae805: greedy, by
   Llama-3-8B-Instruct), and the data set's rows (github Zefan-Cai/KVCache-Factory, data/LongBench). Prompts are made as
-  its pred.py makes them.
+  that repository makes them.
 - `tau_bench`: sessions of an agent with its tools (github benaspinall1/agent-project, ab0cd0d: Qwen3-4B-Instruct-2507,
   temperature 0.6). Every message of the assistant is an answer to all before it; the question is the task, so that
   intervals are over tasks.
@@ -122,8 +122,7 @@ def main(
 ) -> None:
     """Turn answers that others recorded as text into token ids for replay.
 
-      python -m scripts.import_answers longbench COPY/pred/llama3-8b-instruct/multi_news.jsonl ROWS.jsonl \\
-          --tokenizer FOLDER --model Llama-3-8B-Instruct --output FILE
+      python -m scripts.import_answers tau_bench FILE --tokenizer FOLDER --model NAME --output FILE
       python -m scripts.run experiment=recordings engine=replay engine.traces=FILE
     """
     if kind == "longbench" and len(paths) != 2:

@@ -373,6 +373,8 @@ def main(
         model = model or "vicuna_7b"
         if model not in choices()["model"]:
             raise ConfigError(f"MODEL={model}: {near(model, list(choices()['model']))}")
+        if composed([f"model={model}"]).model.path.endswith(".gguf"):
+            raise ConfigError(f"MODEL={model}: of the small profile, leave out PROFILE=paper")
         sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
     if model == "smollm2_135m" and profile == "small":
         model = None

@@ -24,7 +24,7 @@ from ngram_trie.tree import DraftTree, IntArray
 
 #: Places of a prompt whose logits are made at once.
 PROMPT_ROWS = 64
-#: Networks of which it is known that `_head` gives their logits.
+#: Networks whose logits `_head` is known to give.
 _HEADS: WeakSet[Network] = WeakSet()
 
 

@@ -66,7 +66,8 @@ def figure_of(frame: pd.DataFrame, method: str) -> Figure:
         for panel, name in zip(axes, ("speedup", "tokens"), strict=True):
             values = part[f"{method}_{name}"]
             panel.plot(part.copied, values, ls="", marker=looks["marker"], color=looks["color"], ms=2.5, alpha=0.35)
-            panel.plot(part.copied.groupby(fifths).mean(), values.groupby(fifths).mean(), label=model, **looks)
+            means = values.groupby(fifths).mean()
+            panel.plot(part.copied.groupby(fifths).mean(), means, label=model if name == "speedup" else None, **looks)
     for panel, label in zip(axes, ("decoding speedup over plain steps", "tokens per step"), strict=True):
         panel.set(xlabel=f"share of {LENGTH}-grams that the text had before", ylabel=label, yscale="log")
         panel.yaxis.set_major_formatter(lambda tick, _: f"{tick:g}")

@@ -26,7 +26,8 @@ from ngram_trie.targets import hub as hubs
 from ngram_trie.targets.load import load_model
 
 #: Those with a published name; the others are this project's or a person's own.
-MODELS = [name for name, file in choices()["model"].items() if OmegaConf.load(file).download_gb]
+FIELDS = {name: OmegaConf.load(file) for name, file in choices()["model"].items()}
+MODELS = [name for name, model in FIELDS.items() if model.download_gb and not model.path.endswith(".gguf")]
 
 
 @pytest.fixture(scope="module")

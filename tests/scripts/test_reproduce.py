@@ -85,6 +85,9 @@ def test_table_1_of_any_model(model: str, name: str, path: str, monkeypatch: pyt
         (["table2", "--traces", "nowhere.jsonl"], "no such file"),
         (["table1", "--profile", "paper", "--data", "spec_bench"], "DATA=spec_bench: not of the paper profile"),
         (["table1", "--profile", "paper", "--rows", "all"], "ROWS=all: not of the paper profile"),
+        (["table1", "--profile", "paper", "--model", "qwen2.5_coder_0.5b"], "of the small profile, leave out PROFILE"),
+        (["table1", "--profile", "paper", "--model", "vicuna"], "MODEL=vicuna: did you mean"),
+        (["table2", "--model", "qwen2.5_coder_0.5b"], "of table1 with the main rows"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], line: str) -> None:
