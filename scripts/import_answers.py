@@ -122,8 +122,8 @@ def main(
 ) -> None:
     """Turn answers that others recorded as text into token ids for replay.
 
-      python -m scripts.import_answers tau_bench FILE --tokenizer FOLDER --model NAME --output FILE
-      python -m scripts.run experiment=recordings engine=replay engine.traces=FILE
+    python -m scripts.import_answers tau_bench FILE --tokenizer FOLDER --model NAME --output FILE
+    python -m scripts.run experiment=recordings engine=replay engine.traces=FILE
     """
     if kind == "longbench" and len(paths) != 2:
         raise ValueError("longbench: give two files, the predictions and the data set's rows")
