@@ -116,13 +116,13 @@ def main(
         typer.Argument(exists=True, help="longbench: COPY/pred/MODEL/DATASET.jsonl and the rows; tau_bench: files"),
     ],
     tokenizer: Annotated[str, typer.Option(help="of the model that answered: a folder or hub id")],
-    model: Annotated[str, typer.Option(help="its name, with how it decoded unless greedily")],
     output: Annotated[Path, typer.Option(help="the file of token ids")],
+    model: Annotated[str, typer.Option(help="its name, with how it decoded unless greedily")] = "recorded",
     parity: Annotated[Literal["odd", "even"] | None, typer.Option(help="questions with such numbers alone")] = None,
 ) -> None:
     """Turn answers that others recorded as text into token ids for replay.
 
-    python -m scripts.import_answers tau_bench FILE --tokenizer FOLDER --model NAME --output FILE
+    python -m scripts.import_answers tau_bench FILE --tokenizer T --output FILE
     python -m scripts.run experiment=recordings engine=replay engine.traces=FILE
     """
     if kind == "longbench" and len(paths) != 2:
