@@ -113,7 +113,7 @@ def main(
     kind: Annotated[Literal["longbench", "tau_bench"], typer.Argument(help="longbench or tau_bench")],
     paths: Annotated[
         list[Path],
-        typer.Argument(exists=True, help="longbench: COPY/pred/MODEL/DATASET.jsonl and the rows; tau_bench: files"),
+        typer.Argument(help="longbench: COPY/pred/MODEL/DATASET.jsonl and the rows; tau_bench: files"),
     ],
     tokenizer: Annotated[str, typer.Option(help="of the model that answered: a folder or hub id")],
     output: Annotated[Path, typer.Option(help="the file of token ids")],
