@@ -52,7 +52,7 @@ def longbench(paths: list[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator
         ValueError: the two do not belong together.
     """
     predicted, rows = paths
-    settings = predicted.parents[2] / "config"
+    settings = predicted.absolute().parents[2] / "config"
     model, dataset = predicted.parent.name, predicted.stem
     text, most, longest = (
         json.loads((settings / name).read_text(encoding="utf-8"))[key]
@@ -80,8 +80,9 @@ def tau_bench(paths: list[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator
     """Of files DOMAIN/AGENT/SIZE/*.json, each a list of sessions; messages without text are not answers."""
     turns: dict[tuple[str, str], int] = {}
     for path in paths:
-        domain = path.parents[2].name
-        for session in json.loads(path.read_text(encoding="utf-8")):
+        sessions = json.loads(path.read_text(encoding="utf-8"))
+        domain = path.absolute().parents[2].name
+        for session in sessions:
             chat: list[dict[str, str]] = []
             for message in session["traj"]:
                 text = message.get("content") or ""

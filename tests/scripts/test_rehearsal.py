@@ -68,7 +68,8 @@ class Walker:
             **env,
         }
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "CI"))}
-        command = [sys.executable, "-m", "scripts.reproduce", table, *self.layout.settings, *SMALL, *settings]
+        own_settings = [] if env else [*self.layout.settings, *SMALL]  # of the road
+        command = [sys.executable, "-m", "scripts.reproduce", table, *own_settings, *settings]
         log = (self.root / "log.txt").open("ab")
         return subprocess.Popen(
             command, cwd=self.root / "clone", env=inherited | own, stdout=log, stderr=log, start_new_session=True
