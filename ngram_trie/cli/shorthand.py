@@ -265,7 +265,7 @@ def method_overrides(words: str) -> list[str]:
 
 
 def _match(word: str, known: Sequence[str]) -> str:
-    """The name that a word means: itself, or the only one that begins so; "" where there is none."""
+    """The name that a word means: itself, or the only one that begins so; else ""."""
     plain = word.lower().replace("-", "_")
     begins = [name for name in known if name.startswith(plain)] if plain else []
     return plain if plain in known else begins[0] if len(begins) == 1 else ""

@@ -52,7 +52,7 @@ class Folder:
         self.tables = read(files[JSON]) if JSON in files else None
 
     def part(self, name: str) -> Mapping[str, Any]:
-        """A named part of the run's configuration, such as its model; empty where there is none."""
+        """A named part of the run's configuration, such as its model; empty without one."""
         found = self.manifest.config.get(name) if self.manifest else None
         return found if isinstance(found, Mapping) else {}
 
@@ -112,7 +112,7 @@ class Folder:
 
     @property
     def explorer(self) -> Any:
-        """What `ngram_trie.report.explorer.explore` gives of an answer; None where there is none."""
+        """What `ngram_trie.report.explorer.explore` gives of an answer; None without one."""
         found = [path for path in self.files.values() if path.name == EXPLORER]
         return json.loads(found[0].read_text(encoding="utf-8")) if found else None
 
