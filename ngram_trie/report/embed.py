@@ -17,7 +17,7 @@ After the path, each optional, separated by ";":
 
 Two methods compared:
 
-    <!-- pairwise: results/table1/tiny-xeon/pairwise.csv; pairs: blend/suffix | blend/pld; datasets: all -->
+    <!-- pairwise: results/table1/smollm2-docs-epyc/pairwise.csv; pairs: blend/suffix | blend/pld; datasets: all -->
     <!-- end -->
 
     pairs: "a/b", one line each.
