@@ -343,7 +343,6 @@ class Speculator:
         if generation_config.do_sample or logits_processor:
             generator = None if seed is None else torch.Generator(model.device).manual_seed(seed)
             sampler = LogitsSampler(logits_processor, generation_config.do_sample, generator)
-        model.eval()
         with self._reserved(prompt, stop.max_new_tokens) as decoder:
             if streamer is None:
                 result = decoder.generate(prompt, stop, sampler)

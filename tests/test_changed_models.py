@@ -51,6 +51,10 @@ def one_number(model: PreTrainedModel) -> None:
     model.model.norm.weight.detach().numpy()[3] = 40
 
 
+def one_number_of_many(model: PreTrainedModel) -> None:
+    down(model).weight.detach().numpy()[17, 300] = 900
+
+
 def swapped_rows(model: PreTrainedModel) -> None:
     model.lm_head.weight.data[:40] = model.lm_head.weight.data[:40].flip(0)
 
@@ -60,7 +64,7 @@ def swapped_columns(model: PreTrainedModel) -> None:
 
 
 def loaded(model: PreTrainedModel) -> None:
-    other = tiny_model("llama", initializer_range=0.5)
+    other = tiny_model("llama", initializer_range=0.5, intermediate_size=512)
     model.load_state_dict({name: noise(weight) for name, weight in other.state_dict().items()})
 
 
@@ -181,8 +185,8 @@ CHANGES: dict[str, Callable[[PreTrainedModel], Any]] = {
 } | {
     change.__name__: change
     for change in [
-        added, added_to_data, one_number, swapped_rows, swapped_columns, loaded, parameter, linear, bias, embeddings,
-        head, tied, resized, dropped_layer, dropped_by_config, lora, merged_lora, parametrized, rotary, frequencies,
+        added, added_to_data, one_number, one_number_of_many, swapped_rows, swapped_columns, loaded, parameter, linear,
+        bias, embeddings, head, tied, resized, dropped_layer, dropped_by_config, lora, merged_lora, parametrized, rotary, frequencies,
         rotary_scale, eps, attention_scale, activation, pre_hook, patched_forward, other_class, to_double,
     ]
 }  # fmt: skip
@@ -198,7 +202,7 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_model_answers_as_it_is(change: str, backend: str) -> None:
-    model, new = tiny_model("llama"), tiny_model("llama")
+    model, new = (tiny_model("llama", intermediate_size=512) for _ in range(2))  # products of whole pages
     assert isinstance(network_for(model, 50), PackedNetwork) == (backend == "cpu")
     kept = Speculator(model, "pld")
     before = kept(PROMPT, **OPTIONS)[0]

@@ -1,9 +1,9 @@
 """What a model is at a moment: a copy of it must never be asked for what it no longer is.
 
 Of each module its class, what hangs on it, its settings and its tensors' shapes and addresses; the configuration; and,
-of what a copy is kept (`ngram_trie.targets.cpu` keeps one of the weights), a digest of every tensor, for which all
-threads read the weights once, which takes as long as a token or two. Counters of writes would not do:
-`weight.data += delta`, as adapters are merged, raises none.
+of what a copy is kept (`ngram_trie.targets.cpu` keeps one of the weights), digests of all tensors. For these the
+weights are read, which takes as long as a token or two, unless the kernel knows that nothing was written to them
+(`targets.writes`). PyTorch's counters would not do: `weight.data += delta`, as adapters are merged, raises none.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -23,10 +24,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from ngram_trie.store.compiled import compiled
 from ngram_trie.targets.internals import has_global_hook, hooks_of, new_model, tensors_of
 from ngram_trie.targets.plan import plan_of
+from ngram_trie.targets.writes import PAGE, Watch
 
 #: Attributes of modules that have no part in a forward.
 _IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size"}
 _LANES = 64
+#: What watches the tensors of a model, and the digests of what it watches.
+_WATCHED: WeakKeyDictionary[PreTrainedModel, tuple[Watch, list[bytes]]] = WeakKeyDictionary()
 
 
 class Part(NamedTuple):
@@ -109,24 +113,38 @@ def _part(module: torch.nn.Module) -> Part:
 
 
 def _digests(model: PreTrainedModel) -> list[bytes]:
-    """A digest of every tensor of which a network keeps a copy; one of tied tensors. Graphs read the model's
-    own parameters, but rotary tables are copies everywhere.
+    """A digest of all tensors of which a network keeps a copy. Graphs read the model's own parameters, but rotary
+    tables are copies everywhere. Whole pages are not read again while the kernel sees no write to any of them.
     """
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32
-    parts: list[np.ndarray] = []
+    pages: list[np.ndarray] = []
+    rest = [np.empty(0, np.uint32)]
     for tensor in (*(model.parameters() if is_copied else ()), *model.buffers()):
         if tensor.dtype == torch.float32:
-            tensor = tensor.cpu()
-            words = tensor.detach().contiguous().flatten().numpy().view(np.uint32)
-            whole = len(words) - len(words) % _LANES
-            rest = np.pad(words[whole:], (0, -len(words) % _LANES))
-            parts += [part.reshape(-1, _LANES) for part in (words[:whole], rest) if len(part)]
+            words = tensor.detach().cpu().contiguous().flatten().numpy().view(np.uint32)
+            address = words.ctypes.data
+            start = -(address // -PAGE) * PAGE - address
+            end = (address + words.nbytes) // PAGE * PAGE - address
+            if end <= start or address != tensor.data_ptr():  # less than a page, or a copy
+                start = end = 0
+            pages.append(words[start // 4 : end // 4])
+            rest += [words[: start // 4], words[end // 4 :]]
+    spans = [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in pages if len(part)]
+    watch, known = _WATCHED.get(model, (None, []))
+    if watch is None or watch.spans != spans or not watch.saw_no_write():
+        watch, known = Watch(spans), _digests_of(pages)  # in this order
+        _WATCHED[model] = watch, known
+    small = np.concatenate(rest)
+    return [*known, *_digests_of([np.pad(small, (0, -len(small) % _LANES))])]
+
+
+def _digests_of(parts: list[np.ndarray]) -> list[bytes]:
+    """One of each part, by all threads."""
+    parts = [part.reshape(-1, _LANES) for part in parts]
     parts.sort(key=len, reverse=True)  # threads have as much to read as each other
-    count = torch.get_num_threads()
-    with ThreadPoolExecutor(count) as threads:
-        shares = threads.map(
-            lambda first: [_digest(part).tobytes() for part in parts[first::count]], range(min(count, len(parts)))
-        )
+    count = min(torch.get_num_threads(), len(parts))
+    with ThreadPoolExecutor(max(1, count)) as threads:
+        shares = threads.map(lambda first: [_digest(part).tobytes() for part in parts[first::count]], range(count))
         return [*itertools.chain.from_iterable(shares)]
 
 
