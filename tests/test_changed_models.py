@@ -186,8 +186,9 @@ CHANGES: dict[str, Callable[[PreTrainedModel], Any]] = {
     change.__name__: change
     for change in [
         added, added_to_data, one_number, one_number_of_many, swapped_rows, swapped_columns, loaded, parameter, linear,
-        bias, embeddings, head, tied, resized, dropped_layer, dropped_by_config, lora, merged_lora, parametrized, rotary, frequencies,
-        rotary_scale, eps, attention_scale, activation, pre_hook, patched_forward, other_class, to_double,
+        bias, embeddings, head, tied, resized, dropped_layer, dropped_by_config, lora, merged_lora, parametrized,
+        rotary, frequencies, rotary_scale, eps, attention_scale, activation, pre_hook, patched_forward, other_class,
+        to_double,
     ]
 }  # fmt: skip
 
