@@ -27,7 +27,7 @@ from typing import Protocol
 import numpy as np
 
 from ngram_trie.drafter import Drafter, WrappedDrafter, check_int, check_share
-from ngram_trie.store.compiled import compiled
+from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
 
@@ -36,6 +36,19 @@ class StepCosts(Protocol):
 
     def step(self, nodes: Iterable[int], contexts: Iterable[int]) -> FloatArray:
         """(k,) costs of steps over `nodes` drafted nodes at `contexts` cached tokens."""
+
+
+@kernel(_nrt=True)
+def from_the_largest(values: FloatArray) -> IntArray:
+    """The order of a draft's values (m,), equal ones as they stand. (To compile numpy's takes seconds.)"""
+    order = np.empty(len(values), np.int64)
+    for place in range(len(values)):
+        at = place
+        while at > 0 and values[order[at - 1]] < values[place]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = place
+    return order
 
 
 @compiled
@@ -47,16 +60,21 @@ def nodes_that_pay(probs: FloatArray, costs: FloatArray, drafting: float = 0.0, 
             its parent's, so that the likeliest nodes are a tree. Of equal ones the earlier node is taken.
         costs: v(0), v(1) and so on, at least m, in the unit of `drafting`, which is added to each.
     """
-    left, order = probs.copy(), np.zeros(len(probs), np.int64)
-    best, most, total = 0, 0.0, 0.0
+    order, best, most, total = from_the_largest(probs), 0, 0.0, 0.0
     for size in range(len(probs)):
-        order[size] = np.argmax(left)
         total += probs[order[size]]
-        left[order[size]] = -1.0
         rate = total / (costs[size] + drafting) ** caution
         if rate > most:
             best, most = size, rate
-    return np.sort(order[: best + 1])
+    is_taken = np.zeros(len(probs), np.bool_)
+    for place in range(best + 1):
+        is_taken[order[place]] = True
+    nodes, found = np.empty(best + 1, np.int64), 0
+    for node in range(len(probs)):
+        if is_taken[node]:
+            nodes[found] = node
+            found += 1
+    return nodes
 
 
 @compiled

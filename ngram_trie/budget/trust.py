@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ngram_trie.budget.rule import from_the_largest
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
 
@@ -97,7 +98,7 @@ def _likely(
 ) -> FloatArray:
     """(m,) corrected by `shares` (RANKS,) of what was expected, never rising from one rank to the next."""
     found = _along_paths(parents, probs, nodes, right, prior)
-    order, least = np.argsort(-found, kind="mergesort"), 1.0
+    order, least = from_the_largest(found), 1.0
     for rank in range(1, len(order)):
         least = min(least, found[order[rank]] * shares[_class_of(rank)])
         found[order[rank]] = least
@@ -130,7 +131,7 @@ def _judge(
     for at in range(len(KNOTS)):
         kept = max(0.0, 1 - new[at] / MEMORY)
         nodes[at], right[at] = kept * nodes[at] + new[at], kept * right[at] + new_right[at]
-    order = np.argsort(-found, kind="mergesort")
+    order = from_the_largest(found)
     for rank in range(1, len(order)):
         node, kind = order[rank], _class_of(rank)
         if known[node]:

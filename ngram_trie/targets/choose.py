@@ -148,7 +148,8 @@ def _checked(model: PreTrainedModel, kept: _Kept, backend: str, prompt: IntArray
         beside = other.submit(plain_steps, model, prompt) if is_due and backend in FAST else None
         if backend not in kept.networks:
             kept.networks[backend] = _made(model, backend)
-            kept.state = kept.state._replace(addresses=addresses_of(model))  # weights were joined
+            if kept.state.addresses != addresses_of(model):  # weights were joined
+                kept.state = state_of(model)
     network = kept.networks[backend]
     if is_due and not isinstance(network, str):
         kept.checked[backend] = len(prompt)

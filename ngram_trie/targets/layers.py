@@ -186,7 +186,11 @@ def attention(
     (rows, _, size), (threads, tiles) = queries.shape, team
     shared, past = len(keys), length - rows
     group, width = heads // shared, -(-size // WIDTH) * WIDTH
-    before = starts.min() // PANEL  # panels that nobody sees
+    first = starts[0]
+    for row in range(1, rows):
+        if starts[row] < first:
+            first = starts[row]
+    before = first // PANEL  # panels that nobody sees
     lanes, panels = group * rows, -(-length // PANEL) - before
     tile = -(-lanes // -(-lanes // MAX_ROWS))
     asked = np.empty((shared, lanes, size), np.float32)
