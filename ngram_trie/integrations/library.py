@@ -20,6 +20,8 @@ class Library(Decoder):
     def bind(self, target: TargetModel) -> None:
         self.target = target
         self._speculator = Speculator(target.model)
+        # room for the run's longest text from the first answer on, as every method has it
+        self._speculator._capacity = target.context_limit
 
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
         room = self.room(prompt)
