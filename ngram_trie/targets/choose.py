@@ -106,8 +106,8 @@ def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verif
         is_auto = backend == "auto"
         if verify == "rows":
             backend = "rows"
-        elif is_auto:
-            backend = _fastest_now(model)
+        elif is_auto:  # one that was made has its memory
+            backend = next((name for name in FAST if name in kept.networks), None) or _fastest_now(model)
         elif backend in FAST and (reason := backend_refusal(backend, model.config, model.device, model.dtype)):
             raise ValueError(reason)
         found = _checked(model, kept, backend, prompt, limit)

@@ -64,10 +64,11 @@ def test_a_gpu_is_refused() -> None:
 
 
 def test_where_memory_is_short_the_library_takes_stock(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = llama()
+    model, later = llama(), llama()
     assert type(choose.network_for(model, 50)) is PackedNetwork
     monkeypatch.setattr(cpu, "fits", lambda weight_bytes: weight_bytes < 4 * model.num_parameters())
-    assert type(choose.network_for(model, 50)) is StockNetwork
+    assert type(choose.network_for(later, 50)) is StockNetwork
+    assert type(choose.network_for(model, 50)) is PackedNetwork, "what is there takes no more"
 
 
 def test_one_that_computes_something_else_here_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
