@@ -42,8 +42,8 @@ COLUMNS = [
 ]  # fmt: skip
 #: Families of comparisons.
 PLAIN, TRIE, PEER, EXPLORATORY = "plain decoding", "the paper's trie", "the best peer", "exploratory"
-#: The paper's method, and this project's two that know nothing but the prompt.
-PAPER, OURS = "ngram_trie", ("blend", "blend_logits")
+#: The paper's method, and this project's that know nothing but the prompt.
+PAPER, OURS = "ngram_trie", ("blend", "blend_logits", "library")
 #: A difference counts if its corrected p is below this and the interval leaves 1 out.
 LEVEL = 0.05
 
@@ -110,7 +110,7 @@ def _families(rows: pd.DataFrame) -> list[str]:
     ahead = dict.fromkeys(groups, 0.0)  # of the methods' measures, the logarithms up to a constant
     for row in rows[(rows.a == PAPER) | (rows.b == PAPER)].itertuples():
         ahead[row.b if row.a == PAPER else row.a] = np.log(row.ratio) * (-1 if row.a == PAPER else 1)
-    peers = [name for name, group in groups.items() if group == "cold" and not name.startswith(OURS[0])]
+    peers = [name for name, group in groups.items() if group == "cold" and not name.startswith(OURS)]
     best = max(peers, key=lambda name: ahead[name], default="") if PAPER in groups else ""
 
     def family(pair: set[str], baseline: str) -> str:
