@@ -76,7 +76,7 @@ notebooks: setup ## Run the notebooks over results/ into results/local/notebooks
 	PYTHONWARNINGS=ignore $(VENV)/bin/jupyter-execute --output '../results/local/notebooks/{notebook_name}' notebooks/*.ipynb
 
 test: lint ## Lint, and all tests but the slow ones (6 minutes on two cores)
-	$(RUN) -m pytest -n auto -m "not slow"
+	$(RUN) -m pytest -n auto -m "not slow" --durations 10 --durations-min 3
 
 test-all: lint ## Lint, and all tests (a quarter of an hour)
 	$(RUN) -m pytest -n auto

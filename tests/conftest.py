@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import hypothesis
 import pytest
-from numba.core import event
 from support.tiny import tiny_target
 
 from ngram_trie.targets.model import TargetModel
@@ -23,19 +22,6 @@ from ngram_trie.targets.model import TargetModel
 # One example sequence for everybody: a near-tie of two logits must not turn CI red by chance.
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=40)
 hypothesis.settings.load_profile("ci")
-
-
-#: Of the processor, its subprocesses' included, for a test without the mark `slow`; compiling does not count. Three on
-#: two quiet cores, and CI's may be half as fast.
-MOST_SECONDS = 2 * 3.0
-
-compiling = event.TimingListener()
-for _kind in ("numba:compile", "numba:compiler_lock"):  # the lock is held while something is loaded, too
-    event.register(_kind, compiling)
-
-
-def seconds() -> float:
-    return sum(os.times()[:4]) - (compiling.duration if compiling.done else 0.0)
 
 
 class Deprecations(logging.Handler):
@@ -56,14 +42,10 @@ logging.getLogger("transformers").addHandler(deprecations)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    start = seconds()
     deprecations.found.clear()
     yield
-    took = seconds() - start
     if deprecations.found:
         pytest.fail(f"transformers will drop something that is used: {deprecations.found[0]}", pytrace=False)
-    if "CI" in os.environ and took > MOST_SECONDS and not item.get_closest_marker("slow"):
-        pytest.fail(f"took {took:.1f} s: make it shorter, or mark it slow", pytrace=False)
 
 
 @pytest.fixture(params=["llama", "qwen2"])
