@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from ngram_trie.cli.app import one_of, run
+from ngram_trie.cli.app import call, one_of, run
 from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.shorthand import model_overrides
 from ngram_trie.methods import ConfigError, choices, near
@@ -386,9 +385,7 @@ def main(
         for name, *options in commands:
             module = ["ngram_trie", name] if name in COMMANDS else [f"scripts.{name}"]
             print(f"   python -m {shlex.join([*module, *options])}", flush=True)
-            if not dry_run and (
-                status := subprocess.run([sys.executable, "-m", *module, *options], cwd=PROJECT, check=False).returncode
-            ):
+            if not dry_run and (status := call(*module, *options)):
                 sys.exit(status)
 
 

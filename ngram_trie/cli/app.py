@@ -7,6 +7,8 @@ import functools
 import inspect
 import os
 import re
+import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -18,7 +20,7 @@ import typer
 from typer.exceptions import TyperException
 
 from ngram_trie.methods import choices, near
-from ngram_trie.store.files import NO_ROOM, first_line, relative
+from ngram_trie.store.files import NO_ROOM, PROJECT, first_line, relative
 
 RESUMES = "the same command resumes the work"
 #: Exit statuses: what was asked for cannot be done; something else went wrong; an interrupt.
@@ -32,6 +34,20 @@ def end(line: str, status: int = REFUSED) -> NoReturn:
     ended = SystemExit(line)
     ended.code = status
     raise ended
+
+
+def call(*command: str) -> int:
+    """Run `python -m` a command in the project's folder. It is told to end when this process is: nobody else knows it.
+
+    Returns:
+        its exit status; -n where signal n ended it.
+    """
+    with subprocess.Popen([sys.executable, "-m", *command], cwd=PROJECT) as process:
+        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+        try:
+            return process.wait()
+        finally:
+            signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ cannot be had, does not fit or fails says so in the table, and ends nothing else
 from __future__ import annotations
 
 import shlex
-import subprocess
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -25,7 +23,7 @@ from ngram_trie.bench import parts, room
 from ngram_trie.bench.records import is_sealed
 from ngram_trie.bench.schemas import Run
 from ngram_trie.cli import plan
-from ngram_trie.cli.app import INTERRUPTED
+from ngram_trie.cli.app import INTERRUPTED, call
 from ngram_trie.cli.estimate import WEIGHTS_GB
 from ngram_trie.cli.overrides import composed, layered, parse
 from ngram_trie.cli.plan import Need, Room, hub_need, url_need
@@ -404,7 +402,7 @@ class Road:
             if not step.command:
                 self._fetch()
                 continue
-            status = subprocess.run([sys.executable, "-m", *step.command], cwd=PROJECT, check=False).returncode
+            status = call(*step.command)
             if status < 0 or status == INTERRUPTED:
                 return INTERRUPTED
             first = first or status

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
+import psutil
 import pytest
 import typer
 
@@ -87,3 +90,14 @@ def test_interrupts_and_errors_have_their_status(capsys: pytest.CaptureFixture[s
     assert said.startswith("error: RuntimeError: a bug; an unforeseen error") and ended.value.code == 1
     assert 'raise RuntimeError("a bug' in Path(file).read_text()
     Path(file).unlink()
+
+
+def test_what_it_called_ends_with_it() -> None:
+    sleeping = ["timeit", "-n1", "-r1", "__import__('time').sleep(60)"]
+    code = f"import sys; from ngram_trie.cli.app import call; sys.exit(call(*{sleeping}) == -15)"
+    caller = psutil.Popen([sys.executable, "-c", code], cwd=PROJECT)
+    while not (called := caller.children()):
+        time.sleep(0.05)
+    caller.terminate()
+    assert caller.wait(30) == 1, "it told what it called, and waited for it"
+    assert not called[0].is_running()

@@ -276,12 +276,12 @@ def test_a_step_that_fails_leaves_out_what_needs_it(
 ) -> None:
     ran: list[str] = []
 
-    def run(command: list[str], **_: Any) -> Any:
-        ran.append(Path(command[-1]).name if command[2] == "scripts.run" else command[2])
-        return type("Done", (), {"returncode": 1 if command[2] == "scripts.build_datastore" else 0})
+    def call(*command: str) -> int:
+        ran.append(Path(command[-1]).name if command[0] == "scripts.run" else command[0])
+        return int(command[0] == "scripts.build_datastore")
 
     made = Road(1, "vicuna_7b", output=tmp_path / "out")
-    monkeypatch.setattr(road.subprocess, "run", run)
+    monkeypatch.setattr(road, "call", call)
     monkeypatch.setattr(road, "fetch", lambda *_: tmp_path)
     monkeypatch.setattr(road.parts.Part, "is_begun", property(lambda self: True))
     joined: list[dict[str, str]] = []
