@@ -14,7 +14,8 @@ from ngram_trie.targets.model import TargetModel
 
 class Library(Decoder):
     """A `Speculator` with its own defaults, which is what people get who ask for nothing: its drafter, draft length and
-    network. Its time is that of the whole call.
+    network. Its time is that of the whole call; where a prompt is read once for all methods, it is charged for that
+    reading in place of its own, as they are.
     """
 
     def bind(self, target: TargetModel) -> None:
@@ -32,4 +33,8 @@ class Library(Decoder):
         kept, reason = stop.trim([], emitted, room)
         assert reason and kept == emitted, "the library stopped for a reason of its own"
         seconds = replace(answer.seconds, total=total)
+        if self.target.keeps_prompt:
+            self.target.prefill(prompt.ids)  # the one reading, if nobody has done it
+            shared = self.target.prefill(prompt.ids).saved_seconds
+            seconds = replace(seconds, prefill=shared, total=total - seconds.prefill + shared)
         return GenerationResult(kept, answer.accept_lengths, answer.tree_sizes, seconds, reason, answer.draft_us)

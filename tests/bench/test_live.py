@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.teacher_forced import MANIFEST
-from support.tiny import tiny_target
+from support.tiny import tiny_model, tiny_target
 
 from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.bench import live, metrics, room
@@ -349,6 +349,17 @@ def test_loops_of_others_stop_at_eos_and_stop_strings(made: Callable[[], Decoder
         expected = vanilla.generate(prompt("q", 30), stop)
         result = decoder.generate(prompt("q", 30), stop)
         assert (result.output_ids, result.stop_reason) == (expected.output_ids, expected.stop_reason)
+
+
+def test_the_library_is_charged_for_the_reading_that_all_share() -> None:
+    target, library = TargetModel(tiny_model("llama")), Library()
+    library.bind(target)
+    target.keeps_prompt = True
+    result = library.generate(prompt("q", 30), Stop(8))
+    assert result.seconds.prefill == target.prefill(prompt("q", 30).ids).saved_seconds > 0
+    vanilla = SpeculativeDecoder(target, NoDraft()).generate(prompt("q", 30), Stop(8))
+    assert vanilla.output_ids == result.output_ids and vanilla.seconds.prefill > result.seconds.prefill
+    assert result.seconds.total > result.seconds.prefill + result.seconds.verify
 
 
 def test_verdicts_in_half_precision() -> None:
