@@ -37,17 +37,16 @@ def end(line: str, status: int = REFUSED) -> NoReturn:
 
 
 def call(*command: str) -> int:
-    """Run `python -m` a command in the project's folder. It is told to end when this process is: nobody else knows it.
+    """Run `python -m` a command in the project's folder. It ends when this process is told to: nobody else knows it.
 
     Returns:
         its exit status; -n where signal n ended it.
     """
-    with subprocess.Popen([sys.executable, "-m", *command], cwd=PROJECT) as process:
-        before = signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-        try:
-            return process.wait()
-        finally:
-            signal.signal(signal.SIGTERM, before)
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        return subprocess.run([sys.executable, "-m", *command], cwd=PROJECT, check=False).returncode
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

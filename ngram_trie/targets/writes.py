@@ -16,6 +16,7 @@ import platform
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakSet
 
 #: Addresses: the first byte, and the first behind the last.
 Span = tuple[int, int]
@@ -37,6 +38,10 @@ class Watch:
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.spans, self._process = list(spans), os.getpid()
+        for other in _WATCHES:  # its pages are protected anew: what it had not asked about yet would be lost
+            if any(start < end and first < behind for first, end in self.spans for start, behind in other.spans):
+                other._process = 0
+        _WATCHES.add(self)
         try:
             descriptor, shared = _userfaultfd(self._process), _shared()
             for start, end in self.spans:
@@ -59,6 +64,9 @@ class Watch:
                 for span in self.spans
             )
         return False
+
+
+_WATCHES: WeakSet[Watch] = WeakSet()
 
 
 def _shared() -> list[Span]:
