@@ -54,6 +54,7 @@ AXIS_LABELS = {
     "k": "rows of a batch $k$",
     "w": "drafted tokens of a row $w$",
     "position": "position in the draft",
+    "billions": "billions of parameters",
 }
 
 

@@ -28,8 +28,8 @@ from ngram_trie.tree import DraftTree, FloatArray
 
 #: Cached tokens behind which steps are timed, where the text has room; few lengths, so that few are timed at all.
 LENGTHS = (64, 1024)
-#: Seconds for which steps are timed, and how many of the latest of each size and length count.
-LIMIT, LATEST = 0.5, 4
+#: Seconds for which steps are timed, how often at least behind the shortest text, and how many of the latest count.
+LIMIT, LEAST, LATEST = 0.5, 2, 4
 #: Largest ratio of the two shortest plain steps that were timed on a machine with nothing else to do.
 QUIET = 1.25
 
@@ -125,11 +125,13 @@ def timed(
     network.step(text, DraftTree.root_only(0), top_k)
     laps: dict[int, list[deque[float]]] = {length: [deque(maxlen=LATEST) for _ in sizes] for length in lengths}
     started = perf_counter()
-    for length in itertools.cycle(lengths):
+    for lap in itertools.count():
+        is_over = perf_counter() - started > LIMIT
+        if is_over and len(laps[lengths[0]][0]) >= LEAST:
+            break
+        length = lengths[0] if is_over else lengths[lap % len(lengths)]
         for group in rng.permutation(len(sizes)):
             laps[length][group].append(seconds_of(sizes[group][1], length))
-        if perf_counter() - started > LIMIT:
-            break
     text.truncate(0)
     found = {length: [min(times) for times in each] for length, each in laps.items() if each[0]}
     shortest = sorted(laps[lengths[0]][0])[:2]

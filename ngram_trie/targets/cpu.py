@@ -73,8 +73,12 @@ class PackedNetwork:
         ValueError: weights that cannot be read.
     """
 
-    #: A step costs more with each token, and more with each tile that is begun.
-    sizes = tuple((tokens, tokens) for tokens in (1, small_gemm.MAX_ROWS, small_gemm.MAX_ROWS + 1, 36))
+    #: A step costs more with each token, and more with each tile that is begun; less so for the first few, which are
+    #: computed while memory gives the weights.
+    sizes = tuple(
+        (tokens, tokens)
+        for tokens in sorted({1, small_gemm.MAX_ROWS, small_gemm.MAX_ROWS + 1, 2 * small_gemm.MAX_ROWS, 18, 36})
+    )
 
     def __init__(self, model: PreTrainedModel, plan: Plan) -> None:
         base: Any = decoder_of(model)

@@ -1,7 +1,8 @@
-"""When drafting pays: speedup over how much of an answer is copied, of live runs of several models."""
+"""When drafting pays: speedup over how much of an answer is copied and over the size of the model, of live runs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,10 +12,10 @@ import pandas as pd
 import typer
 from matplotlib.figure import Figure
 
-from ngram_trie.bench.metrics import to_frame
+from ngram_trie.bench.metrics import accept_length, answered, speedup, to_frame
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.app import run as run_command
-from ngram_trie.report.plots import STYLE, line_style, plain_axes, save_figure
+from ngram_trie.report.plots import STYLE, line_figure, line_style, plain_axes, save_figure
 from ngram_trie.report.run_folder import RunFolder, save_csv
 
 #: Tokens of an answer are copied that end an n-gram of this length which the prompt or the answer has before.
@@ -31,9 +32,9 @@ def share_of_copies(prompt: Sequence[int], output: Sequence[int]) -> float:
     return copied / (len(output) - LENGTH + 1) if len(output) >= LENGTH else float("nan")
 
 
-def answers(run: RunFolder, methods: Sequence[str]) -> pd.DataFrame:
-    """One row a question of a live run with its traces: model, data set, share of copies, and per method the decoding
-    speedup over vanilla, X_speedup, and tokens per step, X_tokens.
+def answers(run: RunFolder, method: str) -> pd.DataFrame:
+    """One row a question of a live run with its traces: model, data set, share of copies, the method's decoding speedup
+    over vanilla and its tokens per step.
     """
     shares = {
         (trace.prompt.dataset, trace.prompt.question_id, trace.prompt.turn): share_of_copies(
@@ -42,21 +43,44 @@ def answers(run: RunFolder, methods: Sequence[str]) -> pd.DataFrame:
         for trace in read_traces(run.path / "traces.jsonl")
     }
     frame, keys = to_frame(run.records), ["task", "question_id", "turn"]
-    seconds = frame.pivot_table(index=keys, columns="method", values="decode_seconds", aggfunc="sum")
-    emitted, steps = (
-        frame.pivot_table(index=keys, columns="method", values=name, aggfunc="sum")
-        for name in ("num_emitted", "num_steps")
-    )
-    found = pd.DataFrame({"copied": pd.Series(shares)}).reindex(seconds.index)
+    sums = frame.pivot_table(["decode_seconds", "num_emitted", "num_steps"], keys, "method", aggfunc="sum")
+    found = pd.DataFrame({"copied": pd.Series(shares)}).reindex(sums.index)
     found.insert(0, "model", run.model)
-    for method in (name for name in methods if name in seconds):
-        found[f"{method}_speedup"] = seconds["vanilla"] / seconds[method]
-        found[f"{method}_tokens"] = emitted[method] / steps[method]
+    found["speedup"] = sums["decode_seconds"]["vanilla"] / sums["decode_seconds"][method]
+    found["tokens"] = sums["num_emitted"][method] / sums["num_steps"][method]
     return found.rename_axis(index={"task": "dataset"}).reset_index()
 
 
+def billions(model: str) -> float:
+    """Parameters, as the model's name ends.
+
+    Raises:
+        ValueError: it does not.
+    """
+    said = re.search(r"(\d+(?:\.\d+)?)([mb])$", model.lower())
+    if said is None:
+        raise ValueError(f"{model}: its name should end with its size, as in -135m or -0.5b")
+    return float(said[1]) / {"m": 1000, "b": 1}[said[2]]
+
+
+def by_task(run: RunFolder, methods: Sequence[str]) -> pd.DataFrame:
+    """One row for each task of a run, all together, and method: decoding speedup with its interval, tokens per step."""
+    frame = to_frame(run.records)
+    frame = frame.assign(seconds=frame.decode_seconds)
+    parts = {**dict(list(frame.groupby("task", sort=False))), "all": frame}
+    rows = [
+        (run.model, billions(run.model), dataset, method, *speedup(part, method), accept_length(of_method))
+        for dataset, part in parts.items()
+        for method in methods
+        if not (of_method := answered(part[part.method == method])).empty
+    ]
+    return pd.DataFrame(
+        rows, columns=["model", "billions", "dataset", "method", "speedup", "speedup_low", "speedup_high", "tokens"]
+    )
+
+
 @matplotlib.rc_context(STYLE)
-def figure_of(frame: pd.DataFrame, method: str) -> Figure:
+def figure_of(frame: pd.DataFrame) -> Figure:
     """A point an answer, models apart; lines through the means of fifths of the answers."""
     figure = Figure(figsize=(6.9, 2.8), layout="constrained")
     axes = figure.subplots(1, 2, sharex=True)
@@ -64,7 +88,7 @@ def figure_of(frame: pd.DataFrame, method: str) -> Figure:
         looks = line_style(index)
         fifths = pd.qcut(part.copied, 5, labels=False, duplicates="drop")
         for panel, name in zip(axes, ("speedup", "tokens"), strict=True):
-            values = part[f"{method}_{name}"]
+            values = part[name]
             panel.plot(part.copied, values, ls="", marker=looks["marker"], color=looks["color"], ms=2.5, alpha=0.35)
             means = values.groupby(fifths).mean()
             panel.plot(part.copied.groupby(fifths).mean(), means, label=model if name == "speedup" else None, **looks)
@@ -80,24 +104,27 @@ def figure_of(frame: pd.DataFrame, method: str) -> Figure:
 
 def main(
     folders: Annotated[list[Path], typer.Argument(help="of live runs, with their traces.jsonl")],
-    output: Annotated[Path, typer.Option(help="folder for copies.csv, copies_by_task.csv and copies.png")],
+    output: Annotated[Path, typer.Option(help="folder for copies.csv, copies.png, size.csv and size.png")],
     method: Annotated[str, typer.Option(help="that is drawn")] = "blend_logits",
     methods: Annotated[
-        str, typer.Option(help="in the tables, with commas")
-    ] = "ngram_trie,pld,suffix,blend_logits,library",
+        str, typer.Option(help="in size.csv, with commas")
+    ] = "ngram_trie,ngram_trie_output,pld,suffix,blend,blend_logits,library",
 ) -> None:
-    """Draw speedup over the share of copies in answers, and say means by task.
+    """Draw speedup over the share of copies in answers and over the size of the model.
 
     python -m scripts.studies.copies results/local/*/table1 --output results/local/copies
     """
-    frame = pd.concat([answers(RunFolder(folder), methods.split(",")) for folder in folders], ignore_index=True)
+    runs = [RunFolder(folder) for folder in folders]
+    frame = pd.concat([answers(run, method) for run in runs], ignore_index=True)
+    sizes = pd.concat([by_task(run, methods.split(",")) for run in runs], ignore_index=True)
     output.mkdir(parents=True, exist_ok=True)
-    means = frame.groupby(["model", "dataset"], sort=False).mean(numeric_only=True).drop(columns="turn").reset_index()
     save_csv(frame, output / "copies.csv")
-    save_csv(means, output / "copies_by_task.csv")
-    save_figure(figure_of(frame, method), output / "copies.png")
-    print(means.round(2).to_string(index=False))
-    print(f"written: {output / 'copies.csv'}, copies_by_task.csv and copies.png")
+    save_csv(sizes, output / "size.csv")
+    save_figure(figure_of(frame), output / "copies.png")
+    drawn = sizes[sizes.method == method]
+    save_figure(line_figure(drawn, "billions", "speedup", "decoding speedup over plain steps"), output / "size.png")
+    print(drawn.round(2).to_string(index=False))
+    print(f"written: {output / 'copies.csv'}, size.csv, copies.png and size.png")
 
 
 if __name__ == "__main__":

@@ -24,9 +24,15 @@ def test_n_grams_that_the_text_had_before() -> None:
     assert math.isnan(copies.share_of_copies([1, 2], [3]))
 
 
+def test_a_models_name_says_its_size() -> None:
+    assert copies.billions("smollm2-135m") == 0.135 and copies.billions("qwen2.5-coder-1.5B") == 1.5
+    with pytest.raises(ValueError, match="should end with its size"):
+        copies.billions("vicuna-7b-v1.3")
+
+
 def test_speedups_stand_beside_the_share_of_their_answer(tmp_path: Path) -> None:
     records = [
-        record(method, f"rag-{number}", (2, 2), PhaseSeconds(1 + seconds, 1.0, verify=seconds))
+        record(method, f"rag-{number}", (2, 2), PhaseSeconds(1 + seconds, 1.0, verify=seconds), model="some-0.5b")
         for number in range(5)
         for method, seconds in (("vanilla", 4.0), ("pld", 4.0 / (1 + number)))
     ]
@@ -43,6 +49,9 @@ def test_speedups_stand_beside_the_share_of_their_answer(tmp_path: Path) -> None
     copies.main([run], tmp_path / "page", "pld", "pld,suffix")
     found = pd.read_csv(tmp_path / "page" / "copies.csv")
     assert found.copied.tolist() == pytest.approx([0, 0, 0, 0, 1 / 5])
-    assert found.pld_speedup.tolist() == pytest.approx([1, 2, 3, 4, 5])
-    means = pd.read_csv(tmp_path / "page" / "copies_by_task.csv")
-    assert means.pld_speedup.tolist() == pytest.approx([3]) and (tmp_path / "page" / "copies.png").exists()
+    assert found.speedup.tolist() == pytest.approx([1, 2, 3, 4, 5])
+    sizes = pd.read_csv(tmp_path / "page" / "size.csv")
+    assert sizes.billions.tolist() == [0.5, 0.5] and sizes.dataset.tolist() == ["qa", "all"]
+    assert sizes.speedup.tolist() == pytest.approx([20 / (4 + 2 + 4 / 3 + 1 + 4 / 5)] * 2)
+    assert (sizes.speedup_low < sizes.speedup).all() and sizes.tokens.tolist() == [2, 2]
+    assert all((tmp_path / "page" / name).exists() for name in ("copies.png", "size.png"))
