@@ -35,7 +35,12 @@ def share_of_copies(prompt: Sequence[int], output: Sequence[int]) -> float:
 def answers(run: RunFolder, method: str) -> pd.DataFrame:
     """One row a question of a live run with its traces: model, data set, share of copies, the method's decoding speedup
     over vanilla and its tokens per step.
+
+    Raises:
+        ValueError: the run has no answers of the method.
     """
+    if method not in {record.method for record in run.records}:
+        raise ValueError(f"{run.path}: no answers of {method}; give --method one of the run's")
     shares = {
         (trace.prompt.dataset, trace.prompt.question_id, trace.prompt.turn): share_of_copies(
             trace.prompt.ids.tolist(), trace.output_ids
@@ -52,14 +57,14 @@ def answers(run: RunFolder, method: str) -> pd.DataFrame:
 
 
 def billions(model: str) -> float:
-    """Parameters, as the model's name ends.
+    """Parameters, as the model's name says.
 
     Raises:
         ValueError: it does not.
     """
-    said = re.search(r"(\d+(?:\.\d+)?)([mb])$", model.lower())
+    said = re.search(r"-(\d+(?:\.\d+)?)([mb])\b", model.lower())
     if said is None:
-        raise ValueError(f"{model}: its name should end with its size, as in -135m or -0.5b")
+        raise ValueError(f"{model}: its name should say its size, as in -135m or -0.5b")
     return float(said[1]) / {"m": 1000, "b": 1}[said[2]]
 
 

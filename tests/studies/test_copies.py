@@ -26,8 +26,9 @@ def test_n_grams_that_the_text_had_before() -> None:
 
 def test_a_models_name_says_its_size() -> None:
     assert copies.billions("smollm2-135m") == 0.135 and copies.billions("qwen2.5-coder-1.5B") == 1.5
-    with pytest.raises(ValueError, match="should end with its size"):
-        copies.billions("vicuna-7b-v1.3")
+    assert copies.billions("vicuna-7b-v1.3") == 7
+    with pytest.raises(ValueError, match="should say its size"):
+        copies.billions("tiny")
 
 
 def test_speedups_stand_beside_the_share_of_their_answer(tmp_path: Path) -> None:
@@ -54,4 +55,6 @@ def test_speedups_stand_beside_the_share_of_their_answer(tmp_path: Path) -> None
     assert sizes.billions.tolist() == [0.5, 0.5] and sizes.dataset.tolist() == ["qa", "all"]
     assert sizes.speedup.tolist() == pytest.approx([20 / (4 + 2 + 4 / 3 + 1 + 4 / 5)] * 2, abs=1e-4)
     assert (sizes.speedup_low < sizes.speedup).all() and sizes.tokens.tolist() == [2, 2]
+    with pytest.raises(ValueError, match="no answers of suffix"):
+        copies.main([run], tmp_path / "page", "suffix", "pld")
     assert all((tmp_path / "page" / name).exists() for name in ("copies.png", "size.png"))

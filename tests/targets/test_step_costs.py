@@ -14,6 +14,7 @@ from support.tiny import tiny_model
 from ngram_trie.targets import costs
 from ngram_trie.targets.choose import network_for
 from ngram_trie.targets.costs import MeasuredCosts
+from ngram_trie.targets.cpu import PackedNetwork
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.stock import KVCache
 from ngram_trie.tree import DraftTree
@@ -77,10 +78,21 @@ def test_a_slow_model_is_timed_twice_behind_a_short_text_and_a_disturbed_machine
     kept = list((tmp_path / "steps").iterdir())
     assert len(kept) == 1
     kept[0].write_text("{")  # a disk that was full
+    disturbed = Steps(lambda tokens, step: 0.2 if step > 4 else 0.9)  # until its second lap
+    assert told(disturbed).step([15], [64]) == pytest.approx(0.2) and kept[0].read_text() == "{"
     told(Steps(lambda tokens, lap: 0.001 * tokens * 1.5 ** (lap % 9)))
     assert kept[0].read_text() == "{"
     told(Steps(lambda tokens, lap: 0.001 * tokens))
     assert MeasuredCosts(**json.loads(kept[0].read_text())).step([8], [64]) == pytest.approx(0.016)
+
+
+def test_packed_sizes_tell_costs_that_are_flat_until_a_step_computes_longer_than_it_reads() -> None:
+    def truth(tokens: int) -> float:
+        return max(1.0, tokens / 16)
+
+    sizes = PackedNetwork.sizes
+    told = MeasuredCosts(sizes, [64], [[truth(tokens) for _, tokens in sizes]]).step(range(36), [64] * 36)
+    assert told == pytest.approx([truth(tokens) for tokens in range(1, 37)], rel=0.15)
 
 
 def test_networks_tell_sizes_that_begin_with_a_plain_step_and_a_target_their_costs(
