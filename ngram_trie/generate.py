@@ -30,6 +30,7 @@ from transformers import (
 from transformers.generation import EosTokenCriteria, GenerateDecoderOnlyOutput, GenerationMode, MaxLengthCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from ngram_trie import compile_beside
 from ngram_trie.budget.adaptive import AdaptiveDrafter, Learned
 from ngram_trie.budget.compiling import kinds, warm_up
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
@@ -288,6 +289,7 @@ class Speculator:
             num_tokens = len(prompt.ids) + num_new
             is_short = self._capacity < min(num_tokens, longest)
             capacity = min(max(num_tokens, 2 * self._capacity), longest) if is_short else self._capacity
+            compiling = compile_beside.begin() if self._fallback_drafter else None  # of the default drafter
             network = network_for(self.model, capacity)
             if self._decoder is None or is_short or network is not self._decoder.target.network:
                 self._decoder, self._capacity = None, capacity
@@ -295,6 +297,8 @@ class Speculator:
                 if self._fallback_drafter and not target.knows_head():
                     self.drafter = self._sized(self._fallback_drafter())
                 self._fallback_drafter = None
+                if compiling:
+                    compiling.wait()
                 if self._unbound_copy is not None:
                     warm_up(self._unbound_copy, prompt, target)
                     self._unbound_copy = None

@@ -54,6 +54,11 @@ def address_of(dispatcher: Any, signature: Any) -> int:
     return inlining.address_of(dispatcher, signature)
 
 
+def is_kept(dispatcher: Any) -> bool:
+    """Whether some code of a `compiled` function is in the user's folder; so it is said to be where nobody knows."""
+    return inlining is None or inlining.is_kept(dispatcher)
+
+
 _watching: list[Callable[[bool], None]] = []
 
 

@@ -61,6 +61,11 @@ def keep(dispatcher: Any) -> None:
     dispatcher._cache = _Kept(dispatcher)
 
 
+def is_kept(dispatcher: Any) -> bool:
+    """Whether code of today's sources is kept of a function, for some signature."""
+    return bool(dispatcher._cache.is_kept())
+
+
 def inner(function: Any, options: dict[str, Any]) -> Any:
     """A function that becomes a part of those that call it; see `ngram_trie.store.compiled.kernel`."""
     options = {"nopython": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, **options}
@@ -150,6 +155,7 @@ class _Kept:
 
     def __init__(self, dispatcher: Any) -> None:
         self._function = dispatcher.py_func
+        self._name = f"{self._function.__module__}.{self._function.__qualname__}"
 
     def load_overload(self, signature: Any, context: Any) -> CompileResult | None:
         context.refresh()
@@ -174,12 +180,16 @@ class _Kept:
         except OSError as error:
             _say(f"{file.parent}: {error.strerror}: compiled anew in each process; set NGRAM_TRIE_CACHE")
 
+    def is_kept(self) -> bool:
+        stamp = _stamp(self._function.__module__).encode()
+        return any(file.read_bytes().startswith(stamp) for file in _folder().glob(f"{self._name}-*"))
+
     def _head(self, data: bytes) -> bytes:
         return f"{_stamp(self._function.__module__)} {hashlib.sha256(data).hexdigest()}".encode()
 
     def _file(self, signature: Any, codegen: Any) -> Path:
         kind = hashlib.sha256(repr((signature, codegen.magic_tuple())).encode()).hexdigest()[:16]
-        return _folder() / f"{self._function.__module__}.{self._function.__qualname__}-{kind}"
+        return _folder() / f"{self._name}-{kind}"
 
 
 @functools.cache

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 
+from ngram_trie import compile_beside
 from ngram_trie.budget import compiling
 from ngram_trie.store.files import PROJECT, cache_folder
 from ngram_trie.tree import _depths
@@ -83,3 +86,38 @@ def test_compiling_is_counted_and_said_once(
     before = compiling.num_compiled()
     _depths(parents)
     assert compiling.num_compiled() == before
+
+
+#: The library's first answer; prints which of the project's functions this process compiles, but for the network's.
+FIRST = """
+import sys
+sys.path.insert(0, "tests")
+from numba.core import event
+from support.tiny import tiny_model
+from ngram_trie import speculative_generate
+with event.install_recorder("numba:compile") as seen:
+    speculative_generate(tiny_model("llama"), [1, 2, 3, 4] * 20, max_new_tokens=90)
+functions = {each.data["dispatcher"].py_func for _, each in seen.buffer}
+drafting = "ngram_trie.blend", "ngram_trie.budget", "ngram_trie.store"
+print(sorted(function.__qualname__ for function in functions if function.__module__.startswith(drafting)))
+"""
+
+
+@pytest.mark.slow
+def test_a_second_process_compiles_all_that_the_default_drafter_needs(tmp_path: Path) -> None:
+    environment = {**os.environ, "NGRAM_TRIE_CACHE": str(tmp_path)}
+    for _ in range(2):
+        command = [sys.executable, "-c", FIRST]
+        told = subprocess.run(command, cwd=PROJECT, env=environment, capture_output=True, text=True)
+        assert told.stdout == "[]\n", told.stderr
+
+
+def test_the_second_process_begins_where_nothing_is_kept_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_beside.compile_default()
+    assert compile_beside.begin() is None
+    monkeypatch.setattr(compile_beside, "is_kept", lambda function: False)
+    process = compile_beside.begin()
+    assert process and process.wait() == 0
+    for executable in (None, "uwsgi", "python-that-is-not-there"):
+        monkeypatch.setattr(sys, "executable", executable)
+        assert compile_beside.begin() is None

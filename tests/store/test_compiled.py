@@ -36,8 +36,10 @@ def is_compiled() -> bool:
 
 
 def test_compiled_once_and_again_where_the_file_is_damaged_or_of_other_sources(folder: Path) -> None:
+    assert not compiled.is_kept(compiled.compiled(_depths.py_func))
     assert is_compiled() and not is_compiled()
     (file,) = folder.glob("compiled/*/*")
+    assert compiled.is_kept(compiled.compiled(_depths.py_func))
     whole = file.read_bytes()
     flipped = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
     for damaged in (b"", b"something else", whole[: len(whole) // 2], flipped, b"0" * 64 + whole[64:]):
