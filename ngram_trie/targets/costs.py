@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -32,6 +33,8 @@ LENGTHS = (64, 1024)
 LIMIT, LEAST, LATEST = 0.5, 2, 4
 #: Largest ratio of the two shortest plain steps that were timed on a machine with nothing else to do.
 QUIET = 1.25
+#: Whoever waits longer than this, in seconds, is told what for.
+SILENT = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ def timed(
         network.step(text, tree, top_k)
         return perf_counter() - started
 
-    network.step(text, DraftTree.root_only(0), top_k)
+    if seconds_of(1, 0) * LEAST * len(sizes) > SILENT:
+        print(f"timing steps of this model, once (kept in {cache_folder()})", file=sys.stderr)
     laps: dict[int, list[deque[float]]] = {length: [deque(maxlen=LATEST) for _ in sizes] for length in lengths}
     started = perf_counter()
     for lap in itertools.count():

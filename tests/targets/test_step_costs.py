@@ -71,10 +71,11 @@ def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., Meas
 
 
 def test_a_slow_model_is_timed_twice_behind_a_short_text_and_a_disturbed_machine_forgotten(
-    told: Callable[..., MeasuredCosts], tmp_path: Path
+    told: Callable[..., MeasuredCosts], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     slow = Steps(lambda *_: 0.2)
     assert told(slow).lengths == [64] and len(slow.taken) == 7
+    assert capsys.readouterr().err == f"timing steps of this model, once (kept in {tmp_path})\n"
     kept = list((tmp_path / "steps").iterdir())
     assert len(kept) == 1
     kept[0].write_text("{")  # a disk that was full
