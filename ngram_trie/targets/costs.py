@@ -125,6 +125,7 @@ def timed(
         network.step(text, tree, top_k)
         return perf_counter() - started
 
+    seconds_of(1, 0)  # the first one also compiles, or captures
     if seconds_of(1, 0) * LEAST * len(sizes) > SILENT:
         print(f"timing steps of this model, once (kept in {cache_folder()})", file=sys.stderr)
     laps: dict[int, list[deque[float]]] = {length: [deque(maxlen=LATEST) for _ in sizes] for length in lengths}

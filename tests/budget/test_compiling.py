@@ -104,6 +104,7 @@ print(sorted(function.__qualname__ for function in functions if function.__modul
 
 
 @pytest.mark.slow
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core: nothing is compiled beside anything")
 def test_a_second_process_compiles_all_that_the_default_drafter_needs(tmp_path: Path) -> None:
     environment = {**os.environ, "NGRAM_TRIE_CACHE": str(tmp_path)}
     for _ in range(2):
@@ -116,6 +117,7 @@ def test_the_second_process_begins_where_nothing_is_kept_and_may_fail(monkeypatc
     compile_beside.compile_default()
     assert compile_beside.begin() is None
     monkeypatch.setattr(compile_beside, "is_kept", lambda function: False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
     process = compile_beside.begin()
     assert process and process.wait() == 0
     for executable in (None, "uwsgi", "python-that-is-not-there"):
