@@ -25,7 +25,7 @@ from ngram_trie.blend import occurrences, prediction
 from ngram_trie.blend.background import NOTHING, Background, most_successors
 from ngram_trie.blend.occurrences import CONTEXT, END, LENGTH, NUM_LIKELY, NUM_TOKENS, SEEN_BY, SIZE, Index, Part
 from ngram_trie.blend.ppm import FloatArray, Numbers
-from ngram_trie.blend.prediction import Nodes, Settings
+from ngram_trie.blend.prediction import HARD, SOFT, Nodes, Settings
 from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
@@ -43,7 +43,8 @@ class BlendIndex:
         least: and only those at least so likely.
         max_soft, max_rejected: how many distributions are looked at where the last token alone agrees, the latest ones:
             of the text, of rejected drafts. Those where more agrees are not counted; 0 looks at none at all.
-        hard, soft: what a token that followed counts, and what a distribution counts in all.
+        hard, soft: the credit that tokens that followed, and distributions, have at first; an occurrence counts one in
+            all, divided by the credit of either at its length, which `learn` adds to.
         background: what to fall back to; it must not change while the index is in use.
     """
 
@@ -63,7 +64,9 @@ class BlendIndex:
         soft: float = 0.0,
         background: Background = NOTHING,
     ) -> None:
-        self._settings = Settings(escape, max_order, max_occurrences, max_soft, max_rejected, top_k, hard, soft)
+        self._credits = np.repeat([[hard], [soft]], max_order + 1, axis=1).astype(float)
+        shares = self._credits / (hard + soft)
+        self._settings = Settings(escape, max_order, max_occurrences, max_soft, max_rejected, top_k, shares)
         self._least = least
         self._fields: Fields = tuple(background)
         self._more = most_successors(background)
@@ -112,6 +115,24 @@ class BlendIndex:
     def last_place(self) -> int:
         """Where the text's last token stands."""
         return int(self._index.sizes[END])
+
+    def learn(self, new_ids: Sequence[int] | IntArray) -> None:
+        """Credit what followed and what the model predicted with the (k,) tokens that follow, which `extend` adds then.
+
+        One step of expectation maximization for each token: it gives either at each length of agreement the part that
+        this had in the token's probability, 1 in all (less what came from elsewhere).
+        """
+        ids = np.asarray(new_ids, np.int32)
+        self._reserve(0, len(ids))
+        self._begin(3 * len(ids))
+        last = self._index.text[self.last_place : self.last_place + 1]
+        tokens = np.concatenate([last, occurrences.enter_all(ids, self._index)])
+        chain = Nodes(tokens, np.arange(-1, len(ids)), np.ones(len(tokens)))
+        hard, soft = self._alone()
+        prediction.learn(
+            tuple(chain), tuple(self._index), self._fields, tuple(self._settings), tuple(hard), tuple(soft),
+            self._credits,
+        )  # fmt: skip
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> IntArray:
         """Add the (k,) tokens that follow; returns their places."""
@@ -184,14 +205,16 @@ class BlendIndex:
             tree: what `draft` returned, of the index as it is.
         """
         assert tree.probs is not None
-        settings = self._settings
-        alone = (
-            settings._replace(max_soft=0, max_rejected=0),
-            settings._replace(hard=0.0, max_rejected=0),
-            settings._replace(hard=0.0, max_soft=0),
-        )
+        hard, soft = self._alone()
+        alone = hard, soft._replace(max_rejected=0), soft._replace(max_soft=0)
         self._begin(4 * len(tree))
         draft = Nodes(occurrences.enter_all(tree.tokens.astype(np.int32), self._index), tree.parents, tree.probs)
         return prediction.explain(
-            tuple(draft), tuple(self._index), self._fields, tuple(settings), *(tuple(each) for each in alone)
+            tuple(draft), tuple(self._index), self._fields, tuple(self._settings), *(tuple(each) for each in alone)
         )
+
+    def _alone(self) -> tuple[Settings, Settings]:
+        """The settings under which what followed alone counts, and those under which distributions alone do."""
+        one = np.eye(2)[:, :, None] * self._settings.shares
+        hard = self._settings._replace(shares=one[HARD], max_soft=0, max_rejected=0)
+        return hard, self._settings._replace(shares=one[SOFT])

@@ -38,12 +38,16 @@ from ngram_trie.tree import Fields, IntArray
 SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
 
 
+#: Rows of `Settings.shares`.
+HARD, SOFT = range(2)
+
 #: Distributions at places that agree in so many tokens count however many there are.
 ALWAYS = 2
 
 
 class Settings(NamedTuple):
-    """Of `BlendIndex`."""
+    """Of `BlendIndex`; `shares` (2, 1 + max_order) are what a token that followed counts at an occurrence of each
+    length, and what a distribution counts in all."""
 
     escape: float
     max_order: int
@@ -51,8 +55,7 @@ class Settings(NamedTuple):
     max_soft: int
     max_rejected: int
     top_k: int
-    hard: float
-    soft: float
+    shares: FloatArray
 
 
 class Nodes(NamedTuple):
@@ -151,10 +154,10 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, chain:
             left -= 1
             length = _agreement(place, context, index)
             if follower >= 0:
-                found = _count(follower, length, settings.hard, True, found, index, successors)
+                found = _count(follower, length, settings.shares[HARD, length], True, found, index, successors)
             if soft >= 0 and (left_soft > 0 or (length >= ALWAYS and settings.max_soft > 0)):
                 left_soft -= length < ALWAYS
-                found = _count_likely(soft, length, settings.soft, found, index, successors)
+                found = _count_likely(soft, length, settings.shares[SOFT, length], found, index, successors)
         place = index.before[place]
     place, left, left_soft = index.tokens[chain + 1, context[0]], settings.max_occurrences, settings.max_rejected
     while place >= 0 and left > 0 and settings.max_rejected > 0:
@@ -164,7 +167,7 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, chain:
             length = _agreement(place, context, index)
             if left_soft > 0 or length >= ALWAYS:
                 left_soft -= length < ALWAYS
-                found = _count_likely(soft, length, settings.soft, found, index, successors)
+                found = _count_likely(soft, length, settings.shares[SOFT, length], found, index, successors)
         place = index.before[place]
     return found
 
@@ -187,11 +190,10 @@ def _expect(
     how many there are, and the share that is left to order 0.
     """
     successors, earlier, elsewhere = scratch.successors, scratch.earlier, scratch.elsewhere
-    escape = settings.escape * (settings.hard + settings.soft)
     num_earlier = _count_successors(index, settings, context, EARLIER, earlier)
-    below = blend_orders(earlier, num_earlier, escape)
+    below = blend_orders(earlier, num_earlier, settings.escape)
     found = _count_successors(index, settings, context, LAST, successors)
-    left = blend_orders(successors, found, escape)
+    left = blend_orders(successors, found, settings.escape)
     for row in range(num_earlier):
         found = _add_share(earlier.tokens[row], left * earlier.shares[row], found, index, successors)
     left *= below
@@ -331,18 +333,37 @@ def _scratch(max_nodes: int, index: Index, settings: Settings, background: Backg
 
 
 @kernel
-def _share(
-    index: Index, settings: Settings, context: Numbers, worth: FloatArray, token: int, scratch: Scratch
-) -> float:
-    """What `token` has by the counts that `settings` take in, where one count of order k is worth worth[k]."""
+def _reach(scratch: Scratch, reach: FloatArray) -> None:
+    """Write what one count of an occurrence of each length is worth in the shares that `_expect` has left."""
+    reach[0] = 0.0
+    for order in range(1, len(reach)):
+        reach[order] = reach[order - 1] + scratch.successors.weights[0, order]
+
+
+@kernel
+def _give(
+    index: Index, settings: Settings, context: Numbers, reach: FloatArray, token: int, scratch: Scratch,
+    given: FloatArray,
+) -> float:  # fmt: skip
+    """Write what occurrences of each length give to the share of `token` by the counts that `settings` take in; returns
+    what they give in all."""
     successors, share = scratch.successors, 0.0
+    given[:] = 0.0
     for row in range(_count_successors(index, settings, context, LAST, successors)):
         if successors.tokens[row] == token:
-            count = 0.0
-            for order in range(int(successors.counts[row, 0]), 0, -1):
-                count += successors.counts[row, order]
-                share += worth[order] * count
+            for length in range(1, int(successors.counts[row, 0]) + 1):
+                given[length] = reach[length] * successors.counts[row, length]
+                share += given[length]
     return share
+
+
+@kernel
+def _known(token: int, found: int, successors: Successors) -> float:
+    """The share of `token` among the `found` successors."""
+    for row in range(found):
+        if successors.tokens[row] == token:
+            return successors.shares[row]
+    return 0.0
 
 
 @compiled
@@ -360,22 +381,59 @@ def explain(
     draft = Nodes(*draft_fields)
     hard, soft, rejected = Settings(*hard_fields), Settings(*soft_fields), Settings(*rejected_fields)
     shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), index, settings, background)
-    worth = np.empty(settings.max_order + 1)
+    reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
     for node in range(1, len(draft.tokens)):
         token, parent = draft.tokens[node], draft.parents[node]
         context = scratch.context[: _lay_out(index, draft, parent, scratch.context)]
         found, _ = _expect(index, background, settings, context, scratch)
-        known = 0.0
-        for row in range(found):
-            if scratch.successors.tokens[row] == token:
-                known = scratch.successors.shares[row]
-        worth[:] = scratch.successors.weights[0]
-        shares[node, 0] = _share(index, hard, context, worth, token, scratch)
-        shares[node, 1] = _share(index, soft, context, worth, token, scratch)
-        shares[node, 2] = _share(index, rejected, context, worth, token, scratch)
+        known = _known(token, found, scratch.successors)
+        _reach(scratch, reach)
+        shares[node, 0] = _give(index, hard, context, reach, token, scratch, given)
+        shares[node, 1] = _give(index, soft, context, reach, token, scratch, given)
+        shares[node, 2] = _give(index, rejected, context, reach, token, scratch, given)
         shares[node, 3] = max(known - shares[node].sum(), 0.0)
         shares[node, 4] = max(draft.probs[node] / draft.probs[parent] - known, 0.0)
     return shares
+
+
+@compiled
+def learn(
+    chain_fields: Fields,
+    index_fields: Fields,
+    background_fields: Fields,
+    settings_fields: Fields,
+    hard_fields: Fields,
+    soft_fields: Fields,
+    credits: FloatArray,
+) -> None:
+    """Credit what followed and what the model predicted with tokens that follow, by what either gave to their shares,
+    and divide each length's shares anew; as `BlendIndex.learn`.
+
+    Args:
+        chain_fields: the text's last token and those behind it, as a draft.
+        hard_fields, soft_fields: the settings under which one of the two alone counts.
+        credits: (2, 1 + max_order), which are added to.
+    """
+    index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
+    chain, hard, soft = Nodes(*chain_fields), Settings(*hard_fields), Settings(*soft_fields)
+    scratch = _scratch(len(chain.tokens), index, settings, background)
+    reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
+    for node in range(1, len(chain.tokens)):
+        token, before = chain.tokens[node], scratch.context
+        context = before[: _lay_out(index, chain, node - 1, before)]
+        found, _ = _expect(index, background, settings, context, scratch)
+        known = _known(token, found, scratch.successors)
+        if known <= 0:
+            continue
+        _reach(scratch, reach)
+        for source, alone in ((HARD, hard), (SOFT, soft)):
+            _give(index, alone, context, reach, token, scratch, given)
+            for length in range(1, len(given)):
+                credits[source, length] += given[length] / known
+        for length in range(1, len(given)):
+            whole = credits[HARD, length] + credits[SOFT, length]
+            settings.shares[HARD, length] = hard.shares[HARD, length] = credits[HARD, length] / whole
+            settings.shares[SOFT, length] = soft.shares[SOFT, length] = credits[SOFT, length] / whole
 
 
 @compiled

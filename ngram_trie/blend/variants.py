@@ -200,9 +200,10 @@ Vocabulary = Literal["prompt", "all"]
 class BlendLogitsDrafter(BlendDrafter):
     """The blend over what followed and what the model predicted: n-grams with hard and soft counts.
 
-    At each earlier place whose context agrees, the token that followed counts `hard`, and the model's distribution
-    there `soft` in all, by its `top_k` likeliest tokens. Places are those of the answer, those of the prompt where
-    `prompt_step` says so, and drafted nodes that were not accepted: they have a distribution and no successor.
+    At each earlier place whose context agrees, the token that followed counts, and the model's distribution there, by
+    its `top_k` likeliest tokens; how much of the two, the tokens of the answer so far say (`BlendIndex.learn`). Places
+    are those of the answer, those of the prompt where `prompt_step` says so, and drafted nodes that were not accepted:
+    they have a distribution and no successor.
 
     Args:
         top_k, least, max_soft, max_rejected, hard, soft: as in `BlendIndex`.
@@ -224,8 +225,8 @@ class BlendLogitsDrafter(BlendDrafter):
         least: float = 0.01,
         max_soft: int = 16,
         max_rejected: int = 16,
-        hard: float = 0.4,
-        soft: float = 0.6,
+        hard: float = 1.0,
+        soft: float = 1.0,
         prompt_step: int = 1,
         vocabulary: Vocabulary = "prompt",
         **options: Any,
@@ -271,6 +272,7 @@ class BlendLogitsDrafter(BlendDrafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         Drafter.observe(self, new_ids)
         root = self._index.last_place
+        self._index.learn(new_ids)
         self._places = np.concatenate([[root], self._index.extend(new_ids)])
 
     def propose(self, budget: int) -> DraftTree:

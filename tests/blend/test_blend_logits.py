@@ -53,7 +53,7 @@ def shares(
             kinds |= {max(likely, key=lambda token: likely[token])} if likely else set()
         if not kinds:
             break
-        escaped = escape * (hard + soft) * len(kinds)
+        escaped = escape * len(kinds)
         total = sum(counts.values()) + escaped
         prob = defaultdict(float, {t: (counts[t] + escaped * prob[t]) / total for t in {*counts, *prob}})
     return prob
@@ -84,6 +84,39 @@ def test_probabilities_by_hand() -> None:
     assert tree.tokens.tolist() == [4, 1]
     # The place has the whole text before it, so all five orders agree; each leaves 1 / 1.5 to the one below.
     assert tree.probs is not None and tree.probs[1] == pytest.approx(1 - (1 / 1.5) ** 5 * (1 - 1 / 9))
+
+
+@pytest.mark.parametrize(("token", "credits"), [(3, (1 + 4 / 7, 1 + 3 / 7)), (4, (1, 2)), (9, (1, 1))])
+def test_what_a_token_says_of_the_two_sources_by_hand(token: int, credits: tuple[float, float]) -> None:
+    """Behind "2" came 3, and the model said 3 with 0.75 and 4 with 0.25: a 3 speaks for both, a 4 for the model."""
+    index = BlendIndex([1, 2, 3, 2], escape=1.0, top_k=2, num_frequent=0, hard=1.0, soft=1.0)
+    told(index, 1, {3: 0.75, 4: 0.25})
+    index.learn([token])
+    hard, soft = np.array(credits) / sum(credits)
+    tree = index.draft(2)
+    probs = by_path(tree, tree.probs.tolist())  # type: ignore[union-attr]
+    assert probs[3,] == pytest.approx((hard + 0.75 * soft) / 2 + 0.5 * 1 / 7)
+    # Nothing was said of longer matches: a match of two tokens counts both alike, the 5 behind one as one token says.
+    index.extend([5, 1, 2])
+    tree = index.draft(1)
+    assert tree.probs is not None and tree.tokens[1] == 3
+    order_1 = (0.5 + 0.75 / 2 + 2 * 1 / 11) / (1 + hard + 2)  # order 0 has one 3 in seven places of four kinds
+    assert tree.probs[1] == pytest.approx((0.5 + 0.75 / 2 + order_1) / 2)
+
+
+def test_an_answer_that_copies_is_drafted_deep() -> None:
+    """Where an answer copies, against what the model expected of the prompt, drafts become copies."""
+    text = list(range(20, 60))
+    depths = []
+    for answer_ids in (text[:8], [(token * 7) % 40 + 100 for token in text[:8]]):
+        index = BlendIndex([*text, 1, 2, text[0]], escape=0.7, top_k=1, num_frequent=0, hard=1.0, soft=1.0)
+        for place, token in enumerate(text):
+            told(index, place, {(token * 7) % 40 + 100: 1.0})
+        index.learn(answer_ids[1:])
+        index.extend([*answer_ids[1:], *text[20:23]])
+        tree = index.draft(8)
+        depths.append(int(tree.depths.max()))
+    assert depths[0] > depths[1]
 
 
 def test_where_two_tokens_agree_a_distribution_counts_behind_later_ones_of_one() -> None:
@@ -118,9 +151,8 @@ def test_every_node_has_the_probability_that_brute_force_gives(
     max_order: int,
 ) -> None:
     """A text with distributions behind some places, and chains of tokens that were drafted behind others."""
-    hard, soft = weights
     text = [token for token, _ in steps]
-    settings: dict[str, Any] = {"escape": escape, "hard": hard, "soft": soft, "max_order": max_order}
+    settings: dict[str, Any] = {"escape": escape, "hard": weights[0], "soft": weights[1], "max_order": max_order}
     index = BlendIndex(text, top_k=4, max_soft=99, max_rejected=99, **settings)
     places: list[Place] = []
 
@@ -146,6 +178,7 @@ def test_every_node_has_the_probability_that_brute_force_gives(
     for path, prob in nodes.items():
         if path:
             context = text + list(path[:-1])
+            hard, soft = np.array(weights) / sum(weights)
             expected = shares(places, text, context, escape, hard, soft, max_order)[path[-1]]
             assert prob == pytest.approx(nodes[path[:-1]] * expected)
     # What the sources give adds up, and none gives anything where it has nothing.
