@@ -44,7 +44,7 @@ class BlendIndex:
         max_soft, max_rejected: how many distributions are looked at where the last token alone agrees, the latest ones:
             of the text, of rejected drafts. Those where more agrees are not counted; 0 looks at none at all.
         hard, soft: the credit that tokens that followed, and distributions, have at first; an occurrence counts one in
-            all, divided by the credit of either at its length, which `learn` adds to.
+            all, divided by the credit of either at its length, which `credit` adds to.
         background: what to fall back to; it must not change while the index is in use.
     """
 
@@ -116,7 +116,7 @@ class BlendIndex:
         """Where the text's last token stands."""
         return int(self._index.sizes[END])
 
-    def learn(self, new_ids: Sequence[int] | IntArray) -> None:
+    def credit(self, new_ids: Sequence[int] | IntArray) -> None:
         """Credit what followed and what the model predicted with the (k,) tokens that follow, which `extend` adds then.
 
         One step of expectation maximization for each token: it gives either at each length of agreement the part that
@@ -129,7 +129,7 @@ class BlendIndex:
         tokens = np.concatenate([last, occurrences.enter_all(ids, self._index)])
         chain = Nodes(tokens, np.arange(-1, len(ids)), np.ones(len(tokens)))
         hard, soft = self._alone()
-        prediction.learn(
+        prediction.credit(
             tuple(chain), tuple(self._index), self._fields, tuple(self._settings), tuple(hard), tuple(soft),
             self._credits,
         )  # fmt: skip

@@ -397,7 +397,7 @@ def explain(
 
 
 @compiled
-def learn(
+def credit(
     chain_fields: Fields,
     index_fields: Fields,
     background_fields: Fields,
@@ -407,7 +407,7 @@ def learn(
     credits: FloatArray,
 ) -> None:
     """Credit what followed and what the model predicted with tokens that follow, by what either gave to their shares,
-    and divide each length's shares anew; as `BlendIndex.learn`.
+    and divide each length's shares anew; as `BlendIndex.credit`.
 
     Args:
         chain_fields: the text's last token and those behind it, as a draft.

@@ -201,7 +201,7 @@ class BlendLogitsDrafter(BlendDrafter):
     """The blend over what followed and what the model predicted: n-grams with hard and soft counts.
 
     At each earlier place whose context agrees, the token that followed counts, and the model's distribution there, by
-    its `top_k` likeliest tokens; how much of the two, the tokens of the answer so far say (`BlendIndex.learn`). Places
+    its `top_k` likeliest tokens; how much of the two, the tokens of the answer so far say (`BlendIndex.credit`). Places
     are those of the answer, those of the prompt where `prompt_step` says so, and drafted nodes that were not accepted:
     they have a distribution and no successor.
 
@@ -272,7 +272,7 @@ class BlendLogitsDrafter(BlendDrafter):
     def observe(self, new_ids: Sequence[int]) -> None:
         Drafter.observe(self, new_ids)
         root = self._index.last_place
-        self._index.learn(new_ids)
+        self._index.credit(new_ids)
         self._places = np.concatenate([[root], self._index.extend(new_ids)])
 
     def propose(self, budget: int) -> DraftTree:

@@ -91,7 +91,7 @@ def test_what_a_token_says_of_the_two_sources_by_hand(token: int, credits: tuple
     """Behind "2" came 3, and the model said 3 with 0.75 and 4 with 0.25: a 3 speaks for both, a 4 for the model."""
     index = BlendIndex([1, 2, 3, 2], escape=1.0, top_k=2, num_frequent=0, hard=1.0, soft=1.0)
     told(index, 1, {3: 0.75, 4: 0.25})
-    index.learn([token])
+    index.credit([token])
     hard, soft = np.array(credits) / sum(credits)
     tree = index.draft(2)
     probs = by_path(tree, tree.probs.tolist())  # type: ignore[union-attr]
@@ -112,7 +112,7 @@ def test_an_answer_that_copies_is_drafted_deep() -> None:
         index = BlendIndex([*text, 1, 2, text[0]], escape=0.7, top_k=1, num_frequent=0, hard=1.0, soft=1.0)
         for place, token in enumerate(text):
             told(index, place, {(token * 7) % 40 + 100: 1.0})
-        index.learn(answer_ids[1:])
+        index.credit(answer_ids[1:])
         index.extend([*answer_ids[1:], *text[20:23]])
         tree = index.draft(8)
         depths.append(int(tree.depths.max()))
