@@ -37,7 +37,6 @@ from ngram_trie.tree import Fields, IntArray
 #: rejected drafts, other texts, and order 0.
 SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
 
-
 #: Rows of `Settings.shares`.
 HARD, SOFT = range(2)
 
@@ -419,8 +418,8 @@ def credit(
     scratch = _scratch(len(chain.tokens), index, settings, background)
     reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
     for node in range(1, len(chain.tokens)):
-        token, before = chain.tokens[node], scratch.context
-        context = before[: _lay_out(index, chain, node - 1, before)]
+        token, parent = chain.tokens[node], chain.parents[node]
+        context = scratch.context[: _lay_out(index, chain, parent, scratch.context)]
         found, _ = _expect(index, background, settings, context, scratch)
         known = _known(token, found, scratch.successors)
         if known <= 0:
