@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.blend.prediction import likeliest
+from ngram_trie.blend.prediction import credit_or_draft
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.decoding import Seen, SpeculativeDecoder, Stop
 from ngram_trie.drafter import TopK
@@ -33,7 +33,7 @@ def begin() -> subprocess.Popen[bytes] | None:
     have compiled is compiled where it is needed.
     """
     runs_python = Path(sys.executable or "").name.startswith("python")  # and not a server that Python is a part of
-    if is_kept(likeliest) or not runs_python or (os.cpu_count() or 1) < 2:
+    if is_kept(credit_or_draft) or not runs_python or (os.cpu_count() or 1) < 2:
         return None
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import compile_default; compile_default()"
     with contextlib.suppress(OSError):

@@ -25,7 +25,7 @@ from ngram_trie.blend import occurrences, prediction
 from ngram_trie.blend.background import NOTHING, Background, most_successors
 from ngram_trie.blend.occurrences import CONTEXT, END, LENGTH, NUM_LIKELY, NUM_TOKENS, SEEN_BY, SIZE, Index, Part
 from ngram_trie.blend.ppm import FloatArray, Numbers
-from ngram_trie.blend.prediction import HARD, SOFT, Nodes, Settings
+from ngram_trie.blend.prediction import NO_CHAIN, Nodes, Settings
 from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
@@ -128,11 +128,7 @@ class BlendIndex:
         last = self._index.text[self.last_place : self.last_place + 1]
         tokens = np.concatenate([last, occurrences.enter_all(ids, self._index)])
         chain = Nodes(tokens, np.arange(-1, len(ids)), np.ones(len(tokens)))
-        hard, soft = self._alone()
-        prediction.credit(
-            tuple(chain), tuple(self._index), self._fields, tuple(self._settings), tuple(hard), tuple(soft),
-            self._credits,
-        )  # fmt: skip
+        self._credit_or_draft(tuple(chain))
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> IntArray:
         """Add the (k,) tokens that follow; returns their places."""
@@ -189,8 +185,15 @@ class BlendIndex:
             The tree, its nodes in order of falling probability: that the text goes on along the path to the node.
         """
         self._begin(num_draft + 1)
-        ids, parents, probs = prediction.likeliest(tuple(self._index), self._fields, tuple(self._settings), num_draft)
+        ids, parents, probs = self._credit_or_draft(NO_CHAIN, num_draft)
         return DraftTree(ids, parents, probs=probs)
+
+    def _credit_or_draft(self, chain: Fields, num_draft: int = 0) -> tuple[IntArray, IntArray, FloatArray]:
+        index, settings = tuple(self._index), tuple(self._settings)
+        found: tuple[IntArray, IntArray, FloatArray] = prediction.credit_or_draft(
+            chain, index, self._fields, settings, self._credits, num_draft
+        )
+        return found
 
     def _begin(self, num_contexts: int) -> None:
         """Room for the new tokens that this many contexts may bring from elsewhere, and numbers for the contexts."""
@@ -205,16 +208,6 @@ class BlendIndex:
             tree: what `draft` returned, of the index as it is.
         """
         assert tree.probs is not None
-        hard, soft = self._alone()
-        alone = hard, soft._replace(max_rejected=0), soft._replace(max_soft=0)
         self._begin(4 * len(tree))
         draft = Nodes(occurrences.enter_all(tree.tokens.astype(np.int32), self._index), tree.parents, tree.probs)
-        return prediction.explain(
-            tuple(draft), tuple(self._index), self._fields, tuple(self._settings), *(tuple(each) for each in alone)
-        )
-
-    def _alone(self) -> tuple[Settings, Settings]:
-        """The settings under which what followed alone counts, and those under which distributions alone do."""
-        one = np.eye(2)[:, :, None] * self._settings.shares
-        hard = self._settings._replace(shares=one[HARD], max_soft=0, max_rejected=0)
-        return hard, self._settings._replace(shares=one[SOFT])
+        return prediction.explain(tuple(draft), tuple(self._index), self._fields, tuple(self._settings))

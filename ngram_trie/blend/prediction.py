@@ -70,6 +70,10 @@ class Nodes(NamedTuple):
     probs: FloatArray
 
 
+#: For `credit_or_draft`.
+NO_CHAIN = tuple(Nodes(np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0)))
+
+
 @kernel(_nrt=True)
 def _room_for_nodes(size: int) -> Nodes:
     """Room for this many nodes."""
@@ -365,20 +369,25 @@ def _known(token: int, found: int, successors: Successors) -> float:
     return 0.0
 
 
+@kernel(_nrt=True)
+def _alone(source: int, max_soft: int, max_rejected: int, settings: Settings) -> Settings:
+    """The settings under which one source alone counts."""
+    shares = np.zeros((2, settings.max_order + 1))
+    for length in range(1, settings.max_order + 1):
+        shares[source, length] = settings.shares[source, length]
+    return Settings(
+        settings.escape, settings.max_order, settings.max_occurrences, max_soft, max_rejected, settings.top_k, shares
+    )
+
+
 @compiled
 def explain(
-    draft_fields: Fields,
-    index_fields: Fields,
-    background_fields: Fields,
-    settings_fields: Fields,
-    hard_fields: Fields,
-    soft_fields: Fields,
-    rejected_fields: Fields,
+    draft_fields: Fields, index_fields: Fields, background_fields: Fields, settings_fields: Fields
 ) -> FloatArray:
-    """As `BlendIndex.explain`; the last three are the settings under which one source alone counts."""
+    """As `BlendIndex.explain`."""
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    draft = Nodes(*draft_fields)
-    hard, soft, rejected = Settings(*hard_fields), Settings(*soft_fields), Settings(*rejected_fields)
+    draft, hard = Nodes(*draft_fields), _alone(HARD, 0, 0, settings)
+    soft, rejected = _alone(SOFT, settings.max_soft, 0, settings), _alone(SOFT, 0, settings.max_rejected, settings)
     shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), index, settings, background)
     reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
     for node in range(1, len(draft.tokens)):
@@ -395,52 +404,56 @@ def explain(
     return shares
 
 
-@compiled
-def credit(
-    chain_fields: Fields,
-    index_fields: Fields,
-    background_fields: Fields,
-    settings_fields: Fields,
-    hard_fields: Fields,
-    soft_fields: Fields,
-    credits: FloatArray,
+@kernel(_nrt=True)
+def _credit(
+    index: Index, background: Background, settings: Settings, chain: Nodes, credits: FloatArray, scratch: Scratch
 ) -> None:
-    """Credit what followed and what the model predicted with tokens that follow, by what either gave to their shares,
-    and divide each length's shares anew; as `BlendIndex.credit`.
-
-    Args:
-        chain_fields: the text's last token and those behind it, as a draft.
-        hard_fields, soft_fields: the settings under which one of the two alone counts.
-        credits: (2, 1 + max_order), which are added to.
-    """
-    index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    chain, hard, soft = Nodes(*chain_fields), Settings(*hard_fields), Settings(*soft_fields)
-    scratch = _scratch(len(chain.tokens), index, settings, background)
+    """Credit either source with the tokens of a chain, and divide each length's shares anew."""
     reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
     for node in range(1, len(chain.tokens)):
-        token, parent = chain.tokens[node], chain.parents[node]
-        context = scratch.context[: _lay_out(index, chain, parent, scratch.context)]
+        token = chain.tokens[node]
+        context = scratch.context[: _lay_out(index, chain, chain.parents[node], scratch.context)]
         found, _ = _expect(index, background, settings, context, scratch)
         known = _known(token, found, scratch.successors)
         if known <= 0:
             continue
         _reach(scratch, reach)
-        for source, alone in ((HARD, hard), (SOFT, soft)):
+        for source in (HARD, SOFT):
+            max_soft, max_rejected = (settings.max_soft, settings.max_rejected) if source == SOFT else (0, 0)
+            alone = _alone(source, max_soft, max_rejected, settings)
             _give(index, alone, context, reach, token, scratch, given)
             for length in range(1, len(given)):
                 credits[source, length] += given[length] / known
         for length in range(1, len(given)):
             whole = credits[HARD, length] + credits[SOFT, length]
-            settings.shares[HARD, length] = hard.shares[HARD, length] = credits[HARD, length] / whole
-            settings.shares[SOFT, length] = soft.shares[SOFT, length] = credits[SOFT, length] / whole
+            settings.shares[HARD, length] = credits[HARD, length] / whole
+            settings.shares[SOFT, length] = credits[SOFT, length] / whole
 
 
 @compiled
-def likeliest(
-    index_fields: Fields, background_fields: Fields, settings_fields: Fields, num_draft: int
+def credit_or_draft(
+    chain_fields: Fields,
+    index_fields: Fields,
+    background_fields: Fields,
+    settings_fields: Fields,
+    credits: FloatArray,
+    num_draft: int,
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Tokens, parents and path probabilities of the draft, the likeliest node first behind the root."""
+    """What `BlendIndex.credit` does, or what `BlendIndex.draft` returns: one function, since most of both is what is
+    expected behind a context, which takes longest to compile.
+
+    Args:
+        chain_fields: the text's last token and those behind it, as a draft; none (`NO_CHAIN`) to draft.
+        credits: (2, 1 + max_order), which are added to.
+
+    Returns:
+        Tokens, parents and path probabilities of the draft, the likeliest node first behind the root.
+    """
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    draft, scratch = _room_for_nodes(num_draft + 1), _scratch(num_draft + 1, index, settings, background)
-    kept = _grow(index, background, settings, draft, scratch)
+    chain, draft = Nodes(*chain_fields), _room_for_nodes(num_draft + 1)
+    scratch, kept = _scratch(max(len(chain.tokens), num_draft + 1), index, settings, background), 0
+    if len(chain.tokens):
+        _credit(index, background, settings, chain, credits, scratch)
+    else:
+        kept = _grow(index, background, settings, draft, scratch)
     return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
