@@ -65,7 +65,8 @@ def count_occurrence(
     """Count an occurrence of `length` tokens for the successor in `row`: as `weight` of one, and as a kind."""
     counts = successors.counts[row]
     if is_new:
-        counts[:] = 0
+        for order in range(len(counts)):
+            counts[order] = 0
         successors.kinds[row] = 0
     counts[length] += weight
     counts[0] = max(counts[0], length)
@@ -79,8 +80,9 @@ def blend_orders(successors: Successors, found: int, escape: float) -> float:
     share that is left to what is below. `escape` is b.
     """
     counts, weights = successors.counts, successors.weights
-    weights[:] = 0.0
     totals, kinds = weights[0], weights[1]
+    for order in range(len(totals)):
+        totals[order] = kinds[order] = 0.0
     longest = 0
     for row in range(found):
         top = int(counts[row, 0])

@@ -351,7 +351,8 @@ def _give(
     """Write what occurrences of each length give to the share of `token` by the counts that `settings` take in; returns
     what they give in all."""
     successors, share = scratch.successors, 0.0
-    given[:] = 0.0
+    for length in range(len(given)):
+        given[length] = 0.0
     for row in range(_count_successors(index, settings, context, LAST, successors)):
         if successors.tokens[row] == token:
             for length in range(1, int(successors.counts[row, 0]) + 1):
@@ -456,4 +457,7 @@ def credit_or_draft(
         _credit(index, background, settings, chain, credits, scratch)
     else:
         kept = _grow(index, background, settings, draft, scratch)
-    return index.ids[draft.tokens[:kept]], draft.parents[:kept], draft.probs[:kept]
+    ids = np.empty(kept, np.int64)
+    for node in range(kept):
+        ids[node] = index.ids[draft.tokens[node]]
+    return ids, draft.parents[:kept], draft.probs[:kept]

@@ -69,10 +69,10 @@ def _along_paths(
     parents: IntArray, probs: FloatArray, nodes: FloatArray, right: FloatArray, prior: float
 ) -> FloatArray:
     """(m,) the product along the path to each node of the shares that were right, linear between knots."""
-    shares = (right + prior * KNOTS) / (nodes + prior)
-    for at in range(1, len(KNOTS)):
-        shares[at] = max(shares[at], shares[at - 1])
-    found = np.ones(len(parents))
+    shares, found = np.empty(len(KNOTS)), np.empty(len(parents))
+    shares[0], found[0] = right[0] / (nodes[0] + prior), 1.0
+    for at in range(1, len(KNOTS)):  # array expressions would take numba ten times as long to compile
+        shares[at] = max((right[at] + prior * KNOTS[at]) / (nodes[at] + prior), shares[at - 1])
     for node in range(1, len(parents)):
         predicted, at = _behind_parent(node, parents, probs), 1
         while predicted > KNOTS[at]:
