@@ -46,8 +46,9 @@ reproduce-ngrammys: ## N-Grammys' Table 1 and Figures 1 to 5
 reproduce-predictor: ## The n-gram predictor's expected and measured acceptance
 reproduce-drafters: ## Every drafter that reads tokens under every budget: TRACES=FILE STORE=FILE
 reproduce-engines: ## Drafters of papers and engines beside EAGLE: TRACES=FOLDER, a copy of SpecDecode-Bench/simulator
+reproduce-recordings: ## Drafters over answers recorded as text: TRACES=FILE TOKENIZER=FOLDER, of LongBench with STORE=ROWS
 reproduce-all: ## All of these; finished parts are skipped
-REPRODUCE := $(addprefix reproduce-,table1 table2 table3 table4 figure3 figure4 figure5 ngrammys predictor drafters engines all)
+REPRODUCE := $(addprefix reproduce-,table1 table2 table3 table4 figure3 figure4 figure5 ngrammys predictor drafters engines recordings all)
 $(REPRODUCE): reproduce-%: setup
 	$(RUN) -m scripts.reproduce $* $(ARGS)
 

@@ -77,9 +77,11 @@ def longbench(paths: list[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator
 
 
 def tau_bench(paths: list[Path], tokenizer: PreTrainedTokenizerBase) -> Iterator[Recorded]:
-    """Of files DOMAIN/AGENT/SIZE/*.json, each a list of sessions; messages without text are not answers."""
+    """Of files DOMAIN/AGENT/SIZE/*.json or folders of them, each a list of sessions; messages without text are not
+    answers.
+    """
     turns: dict[tuple[str, str], int] = {}
-    for path in paths:
+    for path in itertools.chain(*(sorted(each.rglob("*.json")) if each.is_dir() else [each] for each in paths)):
         sessions = json.loads(path.read_text(encoding="utf-8"))
         domain = path.absolute().parents[2].name
         for session in sessions:
@@ -114,7 +116,7 @@ def main(
     kind: Annotated[Literal["longbench", "tau_bench"], typer.Argument(help="longbench or tau_bench")],
     paths: Annotated[
         list[Path],
-        typer.Argument(help="longbench: COPY/pred/MODEL/DATASET.jsonl and the rows; tau_bench: files"),
+        typer.Argument(help="longbench: COPY/pred/MODEL/DATASET.jsonl and the rows; tau_bench: files or folders"),
     ],
     tokenizer: Annotated[str, typer.Option(help="of the model that answered: a folder or hub id")],
     output: Annotated[Path, typer.Option(help="the file of token ids")],
@@ -123,8 +125,7 @@ def main(
 ) -> None:
     """Turn answers that others recorded as text into token ids for replay.
 
-    python -m scripts.import_answers tau_bench FILE --tokenizer T --output FILE
-    python -m scripts.run experiment=recordings engine=replay engine.traces=FILE
+    `make reproduce-recordings TRACES=FILE TOKENIZER=FOLDER` does that and replays them.
     """
     if kind == "longbench" and len(paths) != 2:
         raise ValueError("longbench: give two files, the predictions and the data set's rows")

@@ -158,6 +158,14 @@ RECIPES = {
             "studies.engines {traces} {folder}/engines {folder}/engine_tables",
         ],
     ),
+    "recordings": Recipe(
+        "drafters over answers that others recorded as text (import_answers): TRACES, of LongBench with its rows as"
+        " STORE, and their TOKENIZER (minutes)",
+        [
+            "import_answers {recorded_as} --tokenizer {given_tokenizer} --output {folder}/answers.jsonl --parity even",
+            "run experiment=recordings engine=replay engine.traces={folder}/answers.jsonl output={folder}/recordings",
+        ],
+    ),
     "bench-steps": Recipe(
         "what steps of SmolLM2-135M cost on this machine, by backend (10 minutes)",
         [
@@ -258,6 +266,12 @@ class Asked:
         return f"--tokenizer {name}" if name else ""
 
     @property
+    def recorded_as(self) -> str:
+        """The kind and the files of recordings as text."""
+        kind, *paths = ("longbench", self.traces, self.store) if self.store else ("tau_bench", self.traces)
+        return shlex.join([kind, *map(str, paths)])
+
+    @property
     def replayed(self) -> str:
         return f"engine=replay engine.traces={self.traces}"
 
@@ -319,9 +333,14 @@ def main(
     ] = None,
     traces: Annotated[Path | None, typer.Option(envvar="TRACES", help="replay these recorded answers")] = None,
     store: Annotated[
-        Path | None, typer.Option(envvar="STORE", help="of drafters: recorded answers that preloaded methods know")
+        Path | None,
+        typer.Option(
+            envvar="STORE", help="of drafters: answers that preloaded methods know; of recordings: LongBench's rows"
+        ),
     ] = None,
-    tokenizer: Annotated[str | None, typer.Option(envvar="TOKENIZER", help="of these answers, for Figure 3")] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(envvar="TOKENIZER", help="of these answers, for Figure 3 and recordings")
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -357,6 +376,8 @@ def main(
         raise ConfigError("drafters: give recorded answers and those to other questions, --traces FILE --store FILE")
     if target == "engines" and not traces:
         raise ConfigError("engines: give a copy of github SpecDecode-Bench/simulator, --traces FOLDER")
+    if target == "recordings" and not (traces and tokenizer):
+        raise ConfigError("recordings: give them and the tokenizer of their model, --traces FILE --tokenizer FOLDER")
     if profile == "paper":
         if target not in PAPER:
             raise ConfigError(

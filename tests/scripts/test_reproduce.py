@@ -82,6 +82,7 @@ def test_table_1_of_any_model(model: str, name: str, path: str, monkeypatch: pyt
         (["table2", "--profile", "paper"], "for table1 and table4, not table2"),
         (["drafters"], "drafters: give recorded answers"),
         (["engines"], "engines: give a copy of github SpecDecode-Bench"),
+        (["recordings", "--traces", "data"], "recordings: give them and the tokenizer"),
         (["table2", "--traces", "nowhere.jsonl"], "no such file"),
         (["table1", "--profile", "paper", "--data", "spec_bench"], "DATA=spec_bench: not of the paper profile"),
         (["table1", "--profile", "paper", "--rows", "all"], "ROWS=all: not of the paper profile"),
