@@ -136,6 +136,7 @@ def main(
             trace = trace_of(recorded, loaded, model)
             traces += [trace] if trace else []
             left_out += trace is None
+    output.parent.mkdir(parents=True, exist_ok=True)
     write_traces(output, traces)
     lengths = sum(len(trace.output_ids) for trace in traces)
     print(f"{output}: {len(traces)} answers, {lengths} tokens; {left_out} left out: not the same text again")

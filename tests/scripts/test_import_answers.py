@@ -82,7 +82,7 @@ def test_sessions_of_tau_bench(tmp_path: Path) -> None:
     path.write_text(json.dumps(sessions))
     tokenizer = load_tokenizer(str(TOKENIZER))
     found = imported("tau_bench", tmp_path / "shop", output=tmp_path / "out.jsonl")
-    assert len(imported("tau_bench", path, path, output=tmp_path / "twice.jsonl")) == 2 * len(found)
+    assert len(imported("tau_bench", path, path, output=tmp_path / "new" / "twice.jsonl")) == 2 * len(found)
     assert [(t.prompt.dataset, t.prompt.question_id, t.prompt.turn) for t in found] == [
         ("shop", "3", 0),
         ("shop", "3", 1),
