@@ -125,6 +125,8 @@ def main(
 ) -> None:
     """Turn answers that others recorded as text into token ids for replay.
 
+    python -m scripts.import_answers tau_bench FILE --tokenizer T --output FILE
+
     `make reproduce-recordings TRACES=FILE TOKENIZER=FOLDER` does that and replays them.
     """
     if kind == "longbench" and len(paths) != 2:
