@@ -190,10 +190,7 @@ class BlendIndex:
 
     def _credit_or_draft(self, chain: Fields, num_draft: int = 0) -> tuple[IntArray, IntArray, FloatArray]:
         index, settings = tuple(self._index), tuple(self._settings)
-        found: tuple[IntArray, IntArray, FloatArray] = prediction.credit_or_draft(
-            chain, index, self._fields, settings, self._credits, num_draft
-        )
-        return found
+        return prediction.credit_or_draft(chain, index, self._fields, settings, self._credits, num_draft)
 
     def _begin(self, num_contexts: int) -> None:
         """Room for the new tokens that this many contexts may bring from elsewhere, and numbers for the contexts."""

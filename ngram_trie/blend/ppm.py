@@ -65,7 +65,7 @@ def count_occurrence(
     """Count an occurrence of `length` tokens for the successor in `row`: as `weight` of one, and as a kind."""
     counts = successors.counts[row]
     if is_new:
-        for order in range(len(counts)):
+        for order in range(len(counts)):  # assigning all at once takes numba longer to compile
             counts[order] = 0
         successors.kinds[row] = 0
     counts[length] += weight

@@ -71,7 +71,7 @@ def _along_paths(
     """(m,) the product along the path to each node of the shares that were right, linear between knots."""
     shares, found = np.empty(len(KNOTS)), np.empty(len(parents))
     shares[0], found[0] = right[0] / (nodes[0] + prior), 1.0
-    for at in range(1, len(KNOTS)):  # array expressions would take numba ten times as long to compile
+    for at in range(1, len(KNOTS)):  # array expressions would take numba twice as long to compile
         shares[at] = max((right[at] + prior * KNOTS[at]) / (nodes[at] + prior), shares[at - 1])
     for node in range(1, len(parents)):
         predicted, at = _behind_parent(node, parents, probs), 1

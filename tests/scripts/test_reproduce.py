@@ -33,6 +33,14 @@ def test_every_command_exists_and_composes(target: str) -> None:
             composed(options)
 
 
+@pytest.mark.parametrize(("rows", "kind"), [(None, ["tau_bench", "a"]), (Path("rows"), ["longbench", "a", "rows"])])
+def test_recordings_as_text_become_token_ids_and_are_replayed(rows: Path | None, kind: list[str]) -> None:
+    way = Asked("small", "docs", Path("a"), rows, "tokenizer", None, 1, "main", None)
+    ((_, (made, replayed)),) = steps("recordings", way)
+    assert made[: len(kind) + 1] == ["import_answers", *kind] and made[made.index("--tokenizer") + 1] == "tokenizer"
+    assert composed(replayed[1:]).engine.traces == made[made.index("--output") + 1]
+
+
 def test_needs_go_first_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reproduce, "PROJECT", tmp_path)  # where nothing is there yet
     made = [command for _, commands in steps("all", asked()) for command in commands]
