@@ -27,6 +27,8 @@ class HFGenerate(Decoder):
     Args:
         prompt_lookup_num_tokens: tokens drafted after a match; None decodes plainly.
         max_matching_ngram_size: longest n-gram that prompt lookup matches (transformers' default is 2).
+        cache_implementation: of `generate`; None is its default, a cache that grows. Over a "static" one, here of the
+            context limit's size so that there is one shape, it compiles its steps on a GPU.
 
     Accept lengths come from the forwards that `generate` makes. With prompt lookup its first forward reads the prompt
     and verifies a draft at once; what it accepts there is counted with the next step.
@@ -34,9 +36,16 @@ class HFGenerate(Decoder):
 
     kind = "decoder"
 
-    def __init__(self, *, prompt_lookup_num_tokens: int | None = None, max_matching_ngram_size: int = 2) -> None:
+    def __init__(
+        self,
+        *,
+        prompt_lookup_num_tokens: int | None = None,
+        max_matching_ngram_size: int = 2,
+        cache_implementation: str | None = None,
+    ) -> None:
         check_int("max_matching_ngram_size", max_matching_ngram_size, 1)
-        self.options: dict[str, int] = {}
+        self.options: dict[str, Any] = {}
+        self.cache_implementation = cache_implementation
         if prompt_lookup_num_tokens is not None:
             check_int("prompt_lookup_num_tokens", prompt_lookup_num_tokens, 1)
             self.options["prompt_lookup_num_tokens"] = prompt_lookup_num_tokens
@@ -45,27 +54,31 @@ class HFGenerate(Decoder):
     def bind(self, target: TargetModel) -> None:
         self.target = target
         target.model.generation_config.max_length = None  # `generate` warns of it for every answer
+        if self.cache_implementation:
+            self.options |= {"cache_implementation": self.cache_implementation, "max_cache_len": target.context_limit}
 
     @torch.inference_mode()
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
         room = self.room(prompt)
         ids = torch.from_numpy(prompt.ids)[None].to(self.target.device)
-        calls = ForwardCalls(self.target)
+        options = greedy_options(prompt, stop, room) | self.options
+        first = FirstForward(self.target)
+        options["stopping_criteria"].append(first)
+        calls = ForwardCalls(self.target.model)
         self.target.synchronize()
         started = perf_counter()
-        with calls.noted():
-            output = self.target.model.generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                **greedy_options(prompt, stop, room),
-                **self.options,
-            )
+        # a model that is compiled must not be watched
+        with contextlib.nullcontext() if self.cache_implementation else calls.noted():
+            output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
         emitted = output[0, len(prompt.ids) :].tolist()
         total = perf_counter() - started
         kept, reason = stop.trim([], emitted, room)
         assert reason, "generate stopped for a reason of its own"
-        accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
-        seconds = PhaseSeconds(total, prefill=calls.first_ended - started)
+        if self.cache_implementation:
+            accept_lengths, tree_sizes = [1] * (len(kept) - 1), [0] * (len(kept) - 1)
+        else:
+            accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
+        seconds = PhaseSeconds(total, prefill=first.ended - started)
         return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason)
 
 
@@ -115,34 +128,38 @@ class StopStrings(StoppingCriteria):
         return torch.tensor([ended], device=input_ids.device)
 
 
+class FirstForward(StoppingCriteria):
+    """Notes when the first forward has ended, and never ends `generate`."""
+
+    def __init__(self, target: TargetModel) -> None:
+        self.target, self.ended = target, 0.0
+        self.never = torch.zeros(1, dtype=torch.bool, device=target.device)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor, **kwargs: Any) -> Any:
+        if not self.ended:
+            self.target.synchronize()
+            self.ended = perf_counter()
+        return self.never
+
+
 class ForwardCalls:
     """Notes, within `noted`, each forward of the model: the tokens cached before it and the tokens given to it."""
 
-    def __init__(self, target: TargetModel) -> None:
-        self.target = target
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
         self.cached: list[int] = []
         self.given: list[int] = []
-        self.first_ended = 0.0
 
     @contextlib.contextmanager
     def noted(self) -> Iterator[None]:
         """While this is entered, forwards are noted."""
-        model = self.target.model
-        with (
-            model.register_forward_pre_hook(self._before, with_kwargs=True),
-            model.register_forward_hook(self._after),
-        ):
+        with self.model.register_forward_pre_hook(self._before, with_kwargs=True):
             yield
 
     def _before(self, module: torch.nn.Module, args: Any, kwargs: dict[str, Any]) -> None:
         cache = cache_in(kwargs)
         self.cached.append(0 if cache is None else int(cache.get_seq_length()))
         self.given.append(kwargs["input_ids"].shape[1])
-
-    def _after(self, *_: object) -> None:
-        if not self.first_ended:
-            self.target.synchronize()
-            self.first_ended = perf_counter()
 
     def steps(self, num_prompt: int, num_output: int) -> tuple[list[int], list[int]]:
         """Accept length and number of drafted nodes of each forward after the first, for the tokens that were kept."""

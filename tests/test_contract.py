@@ -34,7 +34,16 @@ VOCABULARY = 80
 #: They need the model whose weights ship with the project.
 WITH_WEIGHTS = ("hydra", "medusa", "space", "sps")
 #: Their loop is their own, or they draft nothing or what was recorded, or their package is not there.
-OTHERS = ("hf_generate", "hf_prompt_lookup", "library", "vanilla", "suffix_arctic", "recorded_eagle", "recorded_ngram")
+OTHERS = (
+    "hf_generate",
+    "hf_generate_static",
+    "hf_prompt_lookup",
+    "library",
+    "vanilla",
+    "suffix_arctic",
+    "recorded_eagle",
+    "recorded_ngram",
+)
 #: Their tables are of one model's tokens, and refuse another's.
 OF_A_MODEL = {
     "blend_bigram",

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.families import FAMILIES, family_model
 from support.tiny import VOCABULARY, tiny_model
 from transformers import (
     AutoModelForCausalLM,
@@ -89,9 +90,9 @@ def test_greedy_answers_are_those_of_generate(family: str, attention: str) -> No
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("family", ["llama", "phi3"])
+@pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_and_sampling_on_a_gpu(family: str) -> None:
-    model = tiny_model(family).to("cuda")
+    model = family_model(family).to("cuda")
     ids = torch.tensor([PROMPT], device="cuda")
     expected = model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40)[0, len(PROMPT) :].tolist()
     assert speculative_generate(model, ids, max_new_tokens=40)[0] == expected

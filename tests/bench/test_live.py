@@ -72,6 +72,15 @@ def test_every_answer_is_recorded_once_and_methods_are_interleaved(tmp_path: Pat
     assert not any("warmup" in r.question_id for r in records)
 
 
+def test_generate_over_a_static_cache_is_an_answer_like_others(tmp_path: Path) -> None:
+    methods = {"vanilla": NoDraft(), "hf_generate_static": HFGenerate(cache_implementation="static")}
+    records = measured(make_run(methods, repeats=1), tmp_path)
+    for record in records:
+        assert record.failure is None and record.seconds.total > record.seconds.prefill > 0
+        assert record.accept_lengths == [1] * (len(record.output_ids) - 1)
+    assert {r.lossless.verdict for r in records if r.lossless} == {"identical"}
+
+
 def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) -> None:
     full = measured(make_run(), tmp_path)
     path = tmp_path / "records.jsonl"

@@ -9,7 +9,7 @@ import gc
 import numpy as np
 import pytest
 import torch
-from support.families import cached_model, family_model, plan
+from support.families import FAMILIES, cached_model, family_model, plan
 from support.graphs import recorded
 from support.plain import greedy
 from support.tiny import SHAPE, Scripted, tiny_model
@@ -127,10 +127,11 @@ def test_on_a_gpu_half_precision_attends_as_single_does() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_captured_graphs_answer_as_plain_greedy(attention: str) -> None:
+def test_captured_graphs_answer_as_plain_greedy(family: str, attention: str) -> None:
     """Everything is captured beforehand; then a long text, and shorter ones over the rows that it left."""
-    model = family_model("llama").to("cuda")
+    model = family_model(family).to("cuda")
     network = GraphNetwork(model, plan(model), attention, sizes=(1, 4, 8), chunk=32)
     target = TargetModel(model, 40, 160, network)
     captured = target.capture()
