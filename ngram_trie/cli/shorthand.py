@@ -22,8 +22,9 @@ from ngram_trie.store.files import ON_HUB, PACKAGED
 #: Other names of methods, beside those of configs/method.
 ALIASES = {"trie": "ngram_trie", "prompt_lookup": "pld", "generate": "hf_generate", "suffix_decoding": "suffix"}
 DEFAULT_METHODS = "trie,pld,blend"
-#: Most nodes a step under budget=equal by default: what a CPU, and what a GPU verifies at little cost.
-CPU_NODES, GPU_NODES = 8, 32
+#: Most drafted nodes a step under budget=equal by default: what a CPU, and what a GPU verifies at little cost (with the
+#: root they fill a graph of 32).
+CPU_NODES, GPU_NODES = 8, 31
 #: What a short measurement differs in from configs/measure: each answer once, each prompt read once for all methods.
 BRIEF = {"measure.repeats": "1", "measure.share_prefill": "true", "measure.max_new_tokens": "128"}
 

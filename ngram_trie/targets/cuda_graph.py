@@ -18,10 +18,12 @@ Shapes: m = tree nodes, q = m padded, k = cached tokens attended to, l = prompt 
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -46,6 +48,9 @@ SIZES = (1, 8, 16, 32, 64, 128)
 BLOCK = 256
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
+#: Where a step was not captured beforehand, up to this many tokens more than it needs are attended to, so that fewer
+#: are captured: that takes as long as ten steps, and reading so many at most 2% of one (7B, half precision).
+SPARE = 512
 ATTENTION = ("products", "whole")
 #: Key-value heads from which on the fused kernel fills a GPU. On an H100, behind about 1,000 tokens, a plain step took
 #: 3.0 ms with "products" and 5.0 ms with "whole" at 3 heads (SmolLM2-135M, float32), 7.2 and 6.7 ms at 32 (Vicuna-7B,
@@ -162,6 +167,7 @@ class GraphNetwork:
         compiled: as in `FusedDecoder`.
         sizes: numbers of nodes that steps are padded to.
         chunk: the least difference of two attended lengths; a power of two.
+        spare: tokens, see `SPARE`.
 
     Raises:
         ValueError: weights that cannot be read.
@@ -175,6 +181,7 @@ class GraphNetwork:
         compiled: bool = False,
         sizes: Sequence[int] = SIZES,
         chunk: int = CHUNK,
+        spare: int = SPARE,
     ) -> None:
         is_whole = plan.num_key_value_heads >= MANY_HEADS and not plan.attention_cap
         attention = attention or ("whole" if is_whole else "products")
@@ -182,7 +189,7 @@ class GraphNetwork:
             raise ValueError(f"attention={attention}: must be one of {', '.join(ATTENTION)}")
         if chunk < 8 or chunk & (chunk - 1):
             raise ValueError(f"chunk={chunk}: must be a power of two of at least 8")
-        self.plan, self.attention, self.chunk = plan, attention, chunk
+        self.plan, self.attention, self.chunk, self.spare = plan, attention, chunk, spare
         self.sizes = [(least + 1, size) for least, size in itertools.pairwise([0, *sorted(sizes)])]
         self.decoder = FusedDecoder(model, plan, compiled)
         self.device = model.device
@@ -226,7 +233,7 @@ class GraphNetwork:
         size = self.padded(nodes)
         self._stage(buffers, size).fill(tree, text.length)
         built = perf_counter() - started
-        step = self._step(buffers, size, attended(text.length + size, self.chunk), top_k)
+        step = self._step(buffers, size, text.length + size, top_k)
         step.run()
         answer = self._read(buffers, step, nodes)
         seen = Forward(
@@ -241,6 +248,7 @@ class GraphNetwork:
             seen.top_k = TopK(np.arange(nodes), tokens, probs.astype(np.float64))
         return seen
 
+    @torch.inference_mode()
     def capture(self, text: GraphText, max_nodes: int, length: int, top_k: int) -> int:
         """Without a GPU there is nothing to do."""
         if self.device.type != "cuda":
@@ -249,7 +257,7 @@ class GraphNetwork:
         for size in sorted({self.padded(nodes) for nodes in range(1, max_nodes + 1)}):
             self._stage(buffers, size).fill(DraftTree.root_only(0), 0)
             for reach in sorted({attended(end, self.chunk) for end in range(size, length + size + 1)}):
-                self._step(buffers, size, reach, top_k)
+                self._made(buffers, size, reach, top_k)
         return len(buffers.steps)
 
     @torch.inference_mode()
@@ -259,7 +267,7 @@ class GraphNetwork:
         """
         size = self.padded(nodes)
         self._stage(text.buffers, size).fill(DraftTree.chain(0, [0] * (nodes - 1)), text.length)
-        step = self._step(text.buffers, size, attended(text.length + size, self.chunk), 0)
+        step = self._step(text.buffers, size, text.length + size, 0)
         for count in (3, repeats):
             self._synchronize()
             started = perf_counter()
@@ -293,8 +301,16 @@ class GraphNetwork:
         return answer.numpy()
 
     def _step(self, buffers: Buffers, size: int, length: int, top_k: int) -> CapturedStep:
-        """The step of `size` nodes that attends to `length` rows, and finds `top_k` tokens behind each; captured when
-        it is first asked for.
+        """The step of `size` nodes that attends to `length` rows or a few more and finds `top_k` tokens behind each."""
+        least = attended(length, self.chunk)
+        if (size, least, top_k) not in buffers.steps:
+            most = min(attended(least + self.spare, self.chunk), buffers.capacity)
+            kept = [reach for nodes, reach, k in buffers.steps if (nodes, k) == (size, top_k) and least < reach <= most]
+            buffers.steps[size, least, top_k] = self._made(buffers, size, min(kept, default=most), top_k)
+        return buffers.steps[size, least, top_k]
+
+    def _made(self, buffers: Buffers, size: int, length: int, top_k: int) -> CapturedStep:
+        """The step that attends to `length` rows, captured when it is first asked for.
 
         Raises:
             ValueError: this device or version of PyTorch cannot capture it.
@@ -334,9 +350,11 @@ class GraphNetwork:
                 for _ in range(2):  # kernels are loaded and chosen at their first calls
                     nodes()
             torch.cuda.current_stream().wait_stream(self._stream)
+            # torch.compile frees cuBLAS' workspaces when it captures: this graph's shall lie in its own memory
+            torch._C._cuda_clearCublasWorkspaces()
             graph = torch.cuda.CUDAGraph()
             # freed memory is used again by the stream that it was freed on: one for all graphs, or each takes its own
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            with uncollected(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
                 left = nodes()
         self._pool = self._pool or graph.pool()
         return CapturedStep(graph.replay, *left)
@@ -385,6 +403,20 @@ class GraphNetwork:
             tokens, probs = top_k_on_device(logits, top_k)
             answer += [tokens, probs.contiguous().view(torch.int32)]
         return hidden, logits, torch.cat([part.to(torch.int32) for part in answer], 1)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """While this is entered, no garbage is collected: it may hold graphs, and CUDA lets none be freed during a
+    capture.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def attend_prompt(

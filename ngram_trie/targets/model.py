@@ -22,8 +22,8 @@ from ngram_trie.targets.stock import StockNetwork
 from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
-#: Places of a prompt whose logits are made at once.
-PROMPT_ROWS = 64
+#: Of a prompt, logits that are made at once, 16 MB of them: every product takes a GPU a third of a millisecond.
+PROMPT_LOGITS = 1 << 22
 #: Networks whose logits `_head` is known to give.
 _HEADS: WeakSet[Network] = WeakSet()
 
@@ -187,7 +187,9 @@ class TargetModel:
                 f"{type(self.model).__name__} changes its logits behind the head in a way that is not known here, "
                 "so nothing can be said of its prompt: take a drafter that reads tokens, or blend_logits_answer"
             )
-        blocks = [places[start : start + PROMPT_ROWS] for start in range(0, len(places), PROMPT_ROWS)]
+        columns = self.model.get_input_embeddings().num_embeddings if among is None else len(among)
+        size = max(1, PROMPT_LOGITS // columns)
+        blocks = [places[start : start + size] for start in range(0, len(places), size)]
         parts = [top_k_rows(block, self._head(prompt[block], rows), k, least=least) for block in blocks]
         found = TopK(*map(np.concatenate, zip(*parts, strict=True)))
         return found if among is None else found._replace(tokens=among[found.tokens])

@@ -81,7 +81,7 @@ def target_of(model: PreTrainedModel, backend: str, max_draft: int = 40, limit: 
     crosses several.
     """
     if backend in ("products", "whole"):
-        network = GraphNetwork(model, plan(model), backend, sizes=(1, 4, 8), chunk=16)
+        network = GraphNetwork(model, plan(model), backend, sizes=(1, 4, 8), chunk=16, spare=0)
     else:
         way: tuple[str, Verify] = ("stock", "rows") if backend == "rows" else (backend, "tree")
         network = network_for(model, limit, *way)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from support.tiny import tiny_model
 
+from ngram_trie.store.compiled import note_preparation
 from ngram_trie.targets import costs
 from ngram_trie.targets.choose import network_for
 from ngram_trie.targets.costs import MeasuredCosts
@@ -68,6 +69,22 @@ def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., Meas
     assert told(later).step([8], [64]) == pytest.approx(first.step([8], [64])) and not later.taken
     assert told(later, max_nodes=12).sizes[-1] == (9, 12) and set(later.taken) == {1, 8, 12}
     assert told(later, room=500).lengths == [64] and told(later, room=20).lengths == [1]
+
+
+def test_a_step_that_is_captured_on_the_way_says_nothing(told: Callable[..., MeasuredCosts]) -> None:
+    """Graphs of each size and length are captured when they are first needed, which takes as long as ten steps."""
+    captured = set()
+
+    class Graphs(Steps):
+        def step(self, text: KVCache, tree: DraftTree, top_k: int) -> None:
+            super().step(text, tree, top_k)
+            if (len(tree), text.length) not in captured:
+                captured.add((len(tree), text.length))
+                self.now += 0.1
+                note_preparation()
+
+    found = told(Graphs(lambda tokens, step: 1e-3 * (1 + tokens)))
+    assert len(captured) == 3 * 2 + 1 and np.array(found.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2))
 
 
 def test_a_slow_model_is_timed_twice_behind_a_short_text_and_a_disturbed_machine_forgotten(
