@@ -229,7 +229,7 @@ class TargetModel:
         """Whether the choice among `candidates` after `ids` (l,) may fall either way by rounding alone.
 
         Returns:
-            The distance of the lowest candidate's logit from the largest logit of all, and whether it lies within a few
+            The distance of the lowest candidate's logit from the largest logit of all, and whether it lies within two
             steps of the model's precision. In single precision nothing is excused.
         """
         self.forget()
@@ -237,5 +237,6 @@ class TargetModel:
         gap = float(logits.max() - logits[candidates].min())
         if self.model.dtype == torch.float32:
             return gap, False
-        # Each logit is rounded to the model's precision; sums in another order differ by a few such steps.
-        return gap, gap <= 4 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
+        # Each logit is rounded to the model's precision, and so are the sums before it. Of Qwen2.5-Coder-0.5B in bfloat16
+        # on an H100 all 16 differing answers differed where the gap was one such step at most.
+        return gap, gap <= 2 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
