@@ -237,6 +237,6 @@ class TargetModel:
         gap = float(logits.max() - logits[candidates].min())
         if self.model.dtype == torch.float32:
             return gap, False
-        # Each logit is rounded to the model's precision, and so are the sums before it. Of Qwen2.5-Coder-0.5B in bfloat16
-        # on an H100 all 16 differing answers differed where the gap was one such step at most.
+        # Logits are rounded to the model's precision, and so are the sums before them. The 16 answers of
+        # Qwen2.5-Coder-0.5B that differed in bfloat16 on an H100 all did so where the gap was at most one such step.
         return gap, gap <= 2 * torch.finfo(self.model.dtype).eps * float(logits.max().abs())
