@@ -44,6 +44,7 @@ from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.targets.sampling import LogitsSampler
 from ngram_trie.targets.stock import tree_refusal
+from ngram_trie.targets.top_k import GROUP, top_k_rows
 
 #: Whether drafts are cut to what pays, or have all the nodes that the drafter proposes.
 Budget = Literal["auto", "fixed"]
@@ -298,6 +299,7 @@ class Speculator:
                     self.drafter = self._sized(self._fallback_drafter())
                 self._fallback_drafter = None
                 if compiling:
+                    top_k_rows(np.zeros(1, np.int64), torch.zeros(1, GROUP), 1)  # compiled here meanwhile
                     compiling.wait()
                 if self._unbound_copy is not None:
                     warm_up(self._unbound_copy, prompt, target)
