@@ -58,7 +58,7 @@ def networks(model: PreTrainedModel, limit: int) -> Iterator[tuple[str, Network]
     if isinstance(plan, Plan) and model.device.type == "cuda":
         for compiled, attention in product((False, True), ATTENTION):
             name = f"cuda_graph, {attention}{', compiled' if compiled else ''}"
-            yield name, GraphNetwork(model, plan, attention, compiled)
+            yield name, GraphNetwork(model, plan, attention, compiled, spare=0)
 
 
 def points(target: TargetModel) -> tuple[list[int], list[int]]:
