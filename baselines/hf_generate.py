@@ -30,7 +30,7 @@ class HFGenerate(Decoder):
         cache_implementation: of `generate`; None is its default, a cache that grows. Over a "static" one, here of the
             context limit's size so that there is one shape, it compiles its steps on a GPU.
 
-    Accept lengths come from the forwards that `generate` makes. With prompt lookup its first forward reads the prompt
+    With prompt lookup accept lengths come from the forwards that `generate` makes. Its first forward reads the prompt
     and verifies a draft at once; what it accepts there is counted with the next step.
     """
 
@@ -67,16 +67,16 @@ class HFGenerate(Decoder):
         calls = ForwardCalls(self.target.model)
         self.target.synchronize()
         started = perf_counter()
+        drafts = "prompt_lookup_num_tokens" in self.options
         # a model that is compiled must not be watched
-        with contextlib.nullcontext() if self.cache_implementation else calls.noted():
+        with calls.noted() if drafts else contextlib.nullcontext():
             output = self.target.model.generate(ids, attention_mask=torch.ones_like(ids), **options)
         emitted = output[0, len(prompt.ids) :].tolist()
         total = perf_counter() - started
         kept, reason = stop.trim([], emitted, room)
         assert reason, "generate stopped for a reason of its own"
-        if self.cache_implementation:
-            accept_lengths, tree_sizes = [1] * (len(kept) - 1), [0] * (len(kept) - 1)
-        else:
+        accept_lengths, tree_sizes = [1] * (len(kept) - 1), [0] * (len(kept) - 1)
+        if drafts:
             accept_lengths, tree_sizes = calls.steps(len(prompt.ids), len(kept))
         seconds = PhaseSeconds(total, prefill=first.ended - started)
         return GenerationResult(kept, accept_lengths, tree_sizes, seconds, reason)

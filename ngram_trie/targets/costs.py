@@ -120,9 +120,9 @@ def timed(
     rng = np.random.default_rng(0)
 
     def seconds_of(tokens: int, length: int) -> float:
+        text.truncate(length)
         tree, prepared = binary_tree(tokens - 1, rng, 5), -1
         while prepared != (prepared := num_compiled()):  # a step that compiles or captures something says nothing
-            text.truncate(length)
             started = perf_counter()
             network.step(text, tree, top_k)
             seconds = perf_counter() - started

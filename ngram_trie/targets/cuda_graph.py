@@ -49,7 +49,7 @@ BLOCK = 256
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
 #: Where a step was not captured beforehand, up to this many tokens more than it needs are attended to, so that fewer
-#: are captured: that takes as long as ten steps, and reading so many at most 2% of one (7B, half precision).
+#: are captured: a capture takes as long as several steps, and reading so many a small part of one.
 SPARE = 512
 ATTENTION = ("products", "whole")
 #: Key-value heads from which on the fused kernel fills a GPU. On an H100, behind about 1,000 tokens, a plain step took
@@ -250,9 +250,6 @@ class GraphNetwork:
 
     @torch.inference_mode()
     def capture(self, text: GraphText, max_nodes: int, length: int, top_k: int) -> int:
-        """Without a GPU there is nothing to do."""
-        if self.device.type != "cuda":
-            return 0
         buffers = text.buffers
         for size in sorted({self.padded(nodes) for nodes in range(1, max_nodes + 1)}):
             self._stage(buffers, size).fill(DraftTree.root_only(0), 0)
@@ -302,12 +299,12 @@ class GraphNetwork:
 
     def _step(self, buffers: Buffers, size: int, length: int, top_k: int) -> CapturedStep:
         """The step of `size` nodes that attends to `length` rows or a few more and finds `top_k` tokens behind each."""
-        least = attended(length, self.chunk)
-        if (size, least, top_k) not in buffers.steps:
-            most = min(attended(least + self.spare, self.chunk), buffers.capacity)
-            kept = [reach for nodes, reach, k in buffers.steps if (nodes, k) == (size, top_k) and least < reach <= most]
-            buffers.steps[size, least, top_k] = self._made(buffers, size, min(kept, default=most), top_k)
-        return buffers.steps[size, least, top_k]
+        reach = attended(length, self.chunk)
+        if (size, reach, top_k) not in buffers.steps:
+            most = min(reach + self.spare, buffers.capacity)
+            kept = [each for nodes, each, k in buffers.steps if (nodes, k) == (size, top_k) and reach < each <= most]
+            reach = min(kept) if kept else most if attended(most, self.chunk) == most else reach
+        return self._made(buffers, size, reach, top_k)
 
     def _made(self, buffers: Buffers, size: int, length: int, top_k: int) -> CapturedStep:
         """The step that attends to `length` rows, captured when it is first asked for.

@@ -22,7 +22,7 @@ from ngram_trie.targets.stock import StockNetwork
 from ngram_trie.targets.top_k import top_k_rows
 from ngram_trie.tree import DraftTree, IntArray
 
-#: Of a prompt, logits that are made at once, 16 MB of them: every product takes a GPU a third of a millisecond.
+#: Of a prompt, logits that are made at once, 16 MB of them. In blocks of 64 places an H100 took 6 ms for 1,000.
 PROMPT_LOGITS = 1 << 22
 #: Networks whose logits `_head` is known to give.
 _HEADS: WeakSet[Network] = WeakSet()

@@ -72,7 +72,7 @@ def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., Meas
 
 
 def test_a_step_that_is_captured_on_the_way_says_nothing(told: Callable[..., MeasuredCosts]) -> None:
-    """Graphs of each size and length are captured when they are first needed, which takes as long as ten steps."""
+    """Graphs of each size and length are captured when they are first needed."""
     captured = set()
 
     class Graphs(Steps):
