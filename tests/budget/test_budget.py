@@ -175,9 +175,9 @@ def test_auto_goes_to_methods_that_score_their_nodes() -> None:
 def test_an_experiment_takes_another_budget_and_one_method_more() -> None:
     """An experiment that fixes the number of nodes must not keep that field under another rule."""
     for rule in ("auto", "published"):
-        config = composed(["experiment=small_five", f"budget={rule}", "+method@methods.blend_warm=blend_warm"])
+        config = composed(["experiment=table1_small", f"budget={rule}", "+method@methods.blend_warm=blend_warm"])
         assert config.budget.rule == rule and "blend_warm" in config.methods
-    assert composed(["experiment=small_five"]).budget.num_nodes == 8
+    assert composed(["experiment=table1_small"]).budget.num_nodes == 8
 
 
 def test_what_drafts_chains_anyway_stays_as_it_is() -> None:
