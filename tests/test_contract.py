@@ -47,7 +47,6 @@ OTHERS = (
 #: Their tables are of one model's tokens, and refuse another's.
 OF_A_MODEL = {
     "blend_bigram",
-    "blend_logits_bigram",
     *(name for name in choices()["method"] if name.startswith("ngrammys")),
 }
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})

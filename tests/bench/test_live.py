@@ -30,8 +30,8 @@ from ngram_trie.report import derive
 from ngram_trie.store.files import content_hash
 from ngram_trie.targets.model import TargetModel
 
-WARM = ["token_recycling_warm", "stand_warm", "racer", "cacheback_warm", "sam_token_recycling", "suffix_warm",
-        "blend_warm", "blend_logits_warm"]  # fmt: skip
+WARM = ["token_recycling_warm", "stand_warm", "racer", "sam_token_recycling", "suffix_warm", "blend_warm",
+        "blend_logits_warm"]  # fmt: skip
 METHODS = {"vanilla": NoDraft(), "ngram_trie": NgramTrieDrafter(num_draft=8), "hf_generate": HFGenerate()}
 
 
