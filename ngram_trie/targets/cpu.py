@@ -157,7 +157,7 @@ class PackedNetwork:
                 starts, threads,
             )  # fmt: skip
         text.length += len(ids)
-        return torch.from_numpy(layers.rms_norm(found, self.final_norm, self.numbers.eps))
+        return torch.from_numpy(layers.rms_norm(found, self.final_norm, self.numbers.eps, layers.NOTHING))
 
     def _logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """(q, V) from the last hidden states (q, H)."""

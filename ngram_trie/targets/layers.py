@@ -30,6 +30,8 @@ from ngram_trie.targets.small_gemm import (
 # without NaN in mind, and sums in any order, so that loops become vectors
 ANY_ORDER = {"contract", "nnan", "nsz", "reassoc"}
 
+#: For `rms_norm`.
+NOTHING = np.empty((0, 0), np.float32)
 #: The score of a key that a query does not see.
 UNSEEN = np.float32(-1e30)
 
@@ -89,8 +91,8 @@ def gated(gate_up: np.ndarray, is_gelu: bool) -> np.ndarray:
 
 
 @compiled(fastmath=ANY_ORDER, error_model="numpy")
-def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarray:
-    """text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H)."""
+def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32, added: np.ndarray) -> np.ndarray:
+    """text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H), + added (q, H); an empty one is none."""
     rows, size = text.shape
     normed = np.empty((rows, size), np.float32)
     for row in range(rows):
@@ -100,6 +102,9 @@ def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32) -> np.ndarra
         scale = np.float32(1) / np.sqrt(total / np.float32(size) + eps)
         for place in range(size):
             normed[row, place] = text[row, place] * scale * weight[place]
+        if len(added):
+            for place in range(size):
+                normed[row, place] += added[row, place]
     return normed
 
 
@@ -157,6 +162,66 @@ def turn_and_store(
                 values[head, slots[row], place] = qkv[row, num_heads + key_heads + head, place]
 
 
+@kernel(_nrt=True, error_model="numpy")
+def _attend(
+    asked: np.ndarray,
+    keys: np.ndarray,
+    values: np.ndarray,
+    past: int,
+    unseen: np.ndarray,
+    starts: np.ndarray,
+    cap: np.float32,
+    tiles: int,
+    tile: int,
+    first: int,
+    last: int,
+    highest: np.ndarray,
+    totals: np.ndarray,
+    seen: np.ndarray,
+) -> None:
+    """What lanes `asked` (h, lanes, d), some at a time, see of the panels from `first` to `last`: the sums of values
+    (h, lanes, width), each weighted by e^(score - highest), of these the totals, and the highest scores (h, lanes).
+    """
+    (shared, lanes, size), width, group = asked.shape, seen.shape[2], asked.shape[1] // len(starts)
+    start, stride = first * PANEL, (last - first) * PANEL
+    panel_bytes, value_bytes = 4 * size * PANEL, 4 * size
+    scores = np.empty((tile, stride), np.float32)
+    for head in range(shared):
+        of_keys = address(keys) + panel_bytes * (head * keys.shape[1] + first)
+        of_values = address(values) + value_bytes * (head * values.shape[1] + start)
+        for top in range(0, lanes, tile):
+            height = min(tile, lanes - top)
+            until = min(last * PANEL, past + (top + height - 1) // group + 1)  # of what the tile's last query sees
+            if until <= start:
+                for lane in range(top, top + height):
+                    highest[head, lane], totals[head, lane] = UNSEEN, np.float32(0)
+                    for place in range(width):
+                        seen[head, lane, place] = np.float32(0)
+                continue
+            source = address(asked) + 4 * size * (head * lanes + top)
+            for panel in range(-(-(until - start) // PANEL)):
+                weights, to = of_keys + panel_bytes * panel, address(scores) + 4 * PANEL * panel
+                call(
+                    tiles, height, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, 4 * stride,
+                    weights + panel_bytes, 4 * PANEL,
+                )  # fmt: skip
+            for lane in range(height):
+                row, of_lane = (top + lane) // group, scores[lane, : until - start]
+                if cap > 0:
+                    _to_capped(of_lane, cap)
+                for key in range(start, min(starts[row], until)):
+                    of_lane[key - start] = UNSEEN
+                for key in range(max(start, past), until):
+                    if unseen[row, key - past]:
+                        of_lane[key - start] = UNSEEN
+                highest[head, top + lane], totals[head, top + lane] = _to_exponentials(of_lane)
+            to = address(seen) + 4 * (head * lanes + top) * width
+            call(
+                tiles, height, width, until - start, address(scores), 4 * stride, of_values, value_bytes, to,
+                4 * width, of_values + value_bytes * AHEAD, value_bytes,
+            )  # fmt: skip
+
+
 @kernel(_nrt=True, parallel=PRANGE, nogil=True, error_model="numpy")
 def attention(
     queries: np.ndarray,
@@ -202,46 +267,12 @@ def attention(
     highest = np.empty((threads, shared, lanes), np.float32)
     totals = np.empty((threads, shared, lanes), np.float32)
     seen = np.empty((threads, shared, lanes, width), np.float32)
-    panel_bytes, value_bytes = 4 * size * PANEL, 4 * size
     for thread in numba.prange(threads):
         first, last = before + panels * thread // threads, before + panels * (thread + 1) // threads
-        start, stride = first * PANEL, (last - first) * PANEL
-        scores = np.empty((tile, stride), np.float32)
-        for head in range(shared):
-            of_keys = address(keys) + panel_bytes * (head * keys.shape[1] + first)
-            of_values = address(values) + value_bytes * (head * values.shape[1] + start)
-            for top in range(0, lanes, tile):
-                height = min(tile, lanes - top)
-                until = min(last * PANEL, past + (top + height - 1) // group + 1)  # of what the tile's last query sees
-                if until <= start:
-                    for lane in range(top, top + height):
-                        highest[thread, head, lane], totals[thread, head, lane] = UNSEEN, np.float32(0)
-                        for place in range(width):
-                            seen[thread, head, lane, place] = np.float32(0)
-                    continue
-                source = address(asked) + 4 * size * (head * lanes + top)
-                for panel in range(-(-(until - start) // PANEL)):
-                    weights, to = of_keys + panel_bytes * panel, address(scores) + 4 * PANEL * panel
-                    call(
-                        tiles, height, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, 4 * stride,
-                        weights + panel_bytes, 4 * PANEL,
-                    )  # fmt: skip
-                for lane in range(height):
-                    row, of_lane = (top + lane) // group, scores[lane, : until - start]
-                    if cap > 0:
-                        _to_capped(of_lane, cap)
-                    for key in range(start, min(starts[row], until)):
-                        of_lane[key - start] = UNSEEN
-                    for key in range(max(start, past), until):
-                        if unseen[row, key - past]:
-                            of_lane[key - start] = UNSEEN
-                    high, total = _to_exponentials(of_lane)
-                    highest[thread, head, top + lane], totals[thread, head, top + lane] = high, total
-                to = address(seen) + 4 * ((thread * shared + head) * lanes + top) * width
-                call(
-                    tiles, height, width, until - start, address(scores), 4 * stride, of_values, value_bytes, to,
-                    4 * width, of_values + value_bytes * AHEAD, value_bytes,
-                )  # fmt: skip
+        _attend(
+            asked, keys, values, past, unseen, starts, cap, tiles, tile, first, last, highest[thread], totals[thread],
+            seen[thread],
+        )  # fmt: skip
     result = np.empty((rows, heads, size), np.float32)
     for row in range(rows):
         for head in range(heads):
@@ -364,7 +395,7 @@ def run_layers(
     heads, size, nothing = numbers.num_heads + 2 * keys.shape[1], keys.shape[3], np.empty((0, 0), np.float32)
     queries, of_keys = numbers.num_heads * size, (numbers.num_heads + keys.shape[1]) * size
     for i in range(len(keys)):
-        normed = rms_norm(text, layers.norm[i], numbers.eps) if layers.norm.shape[1] else text
+        normed = rms_norm(text, layers.norm[i], numbers.eps, nothing) if layers.norm.shape[1] else text
         qkv = product(normed, layers.qkv[i], layers.qkv_bias[i], nothing, heads * size, team)
         if layers.query_norm.shape[1]:
             norm_parts(qkv, layers.query_norm[i], 0, queries, numbers.eps)
@@ -377,15 +408,15 @@ def run_layers(
         )  # fmt: skip
         if layers.out_norm.shape[1]:
             said = product(seen, layers.out[i], layers.out_bias[i], nothing, width, team)
-            text = text + rms_norm(said, layers.out_norm[i], numbers.eps)
+            text = rms_norm(said, layers.out_norm[i], numbers.eps, text)
         else:
             text = product(seen, layers.out[i], layers.out_bias[i], text, width, team)
-        normed = rms_norm(text, layers.mlp_norm[i], numbers.eps) if layers.mlp_norm.shape[1] else text
+        normed = rms_norm(text, layers.mlp_norm[i], numbers.eps, nothing) if layers.mlp_norm.shape[1] else text
         gate_up = product(normed, layers.gate_up[i], layers.gate_up_bias[i], nothing, 2 * layers.down.shape[2], team)
         inner = gated(gate_up, numbers.is_gelu)
         if layers.down_norm.shape[1]:
             said = product(inner, layers.down[i], layers.down_bias[i], nothing, width, team)
-            text = text + rms_norm(said, layers.down_norm[i], numbers.eps)
+            text = rms_norm(said, layers.down_norm[i], numbers.eps, text)
         else:
             text = product(inner, layers.down[i], layers.down_bias[i], text, width, team)
     return text
@@ -403,4 +434,4 @@ def compile_all() -> None:
     kinds = (types.NamedTuple(list(weights.values()), Layers), types.NamedTuple(numbers, Numbers))
     cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 2)
     run_layers.compile((of(2), *kinds, of(4), of(4), *cache, of(3, types.boolean), of(2, types.int64), team))
-    rms_norm.compile((of(2), of(1), types.float32))
+    rms_norm.compile((of(2), of(1), types.float32, of(2)))

@@ -27,7 +27,7 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ngram_trie.store.compiled import address_of, compiled
+from ngram_trie.store.compiled import address_of, compiled, kernel
 
 #: What numba compiles for: its own setting, else this processor's.
 FEATURES: str = config.CPU_FEATURES or llvmlite.binding.get_host_cpu_features().flatten()  # type: ignore[attr-defined]
@@ -285,6 +285,44 @@ def threads_and_kernel(threads: int | None = None) -> Team:
     return threads, _address_of_tiles()
 
 
+@kernel(_nrt=True, error_model="numpy")
+def _panels(
+    inputs: np.ndarray, panels: np.ndarray, begin: int, end: int, bias: np.ndarray, added: np.ndarray, tiles: int,
+    outputs: np.ndarray,
+) -> None:  # fmt: skip
+    """`product` of the panels from `begin` to `end`, in `outputs`."""
+    (rows, size), num_outputs = inputs.shape, outputs.shape[1]
+    parts = -(-rows // MAX_ROWS)
+    height = -(-rows // parts)
+    edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
+    for panel in range(begin, end):
+        first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
+        weights = address(panels) + 4 * panel * size * PANEL
+        is_whole = until - first == PANEL
+        for number in range(parts):  # those after the first find the panel in the processor's cache
+            top, bottom = number * height, min((number + 1) * height, rows)
+            to, step = address(edge) + 4 * top * PANEL, 4 * PANEL
+            if is_whole:
+                to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
+            fetched, fetched_step = weights + 4 * PANEL * AHEAD, 4 * PANEL
+            if parts > 1:  # of the next panel, this tile's share
+                fetched, fetched_step = weights + 4 * PANEL * size * (parts + number) // parts, 4 * PANEL // parts
+            source = address(inputs) + 4 * top * size
+            call(
+                tiles, bottom - top, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, step, fetched, fetched_step,
+            )  # fmt: skip
+        for row in range(rows):
+            if not is_whole:
+                for at in range(first, until):
+                    outputs[row, at] = edge[row, at - first]
+            if len(bias):
+                for at in range(first, until):
+                    outputs[row, at] += bias[at]
+            if len(added):
+                for at in range(first, until):
+                    outputs[row, at] += added[row, at]
+
+
 @compiled(parallel=PRANGE, nogil=True, error_model="numpy")
 def product(
     inputs: np.ndarray, panels: np.ndarray, bias: np.ndarray, added: np.ndarray, num_outputs: int, team: Team
@@ -294,37 +332,9 @@ def product(
     Args:
         bias, added: (num_outputs,) and (q, num_outputs); empty ones are none.
     """
-    (rows, size), (threads, tiles) = inputs.shape, team
-    parts = -(-rows // MAX_ROWS)
-    height = -(-rows // parts)
-    outputs = np.empty((rows, num_outputs), np.float32)
+    threads, tiles = team
+    outputs = np.empty((len(inputs), num_outputs), np.float32)
     for thread in numba.prange(threads):
-        edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
-        for panel in range(len(panels) * thread // threads, len(panels) * (thread + 1) // threads):
-            first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
-            weights = address(panels) + 4 * panel * size * PANEL
-            is_whole = until - first == PANEL
-            for number in range(parts):  # those after the first find the panel in the processor's cache
-                top, bottom = number * height, min((number + 1) * height, rows)
-                to, step = address(edge) + 4 * top * PANEL, 4 * PANEL
-                if is_whole:
-                    to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-                fetched, fetched_step = weights + 4 * PANEL * AHEAD, 4 * PANEL
-                if parts > 1:  # of the next panel, this tile's share
-                    fetched, fetched_step = weights + 4 * PANEL * size * (parts + number) // parts, 4 * PANEL // parts
-                source = address(inputs) + 4 * top * size
-                call(
-                    tiles, bottom - top, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, step, fetched,
-                    fetched_step,
-                )  # fmt: skip
-            for row in range(rows):
-                if not is_whole:
-                    for at in range(first, until):
-                        outputs[row, at] = edge[row, at - first]
-                if len(bias):
-                    for at in range(first, until):
-                        outputs[row, at] += bias[at]
-                if len(added):
-                    for at in range(first, until):
-                        outputs[row, at] += added[row, at]
+        begin, end = len(panels) * thread // threads, len(panels) * (thread + 1) // threads
+        _panels(inputs, panels, begin, end, bias, added, tiles, outputs)
     return outputs

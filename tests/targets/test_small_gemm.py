@@ -132,7 +132,9 @@ def test_the_gate_is_right_from_where_it_is_shut_to_where_it_is_open() -> None:
 def test_norms_are_right() -> None:
     text, weight = rows_of(1, 5, 33), rows_of(2, 33)
     right = F.rms_norm(text.double(), (33,), weight.double(), 1e-5)
-    np.testing.assert_allclose(layers.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5)), right, rtol=1e-5)
+    for added in (layers.NOTHING, np.float32(3) * text.numpy()):
+        normed = layers.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5), added)
+        np.testing.assert_allclose(normed - (added if len(added) else 0), right, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.slow
