@@ -63,7 +63,7 @@ def test_a_model_path_alone_is_called_by_its_own_name() -> None:
     assert composed(expanded("model.path=some/folder dataset=rag")).model.name == "folder"
     assert composed(expanded("model=tiny model.path=some/folder")).model.name == "tiny"
     # an experiment's own model: a copy of that
-    assert composed(expanded("experiment=table1_small model.path=some/folder")).model.name == "smollm2-135m"
+    assert composed(expanded("experiment=logits_drafters model.path=some/folder")).model.name == "smollm2-135m"
     assert composed(expanded("experiment=table1 model.path=some/folder")).model.name == "folder"
 
 
