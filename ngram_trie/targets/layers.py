@@ -269,7 +269,7 @@ def attention(
     seen = np.empty((threads, shared, lanes, width), np.float32)
     for thread in numba.prange(threads):
         first, last = before + panels * thread // threads, before + panels * (thread + 1) // threads
-        _attend(
+        _attend(  # a function of its own: numba would compile what stands in a parallel loop twice
             asked, keys, values, past, unseen, starts, cap, tiles, tile, first, last, highest[thread], totals[thread],
             seen[thread],
         )  # fmt: skip

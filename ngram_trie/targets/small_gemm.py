@@ -336,5 +336,6 @@ def product(
     outputs = np.empty((len(inputs), num_outputs), np.float32)
     for thread in numba.prange(threads):
         begin, end = len(panels) * thread // threads, len(panels) * (thread + 1) // threads
+        # a function of its own: numba would compile what stands in a parallel loop twice
         _panels(inputs, panels, begin, end, bias, added, tiles, outputs)
     return outputs
