@@ -92,7 +92,7 @@ def gated(gate_up: np.ndarray, is_gelu: bool) -> np.ndarray:
 
 @compiled(fastmath=ANY_ORDER, error_model="numpy")
 def rms_norm(text: np.ndarray, weight: np.ndarray, eps: np.float32, added: np.ndarray) -> np.ndarray:
-    """text / sqrt(mean(text^2) + eps) * weight, of each row of (q, H), + added (q, H); an empty one is none."""
+    """text / sqrt(mean(text^2) + eps) * weight + added, for each row of (q, H). An empty `added` adds nothing."""
     rows, size = text.shape
     normed = np.empty((rows, size), np.float32)
     for row in range(rows):

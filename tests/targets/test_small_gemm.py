@@ -134,7 +134,7 @@ def test_norms_are_right() -> None:
     right = F.rms_norm(text.double(), (33,), weight.double(), 1e-5)
     for added in (layers.NOTHING, np.float32(3) * text.numpy()):
         normed = layers.rms_norm(text.numpy(), weight.numpy(), np.float32(1e-5), added)
-        np.testing.assert_allclose(normed - (added if len(added) else 0), right, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(normed, right + (added if len(added) else 0), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.slow
