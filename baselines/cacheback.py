@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.drafter import Traits, check_bool, check_int
-from ngram_trie.memory import KeepingDrafter, RecordedAnswers, answers_file
+from ngram_trie.drafter import Drafter, Traits, check_bool, check_int
+from ngram_trie.memory import RecordedAnswers, answers_file
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
@@ -177,7 +177,7 @@ class NgramCache:
 
     def __init__(self, sizes: Sizes, room: int = 1024) -> None:
         self.sizes, self.table = sizes, Table.empty(room)
-        self._size = self._begin = self._used = 0
+        self._size = self._used = 0
 
     @classmethod
     def of_texts(cls, texts: Iterable[Sequence[int]], sizes: Sizes) -> NgramCache:
@@ -197,12 +197,8 @@ class NgramCache:
 
     @property
     def text(self) -> IntArray:
-        """(l,) the tokens since `begin_text`."""
-        return self.table.text[self._begin : self._size]
-
-    def begin_text(self) -> None:
-        """No n-gram reaches back behind what comes now."""
-        self._begin = self._used = self._size
+        """(l,) all tokens."""
+        return self.table.text[: self._size]
 
     def extend(self, ids: Sequence[int] | IntArray) -> None:
         """Append tokens to the text; the n-grams that they complete become the most recent ones."""
@@ -218,7 +214,7 @@ class NgramCache:
         self._used = used
 
 
-class Cacheback(KeepingDrafter):
+class Cacheback(Drafter):
     """Cacheback: a dynamic table of the n-grams of prompt and output and, if there are texts for it, a frozen one of
     theirs. The last `leader_len` tokens are looked up in both, and their followers drafted side by side, the dynamic
     table's first, the most recent (of the frozen one's: the most frequent) first. Chaining then looks up the end of
@@ -245,13 +241,12 @@ class Cacheback(KeepingDrafter):
         leader_len, follower_len: tokens that are looked up, and that are drafted behind them.
         followers: most followers kept of a leader.
         merge: draft shared beginnings once, which leaves room for more.
-        keep_between_prompts: keep the dynamic table from one prompt to the next. The drafter's state is then "warm".
         answers: a file of recorded answers (`read_answers`), which the frozen table is made of. The state is then
-            "preloaded", unless it is warm.
+            "preloaded".
     """
 
     traits = Traits(scores_nodes=True)
-    not_sent = (*KeepingDrafter.not_sent, "_frozen")  # another process makes them itself
+    not_sent = ("_frozen",)  # another process makes them itself
 
     def __init__(
         self,
@@ -262,7 +257,6 @@ class Cacheback(KeepingDrafter):
         follower_len: int = 3,
         followers: int = 128,
         merge: bool = False,
-        keep_between_prompts: bool = False,
         answers: str | None = None,
     ) -> None:
         check_int("num_draft", num_draft, 1)
@@ -274,8 +268,7 @@ class Cacheback(KeepingDrafter):
         self.num_draft, self.reserve, self.merge = num_draft, reserve, merge
         self.sizes = Sizes(leader_len, follower_len, followers)
         self.answers = answers_file(answers)
-        super().__init__(keep_between_prompts)
-        if answers and not keep_between_prompts:
+        if answers:
             self.traits = replace(self.traits, state="preloaded")
 
     @classmethod
@@ -286,21 +279,16 @@ class Cacheback(KeepingDrafter):
     def parts(self) -> Mapping[Path, str]:
         return {self.answers: "record answers: a live run writes traces.jsonl"} if self.answers else {}
 
-    def forget(self) -> None:
-        self._dynamic = NgramCache(self.sizes)
-
     @functools.cached_property
     def _frozen(self) -> RecordedAnswers[NgramCache]:
         return RecordedAnswers(self.answers, lambda others: NgramCache.of_texts(others, self.sizes))
 
     def bind(self, target: Any) -> None:
-        super().bind(target)
         self._frozen  # noqa: B018 (made before a prompt is timed)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._looked_up = self._frozen.beside(prompt).table
-        self._dynamic.begin_text()
+        self._looked_up, self._dynamic = self._frozen.beside(prompt).table, NgramCache(self.sizes)
         self._dynamic.extend(prompt.ids)
 
     def observe(self, new_ids: Sequence[int]) -> None:

@@ -167,7 +167,7 @@ class Datastore:
         """Raises:
         ValueError: it holds tokens that the target `model` does not have; None is unknown and has all.
         """
-        if model and self.largest_token >= (size := model.config.vocab_size):
+        if model and self.largest_token >= (size := model.config.get_text_config().vocab_size):
             raise ValueError(
                 f"datastore={self.folder}: holds token {self.largest_token} and the model has {size}; it was built "
                 f"with another tokenizer, build one with the model's: {BUILD_COMMAND} FOLDER --tokenizer MODEL"

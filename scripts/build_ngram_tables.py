@@ -44,7 +44,7 @@ def main(
     settings["device"] = str(choose_device(device or about.device))
     first = leading_bos(model_tokenizer(about)) if bos else None
     loaded = load_model(**settings)
-    started, size = time.perf_counter(), loaded.config.vocab_size
+    started, size = time.perf_counter(), loaded.config.get_text_config().vocab_size
     print(f"{size * (1 + k * (w - 1)):,} tokens to read; with --w 1, the bigram alone, {size:,}", flush=True)
     kept = folder / "unfinished"
     tables = build_tables(loaded, identity(about), k, w, first, rows, kept)

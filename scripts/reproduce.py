@@ -162,7 +162,7 @@ RECIPES = {
         "drafters over answers that others recorded as text (import_answers): TRACES, of LongBench with its rows as"
         " STORE, and their TOKENIZER (minutes)",
         [
-            "import_answers {recorded_as} --tokenizer {given_tokenizer} --output {folder}/answers.jsonl --parity even",
+            "import_answers {recorded_as} {tokenizer} --output {folder}/answers.jsonl --parity even",
             "run experiment=recordings engine=replay engine.traces={folder}/answers.jsonl output={folder}/recordings",
         ],
     ),
@@ -187,7 +187,7 @@ PAPER = {"table1": 1, "table4": 4}
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for, and what follows from it for the commands of recipes."""
+    """What is asked for, and what follows from it for the commands of recipes, quoted as in a shell."""
 
     profile: str
     data: str
@@ -208,7 +208,7 @@ class Asked:
     def folder(self) -> str:
         """Where results go."""
         if self.traces:
-            return f"{LOCAL}/{self.traces.stem}"
+            return shlex.quote(f"{LOCAL}/{self.traces.stem}")
         if self.given_model:
             return f"{LOCAL}/{composed(shlex.split(self.model)).model.name}"
         return SMALL if self.profile == "small" else LOCAL
@@ -224,7 +224,7 @@ class Asked:
 
     @property
     def output(self) -> str:
-        return str(self.given_output or f"{self.folder}/table1{self.of_data}")
+        return _quoted(self.given_output) if self.given_output else f"{self.folder}/table1{self.of_data}"
 
     @property
     def recorded(self) -> str:
@@ -237,15 +237,15 @@ class Asked:
     @property
     def answers(self) -> str:
         """Recorded answers: those given, the small model's, or those that the tiny model's run leaves."""
-        if self.traces or self.profile == "small":
-            return str(self.traces or self.recorded)
-        return f"{self.folder}/figures/traces.jsonl"
+        if self.traces:
+            return _quoted(self.traces)
+        return self.recorded if self.profile == "small" else f"{self.folder}/figures/traces.jsonl"
 
     @property
     def source(self) -> str:
         """Where a run's answers come from, up to the folder of its results."""
         if self.traces:
-            return f"engine=replay engine.traces={self.traces} output={self.folder}"
+            return f"{self.replayed} output={self.folder}"
         if self.profile == "small":
             return f"profile=small engine=replay engine.traces={self.recorded} output={self.folder}"
         return f"profile={self.profile} output={self.folder}"
@@ -263,7 +263,7 @@ class Asked:
     def tokenizer(self) -> str:
         default = "smollm2_135m" if self.profile == "small" and not self.traces else None
         name = self.given_tokenizer or default
-        return f"--tokenizer {name}" if name else ""
+        return f"--tokenizer {shlex.quote(name)}" if name else ""
 
     @property
     def recorded_as(self) -> str:
@@ -273,20 +273,26 @@ class Asked:
 
     @property
     def replayed(self) -> str:
-        return f"engine=replay engine.traces={self.traces}"
+        return f"engine=replay engine.traces={_quoted(self.traces)}"
 
     @property
     def drafters(self) -> str:
         return (
-            f"experiment=drafters engine=replay engine.traces={self.traces} engine.parity=even"
+            f"experiment=drafters {self.replayed} engine.parity=even"
             f" methods.rest.datastore={self.folder}/store methods.sam_static.datastore={self.folder}/store"
-            f" methods.blend_bigram.answers={self.store}"
+            f" methods.blend_bigram.answers={_quoted(self.store)}"
         )
 
     def filled(self, text: str) -> str:
         """`text` with what stands in braces."""
-        names = (name for name in dir(self) if not name.startswith("_") and name != "filled")
-        return text.format_map({name: getattr(self, name) for name in names})
+        values = {name: getattr(self, name) for name in dir(self) if not name.startswith("_") and name != "filled"}
+        paths = {name: _quoted(value) for name, value in values.items() if isinstance(value, Path)}
+        return text.format_map(values | paths)
+
+
+def _quoted(path: Path | None) -> str:
+    """A path as one word of a command."""
+    return shlex.quote(str(path))
 
 
 def steps(name: str, asked: Asked, arguments: Sequence[str] = ()) -> Iterator[tuple[str, list[list[str]]]]:

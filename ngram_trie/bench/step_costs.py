@@ -72,7 +72,7 @@ def measure_steps(
     contexts and sizes is drawn anew in every round, so that a machine that slows down for a while slows no size more
     than another.
     """
-    rng, vocab_size = np.random.default_rng(0), target.model.config.vocab_size
+    rng, vocab_size = np.random.default_rng(0), target.model.config.get_text_config().vocab_size
     wall = np.empty((len(sizes), len(contexts), rounds, steps))
     prefill = np.empty((len(contexts), rounds))
     device = np.full((len(sizes), len(contexts)), np.nan)

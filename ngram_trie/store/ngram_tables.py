@@ -116,7 +116,8 @@ class NgramTables:
         Raises:
             ValueError: they are of another model.
         """
-        if len(self.bigram) != model.config.vocab_size or not same_model(model.name_or_path, self.model):
+        size = model.config.get_text_config().vocab_size
+        if len(self.bigram) != size or not same_model(model.name_or_path, self.model):
             raise ValueError(
                 f"tables={folder}: made with another model than {model.name_or_path or 'the target'}; "
                 f"give its own or build them: {BUILD_COMMAND}NAME"

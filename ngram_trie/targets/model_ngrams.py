@@ -91,7 +91,7 @@ def build_tables(
     Raises:
         ValueError: more successors than there are tokens.
     """
-    size = model.config.vocab_size
+    size = model.config.get_text_config().vocab_size
     if k > size:
         raise ValueError(f"k={k}: the vocabulary has {size} tokens")
     parts, shares = [], []

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.tiny import tiny_target
+from transformers import Gemma3Config
 
 from ngram_trie.baselines.datastore import BORDER, Datastore, build_datastore, suffix_array
 from ngram_trie.bench.traces import Trace
@@ -161,4 +163,6 @@ def test_a_datastore_of_another_tokenizer_is_refused(tmp_path: Path) -> None:
         Datastore(tmp_path).check(tiny_target("llama").model)
     build_datastore([[1, 60]], tmp_path)
     Datastore(tmp_path).check(tiny_target("llama").model)
+    with pytest.raises(ValueError, match="holds token 60 and the model has 50"):  # a model that also sees
+        Datastore(tmp_path).check(SimpleNamespace(config=Gemma3Config(text_config={"vocab_size": 50})))
     Datastore(tmp_path).check(None)  # a replay does not know its model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,15 @@ def test_every_command_exists_and_composes(target: str) -> None:
             composed(options)
 
 
-@pytest.mark.parametrize(("rows", "kind"), [(None, ["tau_bench", "a"]), (Path("rows"), ["longbench", "a", "rows"])])
+@pytest.mark.parametrize(
+    ("rows", "kind"), [(None, ["tau_bench", "an a"]), (Path("rows"), ["longbench", "an a", "rows"])]
+)
 def test_recordings_as_text_become_token_ids_and_are_replayed(rows: Path | None, kind: list[str]) -> None:
-    way = Asked("small", "docs", Path("a"), rows, "tokenizer", None, 1, "main", None)
+    way = Asked("small", "docs", Path("an a"), rows, "its own", None, 1, "main", None)
     ((_, (made, replayed)),) = steps("recordings", way)
-    assert made[: len(kind) + 1] == ["import_answers", *kind] and made[made.index("--tokenizer") + 1] == "tokenizer"
+    ((_, (built, *runs, _)),) = steps("drafters", replace(way, store=Path("an a")))
+    assert built[1] == "an a" and all(composed(run[1:]).engine.traces == "an a" for run in runs)
+    assert made[: len(kind) + 1] == ["import_answers", *kind] and made[made.index("--tokenizer") + 1] == "its own"
     assert composed(replayed[1:]).engine.traces == made[made.index("--output") + 1]
 
 
