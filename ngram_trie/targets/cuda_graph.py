@@ -202,11 +202,11 @@ class GraphNetwork:
         capacity = attended(capacity + self.sizes[-1][1], self.chunk)  # padding is written, too
         with self._taking:
             fitting = [buffers for buffers in self._free if buffers.capacity >= capacity]
-            if fitting:
-                self._free.remove(fitting[0])
+            if fitting:  # the last one that was in use: it has the graphs of such answers
+                self._free.remove(fitting[-1])
             else:
                 self._free.clear()  # their memory is free before more is taken
-        buffers = fitting[0] if fitting else Buffers(self.decoder, capacity)
+        buffers = fitting[-1] if fitting else Buffers(self.decoder, capacity)
         text = GraphText(buffers)
         weakref.finalize(text, self._free.append, buffers)
         return text

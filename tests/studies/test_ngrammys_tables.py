@@ -44,16 +44,17 @@ def test_which_row_was_accepted(tmp_path: Path) -> None:
 
 
 def test_committed_runs_are_those_of_the_experiments() -> None:
-    recorded = "model=smollm2_135m engine=replay engine.traces=spec_bench.jsonl engine.parity=even"
+    recorded = "engine=replay engine.traces=spec_bench.jsonl engine.parity=even"
     recorded += " engine.categories=[math_reasoning,coding,writing,summarization,rag]"
-    repeated = "".join(f" methods.mixed_q{q}.extend=bigram" for q in (1, 2, 3))
+    tables = "tables=data/ngram_tables/smollm2-135m"
+    repeated = "".join(f" methods.mixed_q{q}.extend=bigram methods.mixed_q{q}.{tables}" for q in (1, 2, 3))
     live = ("method", "methods", "datasets", "grid")  # the other parts have had more fields since
     cells = "".join(f" +method@methods.mixed_1_{w}=ngrammys_mixed methods.mixed_1_{w}.k=1 methods.mixed_1_{w}.w={w}"
                     for w in (4, 14))  # fmt: skip
     for run, line, parts in (
         ("tiny-xeon/rows", f"experiment=ngrammys_table1{cells}", live[1:]),
         ("tiny-xeon/figure3", "experiment=ngrammys", live),
-        ("smollm2/figure5", f"experiment=ngrammys {recorded} grid.k=[1,5,10] method.extend=bigram", ()),
+        ("smollm2/figure5", f"experiment=ngrammys {recorded} grid.k=[1,5,10] method.extend=bigram method.{tables}", ()),
         ("smollm2/query", f"experiment=ngrammys_query {recorded}{repeated}", ()),
     ):
         then = json.loads((RESULTS / run / "manifest.json").read_text(encoding="utf-8"))["config"]
