@@ -81,8 +81,8 @@ class SpS(Drafter):
             return  # a replay binds anew for each answer, and a cache that grows is a new target of the same model
         place = {"dtype": str(model.dtype).removeprefix("torch."), "device": str(model.device)} if model else {}
         draft = load_model(self.draft_model, revision=self.revision, **place)
-        own, size = (each.config.get_text_config().vocab_size if each else None for each in (draft, model))
-        if model and own != size:
+        own = draft.config.get_text_config().vocab_size
+        if model and own != (size := model.config.get_text_config().vocab_size):
             raise ValueError(
                 f"draft_model={self.draft_model}: has {own} tokens, the target model {size}; it must be one of the "
                 "same vocabulary"

@@ -12,6 +12,7 @@ import pytest
 import torch
 from support.tables import SMALL
 from support.tiny import VOCABULARY, tiny_target
+from transformers import Gemma3Config
 
 from ngram_trie.baselines.context_ngrams import ContextNgrams
 from ngram_trie.baselines.ngrammys import MixedNgrams, ModelBigram, ModelUnigram, TableDrafter
@@ -180,6 +181,8 @@ def test_tables_of_another_model_are_refused(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(target.model, "name_or_path", str(tmp_path / "model"))
     build_tables(target.model, fingerprint(str(tmp_path / "model")), 2, 1).write(tmp_path / "fits")
     ModelBigram(tables=str(tmp_path / "fits"), k=2).bind(target)
+    sees = SimpleNamespace(config=Gemma3Config(text_config={"vocab_size": 4}), name_or_path="")
+    SMALL.check(sees, tmp_path)  # its vocabulary stands in the part that reads text
     build_tables(target.model, "another", 2, 1).write(tmp_path / "other")
     with pytest.raises(ValueError, match=r"made with another model than .*; give its own or build them"):
         ModelBigram(tables=str(tmp_path / "other"), k=2).bind(target)

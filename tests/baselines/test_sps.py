@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.plain import PROMPTS, decode, greedy
 from support.tiny import VOCABULARY, tiny_target
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import Gemma3Config, LlamaConfig, LlamaForCausalLM
 
 from ngram_trie.baselines.sps import SpS
 from ngram_trie.bench import replay
@@ -123,6 +124,9 @@ def test_wrong_models_and_values_are_named(tmp_path: Path) -> None:
     other = save_draft(tmp_path, vocab_size=40)
     with pytest.raises(ValueError, match="has 40 tokens, the target model 61"):
         SpS(draft_model=other).bind(tiny_target("llama"))
+    sees = SimpleNamespace(config=Gemma3Config(text_config={"vocab_size": 50}), dtype=torch.float32, device="cpu")
+    with pytest.raises(ValueError, match="has 40 tokens, the target model 50"):
+        SpS(draft_model=other).bind(SimpleNamespace(model=sees))
     with pytest.raises(ValueError, match="schedule='fast'"):
         SpS(draft_model=other, schedule="fast")
     with pytest.raises(ValueError, match="min_confidence=2"):
