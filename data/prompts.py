@@ -6,7 +6,8 @@ Vicuna and Llama-2 (`set_template`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,12 @@ from ngram_trie.tree import IntArray
 TEMPLATES = Path(__file__).parent / "templates"
 #: Stands where a message would, to find its place.
 MARK = "\ue000message\ue001"
+#: For chat templates that take no tools: stands in the system message, before the functions, a line each.
+CALLING = """\
+You can call the functions below. Answer with the calls that the request needs and with nothing else, a line each: \
+{"name": "FUNCTION", "parameters": {"NAME": VALUE}}
+
+"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +50,8 @@ class Question:
         released_texts: where that code takes several texts, and tokenises each on its own, these texts.
         noise: unrelated text that tries read behind their context and the model never sees (Table 4, as released).
         system: the system message, if the question brings its own.
+        tools: functions that the answer may call, each {"type": "function", "function": {...}} with a JSON schema of
+            its parameters, as chat templates take them; a template that takes none has them in the system message.
         noise_kind: as in `Prompt`.
     """
 
@@ -60,6 +69,7 @@ class Question:
     released_texts: tuple[str, ...] = ()
     noise: str = ""
     system: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
     noise_kind: str = ""
 
     @property
@@ -160,12 +170,16 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
         raise ValueError(
             f"{tokenizer.name_or_path}: the tokenizer has no chat template; name one: model.chat_template=vicuna_v1.1"
         )
+    if question.tools and "tools" not in str(tokenizer.chat_template):
+        described = CALLING + "\n".join(json.dumps(tool["function"]) for tool in question.tools)
+        question = replace(question, system="\n\n".join(filter(None, (described, question.system))), tools=())
+    tools = list(question.tools) or None
     messages: list[dict[str, str | None]] = [{"role": "system", "content": question.system}] if question.system else []
     for asked, answered in question.history:
         messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
     messages.append({"role": "user", "content": question.message})
-    text = render(tokenizer, messages, tokenize=False, add_generation_prompt=True)
-    user, end = _place(text, messages, len(messages) - 1, tokenizer)
+    text = render(tokenizer, messages, tools=tools, tokenize=False, add_generation_prompt=True)
+    user, end = _place(text, messages, len(messages) - 1, tokenizer, tools)
     if text[user:end] == question.message.rstrip():  # many templates strip a message's end
         question = replace(question, after=question.after.rstrip())
     if text[user:end] != question.message:
@@ -178,7 +192,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
     offsets = np.array(encoded["offset_mapping"])
     context = user + len(question.before)
     rest = context + len(question.context)
-    first = _place(text, messages, 1 if question.system else 0, tokenizer)[0]
+    first = _place(text, messages, 1 if question.system else 0, tokenizer, tools)[0]
     bos = tokenizer.bos_token or ""
     parts = {
         # without the space before the message, which its first token holds
@@ -202,7 +216,7 @@ def _build(question: Question, tokenizer: PreTrainedTokenizerBase) -> Prompt:
 
 
 def _place(
-    text: str, messages: list[dict[str, str | None]], number: int, tokenizer: PreTrainedTokenizerBase
+    text: str, messages: list[dict[str, str | None]], number: int, tokenizer: PreTrainedTokenizerBase, tools: Any
 ) -> tuple[int, int]:
     """Where a message stands in the `text` of all, which may hold its words elsewhere, too: a mark in its place tells.
 
@@ -210,7 +224,8 @@ def _place(
         ValueError: the template writes the other messages otherwise then.
     """
     marked = [*messages[:number], {**messages[number], "content": MARK}, *messages[number + 1 :]]
-    before, _, after = render(tokenizer, marked, tokenize=False, add_generation_prompt=True).partition(MARK)
+    marked_text = render(tokenizer, marked, tools=tools, tokenize=False, add_generation_prompt=True)
+    before, _, after = marked_text.partition(MARK)
     if not text.startswith(before) or not text.endswith(after):
         raise ValueError(f"{tokenizer.name_or_path}: its chat template writes other words around other messages")
     return len(before), len(text) - len(after)

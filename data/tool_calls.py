@@ -1,11 +1,10 @@
-"""Tool calls: one file of the Berkeley Function Calling Leaderboard (BFCL). The system message describes the functions,
-the answer is a call or several.
+"""Tool calls: one file of the Berkeley Function Calling Leaderboard (BFCL). The model's chat template describes the
+functions, the answer is a call or several.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -16,12 +15,15 @@ from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
 from ngram_trie.store.files import PACKAGED, package_file
 
-#: The files hold the functions alone.
-SYSTEM = """\
-You can call the functions below. Answer with the calls that the request needs and with nothing else, a line each: \
-{"name": "FUNCTION", "parameters": {"NAME": VALUE}}
-
-"""
+#: The files' names of types, which are those of several languages, in JSON schemas; others are the same there.
+TYPES = {
+    **dict.fromkeys(("dict", "HashMap", "Hashtable"), "object"),
+    **dict.fromkeys(("list", "tuple", "Array", "ArrayList", "Queue", "Stack"), "array"),
+    **dict.fromkeys(("float", "double"), "number"),
+    **dict.fromkeys(("byte", "short", "long", "Bigint"), "integer"),
+    **dict.fromkeys(("any", "Any", "char", "String"), "string"),
+    "bool": "boolean",
+}
 
 
 class _Message(TypedDict):
@@ -66,14 +68,24 @@ class ToolCalls(Published):
             raise ValueError(
                 f"{where(number, row)} needs the results of calls, which are not computed: another dataset.file"
             )
-        functions = "\n".join(json.dumps(function) for function in row["function"])
+        tools = tuple({"type": "function", "function": _schema(function)} for function in row["function"])
         turns = [
             (role, "\n\n".join(message["content"].strip() for message in messages))
             for role, messages in itertools.groupby(row["question"][0], key=lambda message: message["role"])
         ]
-        system = SYSTEM + functions
-        if turns[0][0] == "system":
-            system += f"\n\n{turns.pop(0)[1]}"
+        system = turns.pop(0)[1] if turns[0][0] == "system" else ""
         texts = [text for _, text in turns]
         history: tuple[tuple[str, str | None], ...] = tuple(zip(texts[:-1:2], texts[1::2], strict=True))
-        return Question(self.name, str(row["id"]), "", texts[-1], "", system=system, history=history)
+        return Question(self.name, str(row["id"]), "", texts[-1], "", system=system, tools=tools, history=history)
+
+
+def _schema(part: Any) -> Any:
+    """A function's description with the types of JSON schemas."""
+    if isinstance(part, list):
+        return [_schema(item) for item in part]
+    if not isinstance(part, dict):
+        return part
+    return {
+        key: TYPES.get(value, value) if key == "type" and isinstance(value, str) else _schema(value)
+        for key, value in part.items()
+    }

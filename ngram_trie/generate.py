@@ -186,9 +186,9 @@ class Speculator:
         inputs = _without_keywords(inputs, options)
         prompt = self.read(inputs)
         is_bare = not isinstance(inputs, str | Mapping | Prompt) and not _is_chat(inputs)
-        if is_bare and not is_masked and self._is_padded(prompt.ids, config):
+        if is_bare and not is_masked and (pad := self._padding(prompt.ids, config, options)) is not None:
             raise ValueError(
-                f"inputs: token {config.pad_token_id} is the model's padding: give one text without padding, or "
+                f"inputs: token {pad} is the model's padding: give one text without padding, or "
                 "attention_mask=torch.ones(1, l) if it belongs to the text"
             )
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
@@ -250,12 +250,15 @@ class Speculator:
             raise ValueError(f"inputs: at least one token id is needed, each from 0 to {vocabulary - 1}")
         return prompt
 
-    def _is_padded(self, ids: np.ndarray, config: GenerationConfig) -> bool:
-        """Whether `generate` would take some of these bare ids for padding: it infers a mask from them."""
-        given = (config.pad_token_id, config.eos_token_id)
-        default = (self.model.generation_config.pad_token_id, self.model.generation_config.eos_token_id)
-        pad, eos = (own if own is not None else other for own, other in zip(given, default, strict=True))
-        return pad is not None and pad in ids and pad not in (eos if isinstance(eos, list) else [eos])
+    def _padding(self, ids: np.ndarray, config: GenerationConfig, options: Mapping[str, Any]) -> int | None:
+        """What of these bare ids `generate` would take for padding, from which it infers a mask."""
+        sources = (options, vars(config), vars(self.model.generation_config))
+        pad, eos = (
+            next((source[name] for source in sources if source.get(name) is not None), None)
+            for name in ("pad_token_id", "eos_token_id")
+        )
+        is_padding = pad is not None and pad in ids and pad not in (eos if isinstance(eos, list) else [eos])
+        return pad if is_padding else None
 
     def _tokenised(self, inputs: Any) -> Any:
         """Token ids of a text, a chat or a tokenizer's output; whatever else it is."""
@@ -293,7 +296,9 @@ class Speculator:
             compiling = compile_beside.begin() if self._fallback_drafter else None  # of the default drafter
             network = network_for(self.model, capacity)
             if self._decoder is None or is_short or network is not self._decoder.target.network:
-                self._decoder, self._capacity = None, capacity
+                if self._decoder is not None:  # its memory is free before more is taken
+                    del self._decoder.target.cache
+                    self._decoder = None
                 target = TargetModel(self.model, context_limit=capacity, network=network)
                 if self._fallback_drafter and not target.knows_head():
                     self.drafter = self._sized(self._fallback_drafter())
@@ -304,7 +309,7 @@ class Speculator:
                 if self._unbound_copy is not None:
                     warm_up(self._unbound_copy, prompt, target)
                     self._unbound_copy = None
-                self._decoder = SpeculativeDecoder(target, self.drafter)
+                self._decoder, self._capacity = SpeculativeDecoder(target, self.drafter), capacity
             self._decoder.target.context_limit = min(self._capacity, longest)
             yield self._decoder
         finally:
@@ -385,7 +390,8 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
     if cache is not None and cache.get_seq_length():
         raise ValueError("past_key_values: the loop has a cache of its own and starts with an empty one")
     positions = given.get("position_ids")
-    if positions is not None and not torch.equal(positions[0], torch.arange(positions.shape[1]).to(positions)):
+    # of models for pictures there is a row for each of several dimensions, which of text alone are equal
+    if positions is not None and not (positions == torch.arange(positions.shape[-1]).to(positions)).all():
         raise ValueError("position_ids: they count up from 0 here")
     unknown = set(given) - {*CACHE_ARGUMENTS, "position_ids", "use_cache", "logits_to_keep"}
     if unknown:

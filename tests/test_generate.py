@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
+import weakref
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from transformers import (
 )
 from transformers.generation.streamers import BaseStreamer
 
-from ngram_trie import Speculator, custom_generate, speculative_generate
+from ngram_trie import Speculator, custom_generate, generate, speculative_generate
 from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.blend.variants import BlendDrafter, BlendLogitsDrafter
 from ngram_trie.budget.adaptive import AdaptiveDrafter
@@ -440,6 +441,7 @@ def test_drafting_needs_no_torch() -> None:
         ({"inputs": {"input_ids": [0, 1], "attention_mask": [0, 1]}}, {}, r"^inputs: the attention mask hides"),
         ({}, {"attention_mask": torch.tensor([[0] * 5 + [1] * 20])}, r"^inputs: the attention mask hides"),
         ({"inputs": None}, {}, r"^inputs: give a prompt"),
+        ({"inputs": [9, 9, *PROMPT]}, {"pad_token_id": 9}, r"^inputs: token 9 is the model's padding"),
         ({"inputs": [0, 0, *PROMPT]}, {}, r"^inputs: token 0 is the model's padding: give one text without padding"),
         ({}, {"input_ids": PROMPT}, r"^inputs: given twice"),
         ({}, {"token_healing": True}, r"^token_healing: it changes the prompt's end"),
@@ -467,6 +469,26 @@ def test_what_a_tokenizer_returns_may_be_keywords_and_a_compiled_model_is_its_ow
     assert speculative_generate(torch.compile(model), ids)[0] == expected  # type: ignore[arg-type]
 
 
+def test_a_prompt_that_memory_does_not_hold_takes_nothing_from_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[Any] = []
+
+    def target(*args: Any, context_limit: int, **options: Any) -> TargetModel:
+        assert all(text() is None for text in held)  # the last one's memory is free
+        if context_limit > 100:
+            raise torch.OutOfMemoryError
+        made = TargetModel(*args, context_limit=context_limit, **options)
+        held.append(weakref.ref(made.cache))
+        return made
+
+    monkeypatch.setattr(generate, "TargetModel", target)
+    speculator = Speculator(tiny_model("llama"))
+    expected, _ = speculator(PROMPT, max_new_tokens=10)
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            speculator(PROMPT * 5, max_new_tokens=10)
+        assert speculator(PROMPT, max_new_tokens=10)[0] == expected
+
+
 def test_flash_attention_is_refused() -> None:
     model = tiny_model("llama")
     model.config._attn_implementation = "flash_attention_2"
@@ -481,6 +503,7 @@ def test_flash_attention_is_refused() -> None:
     [
         ({"input_ids": torch.tensor([PROMPT, PROMPT])}, r"^inputs: token ids of one text"),
         ({"attention_mask": torch.tensor([[0] * 5 + [1] * 20])}, r"^attention_mask: it hides tokens"),
+        ({"position_ids": torch.arange(25).expand(3, 2, 25) + torch.tensor([[0], [1]])}, r"^position_ids: they count"),
         ({"position_ids": torch.arange(3, 28)[None]}, r"^position_ids: they count up from 0"),
         ({"prompt_lookup_num_tokens": 3}, r"^num_beams=1, num_return_sequences=1, mode assisted_generation: "),
     ],

@@ -139,6 +139,8 @@ UNUSED = {
     "replay": ("model", "dataset", "datasets", "measure"),
     "teacher_forced": ("cost", "dataset", "datasets"),
 }
+#: Letters of each part of a folder's name, which the run's id tells from others: file systems take 255 in all.
+MOST_NAMED = 60
 #: What decides where results go and what is shown, not what they are.
 BESIDE = ("output", "shard", "force", "samples", "dry_run")
 
@@ -163,4 +165,5 @@ def default_folder(run: Run, run_id: str) -> Path:
     kind, model = (engine.name if engine.name != "live" else "", run.model.name if engine.name != "replay" else "")
     asked = "+".join(named(run.plain, "dataset")) if engine.name == "live" else Path(engine.traces).stem
     method = run.method.name if run.grid else "+".join(named(run.plain, "method"))
-    return PROJECT / "results" / "local" / "runs" / "-".join(filter(None, [kind, model, asked, method, run_id[:8]]))
+    parts = [part[:MOST_NAMED] for part in (kind, model, asked, method, run_id[:8]) if part]
+    return PROJECT / "results" / "local" / "runs" / "-".join(parts)

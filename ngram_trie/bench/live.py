@@ -241,7 +241,7 @@ class Live(Interleaved):
         return list(self._baselines)
 
     def order(self, place: int, repeat: int, session: int = 0) -> list[str]:
-        """As `Engine.order`, but the references of other answers come first."""
+        """As `Engine.order`, but the references of other answers come first: what follows is compared with them."""
         return sorted(super().order(place, repeat, session), key=lambda name: not self._is_reference(name, repeat))
 
     def _is_reference(self, method: str, repeat: int) -> bool:
@@ -293,7 +293,7 @@ class Live(Interleaved):
         return time.perf_counter() - start
 
     def let_go(self) -> None:
-        self.decoders = {}
+        self.decoders, self._ready = {}, set()
 
     def decoder(self, key: RecordKey) -> Decoder:
         """The decoder of an answer, made ready."""

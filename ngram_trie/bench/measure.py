@@ -145,17 +145,18 @@ class Interleaved(Engine):
     def answers(self, keys: Sequence[RecordKey], known: Mapping[RecordKey, PromptRecord]) -> Iterator[PromptRecord]:
         kept = (name for name, method in self.methods.items() if self.sessions > 1 or method.traits.remembers)
         self._fresh = copy.deepcopy({name: self.methods[name] for name in kept})
+        self._remembering: dict[tuple[str, int, str], Drafter] = {}
         for session, group in itertools.groupby(keys, lambda key: key.session):
             part = list(group)
             if all(key in known for key in part):
                 continue
             if session:
                 self.let_go()
+                # methods that were bound to the target hold it, too
+                self.methods, self._remembering = copy.deepcopy(self._fresh), {}
                 self.unload()
-                self.methods = copy.deepcopy(self._fresh)
                 if not any(key in known for key in part):  # an interrupted session has waited already
                     time.sleep(self.pause)
-            self._remembering: dict[tuple[str, int, str], Drafter] = {}
             self.warm_up()
             for key in part:
                 if key not in known:
@@ -275,6 +276,8 @@ def _open(folder: Path, engine: Engine, force: bool, lock: BaseFileLock) -> Reco
         if others:
             raise FileExistsError(f"{folder} holds {others[0]}, and no manifest.json that says of which run: {instead}")
     is_empty = not (records.exists() and records.stat().st_size) and not is_sealed(folder)
+    if not force and is_sealed(folder) and not records.exists():  # a writer would begin anew
+        raise FileExistsError(f"{folder} holds a finished run whose records are compressed: {instead}")
     if not path.exists() or is_empty:  # a run that has answered nothing is in nobody's way
         manifest.write(path)
         return RecordWriter(records, manifest.run, lock=lock)

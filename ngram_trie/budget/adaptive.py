@@ -78,23 +78,20 @@ class StepTimes:
         self._since_plain = STALE - SOON
         self._last: tuple[float, float] | None = None  # the last step's x and y; see `take`
         self._squares = self._products = PRIOR
-        self._at = -1  # the length of text, in BLOCKs, that the next two are of
-        self._plain, self._extra = 1.0, np.zeros(0)  # a plain step by the curve; v(q) / v(0) - 1, never falling
+        # a length of text, in BLOCKs, and what `_look` found there
+        self._known: tuple[int, float, FloatArray] = (-1, 1.0, np.zeros(0))
 
     def plain_seconds(self, length: int) -> float:
         """Of a plain step behind `length` tokens."""
-        self._look(1, length)
-        return self.pace * self._plain
+        return self.pace * self._look(1, length)[0]
 
     def cost(self, nodes: int, length: int) -> float:
         """Of a step over `nodes` drafted nodes behind `length` tokens, in plain steps."""
-        self._look(nodes + 1, length)
-        return 1 + self.amount * float(self._extra[nodes])
+        return 1 + self.amount * float(self._look(nodes + 1, length)[1][nodes])
 
     def costs(self, size: int, length: int) -> FloatArray:
         """(size,) of steps over 0, 1, ... drafted nodes behind `length` tokens, in plain steps; never falling."""
-        self._look(size, length)
-        return 1 + self.amount * self._extra[:size]
+        return 1 + self.amount * self._look(size, length)[1][:size]
 
     @property
     def wants_plain(self) -> bool:
@@ -104,8 +101,9 @@ class StepTimes:
     def take(self, nodes: int, seconds: float, length: int) -> None:
         """Take note of a step over `nodes` drafted nodes behind `length` tokens."""
         self._since_plain = self._since_plain + 1 if nodes else 0
-        cost = self.cost(nodes, length)
-        x, y = float(self._extra[nodes]), seconds / self._plain
+        plain, extra = self._look(nodes + 1, length)
+        x, y = float(extra[nodes]), seconds / plain
+        cost = 1 + self.amount * x
         if self._last is None:
             self.pace = y / cost
         else:
@@ -117,14 +115,19 @@ class StepTimes:
             self.amount = max(LEAST_AMOUNT, self._products / self._squares)
         self._last = x, y
 
-    def _look(self, size: int, length: int) -> None:
-        """Read off the curve what steps cost behind so many tokens."""
-        if self._at != length // BLOCK or len(self._extra) < size:
-            self._at = length // BLOCK
-            found = self.curve.step(range(size), [self._at * BLOCK] * size)
+    def _look(self, size: int, length: int) -> tuple[float, FloatArray]:
+        """Of the curve behind so many tokens: a plain step, and v(q) / v(0) - 1 of at least `size` sizes, never
+        falling. What was found last is kept as one, since the threads of a model share what is learned of it.
+        """
+        at, plain, extra = self._known
+        if at != length // BLOCK or len(extra) < size:
+            at = length // BLOCK
+            found = self.curve.step(range(size), [at * BLOCK] * size)
             if not (found > 0).all():
                 raise ValueError(f"costs of steps must be positive, not {found.min():g}")
-            self._plain, self._extra = float(found[0]), np.maximum.accumulate(found / found[0]) - 1
+            plain, extra = float(found[0]), np.maximum.accumulate(found / found[0]) - 1
+            self._known = at, plain, extra
+        return plain, extra
 
 
 class Guard:
@@ -216,7 +219,7 @@ class AdaptiveDrafter(WrappedDrafter):
             self.learned.times = StepTimes(curve)
 
     def start(self, prompt: Prompt) -> None:
-        self._read()  # a warm drafter remembers the end of the last answer
+        self._unread = []
         Drafter.start(self, prompt)
         super().start(prompt)
         self._length, self._drafting, self._compiled = len(prompt.ids), 0.0, num_compiled()
@@ -230,7 +233,8 @@ class AdaptiveDrafter(WrappedDrafter):
         self._length += len(new_ids)
         self._unread += new_ids
         self._drafting, self._compiled = 0.0, num_compiled()
-        if self.traits.reads != "tokens":  # what else it reads, the next step overwrites
+        # what else it reads, the next step overwrites; what it remembers may be asked for behind the answer's end
+        if self.traits.reads != "tokens" or self.drafter.traits.remembers:
             now = self.clock()
             self._read()
             self._drafting = self.clock() - now

@@ -92,7 +92,8 @@ def _answer(asked: Run, engine: Engine, folder: Path) -> tuple[RunFolder, list[T
     from ngram_trie.report.run_folder import RunFolder
 
     with loop.open_run(folder, engine, asked.force) as writer:
-        if isinstance(engine, Replay):
+        # a finished run is told by the curve that it was finished with
+        if isinstance(engine, Replay) and not (folder / "curve.json").exists():
             build(asked.plain["cost"], "cost").keep(folder)
         has_room = True
         try:

@@ -73,7 +73,9 @@ def _memory(engine: Live, run: Run, weights: float, device: torch.device, copies
     width = getattr(network, "head_dim", None) or network.hidden_size // network.num_attention_heads
     size: int = getattr(torch, run.model.dtype).itemsize
     longest = max((len(p.ids) for p in engine.items.values() if isinstance(p, Prompt)), default=0)
-    length = min(engine.context_limit, longest + run.measure.max_new_tokens)
+    # on a CPU what is not written takes no memory
+    length = engine.context_limit if device.type == "cuda" else longest + run.measure.max_new_tokens
+    length = min(engine.context_limit, length) + run.live.max_draft + 1
     cache = 2 * network.num_hidden_layers * heads * width * size * length / 1e9
     needed = weights * copies + cache
     own = {name: gb for name, method in engine.methods.items() if (gb := _method_gb(method))}

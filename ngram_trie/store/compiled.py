@@ -55,8 +55,10 @@ def address_of(dispatcher: Any, signature: Any) -> int:
 
 
 def is_kept(dispatcher: Any) -> bool:
-    """Whether some code of a `compiled` function is in the user's folder; so it is said to be where nobody knows."""
-    return inlining is None or inlining.is_kept(dispatcher)
+    """Whether some code of a `compiled` function is in this process or in the user's folder; so it is said to be where
+    nobody knows.
+    """
+    return inlining is None or bool(dispatcher.signatures) or inlining.is_kept(dispatcher)
 
 
 _watching: list[Callable[[bool], None]] = []

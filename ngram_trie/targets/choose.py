@@ -145,17 +145,18 @@ def _checked(model: PreTrainedModel, kept: _Kept, backend: str, prompt: IntArray
     is_due = len(prompt) > kept.checked.get(backend, 0) and not isinstance(kept.networks.get(backend), str)
     with ThreadPoolExecutor(1) as other:
         # what is entered around a call, such as autocast, is of its thread: no network for speed is made there
-        beside = other.submit(plain_steps, model, prompt) if is_due and backend in FAST else None
+        # for graphs, weights are joined, which a step under way must not see
+        beside = other.submit(plain_steps, model, prompt) if is_due and backend == "cpu" else None
         if backend not in kept.networks:
             kept.networks[backend] = _made(model, backend)
             if kept.state.addresses != addresses_of(model):  # weights were joined
                 kept.state = state_of(model)
     network = kept.networks[backend]
     if is_due and not isinstance(network, str):
-        kept.checked[backend] = len(prompt)
         steps = beside.result() if beside else plain_steps(model, prompt)
         if said := disagreement(network, model, prompt, steps, limit):
             network = kept.networks[backend] = said
+        kept.checked[backend] = len(prompt)  # only now: an interrupted look has seen nothing
     return network
 
 

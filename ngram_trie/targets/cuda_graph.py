@@ -351,7 +351,9 @@ class GraphNetwork:
             torch._C._cuda_clearCublasWorkspaces()
             graph = torch.cuda.CUDAGraph()
             # freed memory is used again by the stream that it was freed on: one for all graphs, or each takes its own
-            with uncollected(), torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            # what other threads do with the device meanwhile is their own
+            mode: Any = {"pool": self._pool, "stream": self._stream, "capture_error_mode": "thread_local"}
+            with uncollected(), torch.cuda.graph(graph, **mode):
                 left = nodes()
         self._pool = self._pool or graph.pool()
         return CapturedStep(graph.replay, *left)

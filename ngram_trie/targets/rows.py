@@ -54,7 +54,7 @@ class RowsLayer(PreallocatedLayer):
 
     def keep_row(self, row: int, past: int, count: int) -> None:
         """Make the text the first `past` tokens and the `count` that `row` continues them with."""
-        if row:
+        if row and self.is_initialized:  # some layers read the keys of a layer below them
             for buffer in (self.keys, self.values):
                 buffer[0, :, past : past + count] = buffer[row, :, past : past + count]
         self.length, self.shared = past + count, min(self.shared, past)

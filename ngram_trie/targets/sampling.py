@@ -73,6 +73,7 @@ class LogitsSampler:
         tree = seen.tree
         scores = self._processed(tree, seen.logits.to(torch.float32, copy=True))
         if self.do_sample:
+            scores = scores.cpu() if scores.device.type == "mps" else scores  # which has no double precision
             sums = scores.softmax(-1, dtype=torch.float64).cumsum(-1)
             numbers = torch.from_numpy(self._numbers_at(tree.depths)).to(sums)
             chosen = torch.searchsorted(sums, (numbers * sums[:, -1])[:, None], right=True)[:, 0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -139,13 +138,13 @@ def _digests(model: PreTrainedModel) -> list[bytes]:
 
 
 def _digests_of(parts: list[np.ndarray]) -> list[bytes]:
-    """One of each part, by all threads."""
+    """One of each part, by all threads; the longest part's first."""
     parts = [part.reshape(-1, _LANES) for part in parts]
     parts.sort(key=len, reverse=True)  # threads have as much to read as each other
     count = min(torch.get_num_threads(), len(parts))
     with ThreadPoolExecutor(max(1, count)) as threads:
-        shares = threads.map(lambda first: [_digest(part).tobytes() for part in parts[first::count]], range(count))
-        return [*itertools.chain.from_iterable(shares)]
+        shares = [*threads.map(lambda first: [_digest(part).tobytes() for part in parts[first::count]], range(count))]
+    return [shares[place % count][place // count] for place in range(len(parts))]
 
 
 @compiled(nogil=True, error_model="numpy")

@@ -9,6 +9,7 @@ Shapes: b = 1 batch, h = key-value heads, c = cache capacity, p = cached tokens,
 from __future__ import annotations
 
 import inspect
+import threading
 import weakref
 from time import perf_counter
 from typing import Any
@@ -90,8 +91,9 @@ class KVCache(Cache):
         # A path that is the front of the tree (always so for a chain) already lies where it belongs.
         if path[-1] != len(path) - 1:
             held = [layer for layer in self.layers if layer.is_initialized]  # others read a layer's below them
-            rows = torch.tensor(path, device=held[0].keys.device) + past
+            rows = torch.tensor(path) + past
             for layer in held:
+                rows = rows.to(layer.keys.device)  # layers may be spread over several
                 for buffer in (layer.keys, layer.values):
                     # index_select copies, so that source and destination rows may overlap
                     buffer[:, :, past : past + len(path)] = buffer.index_select(2, rows)
@@ -208,10 +210,11 @@ class StockNetwork:
 
     def _forward(self, text: KVCache, ids: torch.Tensor, **kwargs: Any) -> States:
         """Of the tokens (r, t) that follow the text."""
-        model, found = self.model, []
+        model, found, thread = self.model, [], threading.get_ident()
 
         def keep_hidden(module: Any, args: Any, output: Any) -> None:
-            found.append(output.last_hidden_state)
+            if threading.get_ident() == thread:  # another one may be at another answer of this model
+                found.append(output.last_hidden_state)
 
         # What any causal model of transformers calls its decoder gives the head its input. The hook goes at once: a
         # model outlives its targets, and one left behind would keep their caches alive.

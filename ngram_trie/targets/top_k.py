@@ -136,7 +136,7 @@ def top_k_rows(
         _likeliest(rows, peaks, sums, least, values, tokens, probs)
         return TopK(places, tokens, probs)
     likeliest, shares = top_k_on_device(logits, k)
-    return TopK(places, likeliest.cpu().numpy(), shares.double().cpu().numpy())
+    return TopK(places, likeliest.cpu().numpy(), shares.cpu().double().numpy())
 
 
 def top_k_on_device(logits: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:

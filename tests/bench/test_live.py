@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import gc
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -433,9 +436,16 @@ def test_a_session_is_the_whole_run_once_more(tmp_path: Path) -> None:
 
     def load(path: str | None, revision: str | None) -> TargetModel:
         loaded.append("load")
-        return load_tiny(path, revision)
+        target = load_tiny(path, revision)
+        targets.append(weakref.ref(target))
+        return target
 
-    run = make_run(sessions=3, load=load, unload=lambda: loaded.append("unload"))
+    def unload() -> None:
+        gc.collect()
+        loaded.append("unload" if targets[-1]() is None else "unload: somebody holds the target")
+
+    targets: list[weakref.ref[TargetModel]] = []
+    run = make_run(copy.deepcopy(METHODS), sessions=3, load=load, unload=unload)
     MANIFEST.write(tmp_path / "manifest.json")
     records = measured(run, tmp_path)
     assert [r.session for r in records] == sorted(r.session for r in records)

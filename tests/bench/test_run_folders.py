@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import multiprocessing
 import os
@@ -16,6 +17,7 @@ import pytest
 from support.runs import small_replay
 
 from ngram_trie.bench.measure import measure, open_run
+from ngram_trie.bench.records import seal
 from ngram_trie.bench.replay import Replay
 from ngram_trie.report.run_folder import RunFolder
 from ngram_trie.store import files
@@ -97,6 +99,20 @@ def test_somebody_elses_folder_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(FileExistsError, match=f"holds {name}, and no manifest.json"):
         open_run(tmp_path, engine())
     assert (tmp_path / name).read_text() == "mine"
+
+
+def test_compressed_records_of_a_finished_run_are_not_begun_anew(tmp_path: Path) -> None:
+    run(tmp_path)
+    records, compressed = tmp_path / "records.jsonl", tmp_path / "records.jsonl.gz"
+    compressed.write_bytes(gzip.compress(records.read_bytes()))
+    records.unlink()
+    seal(tmp_path)
+    for found in (engine(), engine(commit="bbb")):
+        with pytest.raises(FileExistsError, match="a finished run whose records are compressed: give another output"):
+            open_run(tmp_path, found)
+    assert len(list(RunFolder(tmp_path).records)) == 3 and not records.exists()
+    run(tmp_path, force=True)
+    assert records.exists() and not compressed.exists()
 
 
 def test_records_are_checked_against_the_manifest(tmp_path: Path) -> None:

@@ -1,18 +1,28 @@
-"""BFCL: one system message with the functions, the published request."""
+"""BFCL: its functions as chat templates take them, the published request."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.datasets import configured, write_lines
 
-from ngram_trie.data.tool_calls import SYSTEM
+from ngram_trie.data.prompts import CALLING, build_prompt
 from ngram_trie.methods import ConfigError
+from ngram_trie.store.files import PROJECT
+from ngram_trie.targets.load import load_tokenizer
 
-FUNCTION = {"name": "area", "description": "Area of a square.", "parameters": {"type": "dict", "properties": {}}}
+
+def function(of: str, size: str) -> dict[str, Any]:
+    """A function with a parameter that is called "type"."""
+    parameters = {"type": of, "properties": {"type": {"type": "string", "enum": ["dict"]}, "size": {"type": size}}}
+    return {"name": "area", "description": "Area of a square.", "parameters": parameters}
+
+
+FUNCTION, SCHEMA = function("dict", "float"), function("object", "number")
 
 
 def says(*messages: tuple[str, str]) -> list[dict[str, str]]:
@@ -35,9 +45,32 @@ def test_a_question_of_bfcl(tmp_path: Path) -> None:
     for place in (path, str(tmp_path)):
         one, two = configured("bfcl", path=place, warmup=1).questions
     assert (one.question_id, one.message, one.history) == ("simple_0", "How large?", ())
-    assert one.system == SYSTEM + f"{json.dumps(FUNCTION)}\n{json.dumps(FUNCTION)}"
-    assert two.system.endswith("\n\nBe brief.")
+    assert one.tools == two.tools == ({"type": "function", "function": SCHEMA},) * 2
+    assert (one.system, two.system) == ("", "Be brief.")
     assert (two.message, two.history) == ("Four?", (("One.\n\nTwo?", "Three."),))
+
+
+@pytest.mark.parametrize("system", ["", "Be brief."])
+def test_the_template_of_the_model_describes_functions_and_else_the_system_message(tmp_path: Path, system: str) -> None:
+    asked = ([("system", system)] if system else []) + [("user", "How large?")]
+    path = bfcl(tmp_path, [says(*asked)], [says(("user", "x"))])
+    (question,) = configured("bfcl", path=path, warmup=1).questions
+    tokenizer = load_tokenizer(str(PROJECT / "data" / "tiny" / "model"))
+    without = build_prompt(question, tokenizer)
+    described = CALLING + f"{json.dumps(SCHEMA)}\n{json.dumps(SCHEMA)}"
+    told = "\n\n".join(filter(None, (described, system)))
+    assert without.ids.tolist() == build_prompt(replace(question, tools=(), system=told), tokenizer).ids.tolist()
+    tokenizer.chat_template = (
+        "{% if tools %}<tools>{{ tools | tojson }}</tools>{% endif %}"
+        "{% for message in messages %}[{{ message.role }}]{{ message.content }}{% endfor %}[assistant]"
+    )
+    with_tools = build_prompt(question, tokenizer)
+    text = tokenizer.decode(with_tools.ids)
+    assert text.startswith("<tools>[{") and text.count('"type": "object"') == 2 and CALLING not in text
+    first, end = with_tools.spans["user"]
+    assert tokenizer.decode(with_tools.ids[first:end]) == "How large?"
+    first, end = with_tools.spans["system"]
+    assert tokenizer.decode(with_tools.ids[first:end]).startswith("<tools>[{")
 
 
 def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 import torch
 from support.families import family_model
@@ -119,6 +121,31 @@ def test_text_to_a_model_that_could_also_read_pictures(kind: str) -> None:
     expected = model.generate(ids, attention_mask=torch.ones_like(ids), **options)[0, ids.shape[1] :].tolist()
     for drafter in ("blend", None):
         assert speculative_generate(model, PROMPT * 2, drafter, budget="fixed", **options)[0] == expected
+
+
+@pytest.mark.parametrize("backend", ["cpu", "stock"])
+def test_a_comparison_that_was_interrupted_is_made_again(backend: str) -> None:
+    model, found = tiny_model("llama"), [KeyboardInterrupt, "it answers otherwise"]
+    with mock.patch.object(choose, "disagreement", side_effect=found), pytest.raises(KeyboardInterrupt):
+        choose.network_for(model, 60, backend)
+    with mock.patch.object(choose, "disagreement", side_effect=found[1:]), pytest.raises(ValueError, match="otherwise"):
+        choose.network_for(model, 60, backend)
+
+
+def test_another_thread_s_forward_is_not_taken_for_ours() -> None:
+    """It ends between our model's last layer and its head."""
+    model, lengths = tiny_model("llama"), iter([5])
+
+    def meanwhile(module: object, args: object) -> None:
+        if length := next(lengths, None):
+            with ThreadPoolExecutor(1) as other:
+                other.submit(model, input_ids=torch.zeros(1, length, dtype=torch.long)).result()
+
+    network = choose.network_for(model, 60, "stock")
+    expected = network.read(network.text(60), np.array([1, 2, 3])).hidden
+    with model.lm_head.register_forward_pre_hook(meanwhile):
+        read = network.read(network.text(60), np.array([1, 2, 3]))
+    assert next(lengths, None) is None and torch.equal(read.hidden, expected)
 
 
 def test_a_model_is_compared_once_in_a_state() -> None:
