@@ -436,7 +436,7 @@ def test_a_session_is_the_whole_run_once_more(tmp_path: Path) -> None:
 
     def load(path: str | None, revision: str | None) -> TargetModel:
         loaded.append("load")
-        target = load_tiny(path, revision)
+        target = copy.copy(load_tiny(path, revision))  # which is kept for other tests
         targets.append(weakref.ref(target))
         return target
 
