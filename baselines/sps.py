@@ -94,17 +94,20 @@ class SpS(Drafter):
         self._num_prompt = len(prompt.ids)
         self._output: list[int] = []
         self._cached: list[int] = []  # the draft model's cache behind the prompt: accepted tokens and its own drafts
-        self._gamma, self._drafted = self.gamma, 0
+        self._gamma = self.gamma
+        self._drafted: list[int] = []
         if self._fits(0):
             self._draft.prefill(prompt.ids)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)
-        if self._drafted and self.schedule == "heuristic":
-            grown = self._gamma + 2 if len(new_ids) > self._drafted else self._gamma - 1
+        count, drafted, self._drafted = len(new_ids), self._drafted, []
+        if 0 < count <= len(drafted) + 1 and drafted and self.schedule == "heuristic":
+            grown = self._gamma + 2 if count > len(drafted) else self._gamma
+            if count <= len(drafted) and new_ids[-1] != drafted[count - 1]:  # else an adaptive length has cut it there
+                grown = self._gamma - 1
             # Within what may be drafted: beyond it, many rejections would go by before a draft got shorter.
             self._gamma = min(max(grown, 1), self.max_gamma)
-        self._drafted = 0
         self._output += new_ids
 
     def propose(self, budget: int) -> DraftTree:
@@ -113,6 +116,7 @@ class SpS(Drafter):
             return DraftTree.root_only(self.root)
         pairs = zip(self._cached, self._output, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = min(same, len(self._output) - 1)  # a draft that was cut may have gone on as the target does
         self._draft.cache.truncate(self._num_prompt + same)
         unread, tokens, probs = self._output[same:], [], [1.0]
         while True:
@@ -123,7 +127,7 @@ class SpS(Drafter):
                 break
             unread = [token]
         self._cached = self._output + tokens[:-1]
-        self._drafted = len(tokens)
+        self._drafted = tokens
         return DraftTree.chain(self.root, tokens, np.array(probs))
 
     def _fits(self, num_draft: int) -> bool:
@@ -132,8 +136,10 @@ class SpS(Drafter):
 
     def _next(self, unread: list[int]) -> tuple[int, float]:
         """The draft model's token after `unread`, which it has not seen yet, and the probability that it gives it."""
-        past = self._draft.cache.length
-        choices = self._draft.verify(DraftTree.chain(unread[0], unread[1:])).choices
-        self._draft.commit(past, list(range(len(unread))))
+        size = self._draft.max_draft + 1  # more are unread where it was not asked for some steps
+        for block in (unread[start : start + size] for start in range(0, len(unread), size)):
+            past = self._draft.cache.length
+            choices = self._draft.verify(DraftTree.chain(block[0], block[1:])).choices
+            self._draft.commit(past, list(range(len(block))))
         token = int(choices[-1])
         return token, float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])

@@ -231,6 +231,11 @@ class Drafter(ABC):
         if len(new_ids):
             self.root = int(new_ids[-1])
 
+    def learn(self) -> Any:  # noqa: B027  # most have nothing to learn
+        """Take over what the model's last forward said, of a drafter that reads more than tokens: `propose` does so
+        first, so this is for steps in which it is not asked.
+        """
+
     @abstractmethod
     def propose(self, budget: int) -> DraftTree:
         """Draft at most `budget`, at least 1, nodes that continue the text behind `root`."""
@@ -275,6 +280,9 @@ class WrappedDrafter(Drafter):
 
     def observe(self, new_ids: Sequence[int]) -> None:
         self.drafter.observe(new_ids)
+
+    def learn(self) -> Any:
+        return self.drafter.learn()
 
     def sources_of(self, tree: DraftTree) -> Sources | None:
         return self.drafter.sources_of(tree)

@@ -210,7 +210,7 @@ class Asked:
         if self.traces:
             return shlex.quote(f"{LOCAL}/{self.traces.stem}")
         if self.given_model:
-            return f"{LOCAL}/{composed(shlex.split(self.model)).model.name}"
+            return shlex.quote(f"{LOCAL}/{composed(shlex.split(self.model)).model.name}")
         return SMALL if self.profile == "small" else LOCAL
 
     @property

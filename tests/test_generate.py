@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from ngram_trie.baselines.jacobi import Jacobi
 from ngram_trie.blend.variants import BlendDrafter, BlendLogitsDrafter
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.rule import ChainDrafter
+from ngram_trie.drafter import WrappedDrafter
 from ngram_trie.drafters import NgramTrieDrafter
 from ngram_trie.generate import CriteriaStop
 from ngram_trie.methods import make_drafter
@@ -39,6 +41,7 @@ from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import longest_text
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.tree import DraftTree
 
 PROMPT = [3, 4, 5, 6, 7] * 5
 DRAFTERS = ["blend", "blend_logits", "ngram_trie", "pld", "suffix"]
@@ -150,6 +153,30 @@ def test_drafters_that_read_more_than_tokens(drafter: str, tiny: Any, told: tupl
     options = {"max_new_tokens": 15, "do_sample": True, "temperature": 0.7}
     first, again = (speculator(told[0], seed=2, **options)[0] for _ in range(2))
     assert first == again
+
+
+def test_a_draft_model_goes_on_where_its_draft_was_cut_or_not_asked_for(
+    tiny: Any, told: tuple[list[int], list[int]]
+) -> None:
+    class Cut(WrappedDrafter):
+        """Keeps some of each draft, and does not ask for every one."""
+
+        asked, unread = 0, ()
+
+        def observe(self, new_ids: Sequence[int]) -> None:
+            self.unread = (*self.unread, *new_ids)
+
+        def propose(self, budget: int) -> DraftTree:
+            self.asked += 1
+            if self.asked % 24 > 12:
+                return DraftTree.root_only(self.unread[-1])
+            self.drafter.observe(self.unread)
+            self.unread = ()
+            tree = self.drafter.propose(budget)
+            return tree.part(np.arange(min(len(tree), 1 + self.asked % 4)))
+
+    ids, result = speculative_generate(tiny[0], told[0], Cut(make_drafter("sps")), budget="fixed", max_new_tokens=30)
+    assert ids == told[1] and result.accept_length > 1
 
 
 def test_a_drafter_by_name_with_fields_and_as_an_object() -> None:

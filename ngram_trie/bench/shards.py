@@ -133,11 +133,15 @@ def join(run: Path) -> None:
             missing.append(f"{path.name} has {len(parts[path])} of {manifest.num_records} answers")
     if missing:
         raise ValueError(f"{run}: not joined: {'; '.join(missing)}. The command that began a shard goes on with it")
+    if (run / "manifest.json").exists() and "shards" not in RunManifest.read(run / "manifest.json").environment:
+        raise ValueError(f"{run}: not joined: it holds a run that was measured in one piece; move that, or the shards")
     with one_writer(run):
         (run / SUMS).unlink(missing_ok=True)
         for name in INPUTS:
             (run / name).unlink(missing_ok=True)
-        _write(run, parts, first, {item: place for shard in shards for place, item in shard.items})
+        notes = {name: text for manifest in reversed(manifests) for name, text in manifest.environment.items()}
+        whole = replace(first, environment=notes)
+        _write(run, parts, whole, {item: place for shard in shards for place, item in shard.items})
 
 
 def _write(

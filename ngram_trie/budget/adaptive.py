@@ -170,7 +170,8 @@ class AdaptiveDrafter(WrappedDrafter):
     """A drafter that is asked as long as it pays, and whose drafts are cut to the nodes that pay; see the module.
 
     A step is timed from the draft's leaving to the next `observe`. Where the drafter reads tokens alone, those emitted
-    while it was not asked are kept for it until it is.
+    while it was not asked are kept for it until it is. One that reads more learns what the model said of the prompt,
+    and of plain steps that are taken for their times; not while it rests.
 
     Args:
         drafter: its draft trees must have `probs`.
@@ -224,6 +225,7 @@ class AdaptiveDrafter(WrappedDrafter):
         super().start(prompt)
         self._length, self._drafting, self._compiled = len(prompt.ids), 0.0, num_compiled()
         self._under_way: tuple[DraftTree | None, int] | None = None
+        self._is_first = True
 
     def observe(self, new_ids: Sequence[int]) -> None:
         now = self.clock()
@@ -251,6 +253,9 @@ class AdaptiveDrafter(WrappedDrafter):
             tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
             self._drafting += self.clock() - began
             draft = self._cut(tree)
+        elif self._is_first or self._times.wants_plain:  # the next step overwrites what this one's forward said
+            self.drafter.learn()
+        self._is_first = False
         if draft is None:
             draft = DraftTree.root_only(self.root)
         self._under_way = tree, draft.num_draft

@@ -45,7 +45,7 @@ def collect(folder: Path, runs: Sequence[RunFolder] | None = None) -> list[Table
     is_sealed(folder)
     if runs is None:
         found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
-        runs = [run for run in found if records_file(run.path).exists()]
+        runs = [run for run in found if (file := records_file(run.path)).exists() and file.stat().st_size]
     if not runs:
         raise FileNotFoundError(f"{folder}: no runs in it or below it")
     kinds: dict[str, list[RunFolder]] = {}

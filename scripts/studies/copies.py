@@ -47,7 +47,7 @@ def answers(run: RunFolder, method: str) -> pd.DataFrame:
         )
         for trace in read_traces(run.path / "traces.jsonl")
     }
-    frame, keys = to_frame(run.records), ["task", "question_id", "turn"]
+    frame, keys = answered(to_frame(run.records)), ["task", "question_id", "turn"]
     sums = frame.pivot_table(["decode_seconds", "num_emitted", "num_steps"], keys, "method", aggfunc="sum")
     found = pd.DataFrame({"copied": pd.Series(shares)}).reindex(sums.index)
     found.insert(0, "model", run.model)

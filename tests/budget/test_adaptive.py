@@ -194,6 +194,21 @@ def test_tokens_that_were_kept_back_reach_the_drafter_in_order(state: State) -> 
     assert heard == result.output_ids[: len(heard)] and (len(heard) == 100) == (state == "warm")
 
 
+def test_what_the_model_said_of_the_prompt_is_learned_though_the_first_step_is_plain() -> None:
+    clock, learned, rule, said = Clock(), Learned(), RULES["jumbled"], []
+
+    class Reads(Guess):
+        traits = Traits(scores_nodes=True, reads="logits")
+
+        def learn(self) -> None:
+            said.append(len(self.text))
+
+    learned.guard._resting = 10
+    answer(TimedTarget(rule, PRICES["stock"], clock), AdaptiveDrafter(Reads(rule, True, 0.2, clock, 0.1), learned,
+           clock=clock), [1, 2, 3], 60)  # fmt: skip
+    assert said[0] == 4 and len(said) < 4
+
+
 def test_costs_are_relative_to_plain_steps_and_corrected_by_what_steps_take() -> None:
     """Told 1 + 0.04 a node, where steps cost 1 + 0.08 a node; all of them slow down, and some are disturbed."""
     times, rng = StepTimes(TimedTarget(RULES["copy"], PRICES["packed"], Clock())), np.random.default_rng(0)
