@@ -30,13 +30,16 @@ def asked_of(questions: list[Question], tokenizer: Any, endpoint: str) -> list[A
     """The questions as they are sent; turns that wait for answers to earlier ones are left out.
 
     Raises:
-        ValueError: nothing is left.
+        ValueError: nothing is left, or a chat about functions, which this does not send.
     """
     found = []
     for question in questions:
+        if question.tools and endpoint == "chat":
+            raise ValueError(f"dataset={question.dataset}: its functions are not sent in a chat: endpoint=completions")
         if all(answer is not None for _, answer in question.history):
             ids = build_prompt(question, tokenizer).ids.tolist()
-            said = [
+            said = [{"role": "system", "content": question.system}] if question.system else []
+            said += [
                 {"role": role, "content": text}
                 for pair in question.history
                 for role, text in zip(("user", "assistant"), pair, strict=True)

@@ -135,6 +135,24 @@ def test_what_is_missing_is_said_and_nothing_is_joined(tmp_path: Path) -> None:
         run(tmp_path / "other", *REPLAY[:3], "method=pld", "engine.categories=[rag]", "shard=998/999")
 
 
+def test_a_run_in_one_piece_is_not_joined_over_and_notes_of_all_shards_are_kept(tmp_path: Path) -> None:
+    folder = dealt(tmp_path / "dealt", 0, 1, 2)
+    manifest = RunManifest.read(folder / "shard-2-of-3" / "manifest.json")
+    replace(manifest, environment={**manifest.environment, "resumed": "late"}).write(
+        folder / "shard-2-of-3" / "manifest.json"
+    )
+    seal(folder / "shard-2-of-3")
+    for _ in range(2):
+        shards.join(folder)
+    joined = RunManifest.read(folder / "manifest.json")
+    assert joined.environment["resumed"] == "late" and joined.environment["shards"] == "3"
+    replace(joined, environment={}).write(folder / "manifest.json")
+    records = (folder / "records.jsonl").read_bytes()
+    with pytest.raises(ValueError, match="not joined: it holds a run that was measured in one piece"):
+        shards.join(folder)
+    assert (folder / "records.jsonl").read_bytes() == records
+
+
 CHANGES: dict[str, dict[str, Any]] = {
     "commit aaa there, bbb here": {"commit": "bbb"},
     "model replay there, other here": {"model": "other"},
