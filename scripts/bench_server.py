@@ -38,13 +38,10 @@ def asked_of(questions: list[Question], tokenizer: Any, endpoint: str) -> list[A
             raise ValueError(f"dataset={question.dataset}: its functions are not sent in a chat: endpoint=completions")
         if all(answer is not None for _, answer in question.history):
             ids = build_prompt(question, tokenizer).ids.tolist()
-            said = [{"role": "system", "content": question.system}] if question.system else []
-            said += [
-                {"role": role, "content": text}
-                for pair in question.history
-                for role, text in zip(("user", "assistant"), pair, strict=True)
-            ]
-            messages = [*said, {"role": "user", "content": question.message}]
+            said: list[tuple[str, str | None]] = [("system", question.system)] if question.system else []
+            for pair in question.history:
+                said += zip(("user", "assistant"), pair, strict=True)
+            messages = [{"role": role, "content": text} for role, text in (*said, ("user", question.message))]
             key = (question.dataset, question.question_id, question.turn)
             found.append(Asked(*key, messages if endpoint == "chat" else ids, len(ids)))
     if not found:
