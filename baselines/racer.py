@@ -251,10 +251,7 @@ class RACER(KeepingDrafter, HistoryDrafter):
         super().start(prompt)
         self._num_indexed = 0
         self._index(len(prompt.ids))
-        # only the last place of each token counts
-        _, from_behind = np.unique(prompt.ids[::-1], return_index=True)
-        places = np.sort(len(prompt.ids) - 1 - from_behind)
-        likely = self.target.top_k_in_prompt(places, self.k)
+        likely = self.target.top_k_in_prompt(prompt.last_places(), self.k)
         self._put(prompt.ids[likely.places], likely.tokens)
 
     def observe(self, new_ids: Sequence[int]) -> None:

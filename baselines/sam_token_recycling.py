@@ -18,7 +18,8 @@ from ngram_trie.tree import DraftTree
 class SAMTokenRecycling(Drafter):
     """The two drafters side by side (section 3.3 of the paper; `DraftModel.lookup` of the release): where the longest
     match has at least `min_match` tokens, a static one less `static_bias`, what followed it is drafted as a chain, else
-    the tree. The matrix learns from every forward, whichever of the two made the draft.
+    the tree. The matrix learns from every forward, whichever of the two made the draft, and, unlike Token Recycling's
+    own, from the whole prompt (`prefill` of `samd/samd_model.py`).
 
     As in the release, the automaton forgets a prompt when the next one comes and the matrix does not (its `reset` does
     nothing there). So it remembers, with a datastore as well as without one. Against the release:
@@ -78,6 +79,7 @@ class SAMTokenRecycling(Drafter):
         super().start(prompt)
         self.copies.start(prompt)
         self.recycled.start(prompt)
+        self.recycled.learn_prompt(prompt)
 
     def observe(self, new_ids: Sequence[int]) -> None:
         super().observe(new_ids)

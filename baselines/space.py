@@ -65,8 +65,8 @@ class Space(Drafter):
         """Raises:
         ValueError: the model has no such mask token.
         """
-        if self.mask_id >= target.model.config.vocab_size:
-            raise ValueError(f"mask_id={self.mask_id}: {self.model} has {target.model.config.vocab_size} tokens")
+        if self.mask_id >= (size := target.model.config.get_text_config().vocab_size):
+            raise ValueError(f"mask_id={self.mask_id}: {self.model} has {size} tokens")
         self.target = target
 
     def propose(self, budget: int) -> DraftTree:

@@ -119,9 +119,6 @@ class TokenRecycling(KeepingDrafter):
             raise ValueError(f"k={self.k}: must be at most {size}, the size of the model's vocabulary")
         super().bind(target)
 
-    def start(self, prompt: Prompt) -> None:
-        super().start(prompt)
-
     def propose(self, budget: int) -> DraftTree:
         self.learn()
         size = min(self.num_draft, budget), self.k
@@ -134,5 +131,12 @@ class TokenRecycling(KeepingDrafter):
     def learn(self) -> None:
         """Take over what the last forward said; `propose` does so first."""
         likely = self.target.top_k(self.k)
-        tokens = self.target.last.tree.tokens[likely.places]
-        self._matrix |= zip(tokens.tolist(), likely.tokens.tolist(), strict=True)
+        self._put(self.target.last.tree.tokens[likely.places], likely.tokens)
+
+    def learn_prompt(self, prompt: Prompt) -> None:
+        """Take over what the prefill said behind every token of the prompt, of the last place of each."""
+        likely = self.target.top_k_in_prompt(prompt.last_places(), self.k)
+        self._put(prompt.ids[likely.places], likely.tokens)
+
+    def _put(self, tokens: IntArray, successors: IntArray) -> None:
+        self._matrix |= zip(tokens.tolist(), successors.tolist(), strict=True)

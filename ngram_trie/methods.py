@@ -16,7 +16,7 @@ from omegaconf.errors import InterpolationResolutionError
 
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.budget.rule import ChainDrafter
-from ngram_trie.drafter import Drafter, Shape, Traits, check_choice
+from ngram_trie.drafter import Drafter, Shape, Traits, check_choice, check_int
 from ngram_trie.store.files import CONFIGS, first_line, place, relative
 
 OmegaConf.register_new_resolver("project", lambda path: str(place(path)), replace=True)
@@ -87,7 +87,7 @@ def make_method(
 
     Args:
         shape: "chain" for drafts that are chains.
-        num_nodes: most nodes of a tree, its `num_draft`, or of a chain.
+        num_nodes: most nodes of a draft, which the method spends as with `budget=equal`; `fields` go before.
 
     Raises:
         ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
@@ -97,8 +97,6 @@ def make_method(
         raise ConfigError(f"method={name}: {near(name, list(known))}")
     config = settings_of(known[name])
     shape = config.get("shape", shape)
-    if num_nodes is not None and shape == "tree":
-        fields = {**(fields or {}), "num_draft": num_nodes}
     allowed = [str(field) for field in config if field not in ("name", "_target_", "shape")]
     for field in fields or ():
         if field not in allowed:
@@ -110,7 +108,14 @@ def make_method(
         raise ConfigError(f"method {name}: give {error.key}") from None
     if shape != "tree":
         method["shape"] = shape
-        method |= {} if num_nodes is None else fixed_size(method, num_nodes)
+    if num_nodes is not None:
+        try:
+            check_int("num_draft", num_nodes, 1)
+        except ValueError as error:
+            raise ConfigError(f"method {name}: {error}") from None
+        if not (size := fixed_size(method, num_nodes)):
+            raise ConfigError(f"method {name}: num_draft: its drafts have no size to choose")
+        method |= {field: value for field, value in size.items() if field == "num_draft" or field not in (fields or ())}
     return build(method, f"method {name}")
 
 

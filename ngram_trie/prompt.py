@@ -62,6 +62,11 @@ class Prompt:
         """Which question this is, whatever noise is in it."""
         return self.dataset, self.question_id
 
+    def last_places(self) -> IntArray:
+        """(r,) increasing: where each of the prompt's tokens stands for the last time."""
+        _, from_behind = np.unique(self.ids[::-1], return_index=True)
+        return np.sort(len(self.ids) - 1 - from_behind)
+
     def _span(self, name: str) -> tuple[int, int]:
         spans = {**self.spans, "prompt": (0, len(self.ids))}
         for each in name.split("|"):

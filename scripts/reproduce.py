@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -189,15 +189,15 @@ PAPER = {"table1": 1, "table4": 4}
 class Asked:
     """What is asked for, and what follows from it for the commands of recipes, quoted as in a shell."""
 
-    profile: str
-    data: str
-    traces: Path | None
-    store: Path | None
-    given_tokenizer: str | None
-    given_output: Path | None
-    sessions: int
-    rows: str
-    given_model: str | None
+    profile: str = "small"
+    data: str = "docs"
+    traces: Path | None = None
+    store: Path | None = None
+    given_tokenizer: str | None = None
+    given_output: Path | None = None
+    sessions: int = 1
+    rows: str = "main"
+    given_model: str | None = None
 
     @property
     def model(self) -> str:
@@ -224,7 +224,9 @@ class Asked:
 
     @property
     def output(self) -> str:
-        return _quoted(self.given_output) if self.given_output else f"{self.folder}/table1{self.of_data}"
+        if self.given_output:
+            return _quoted(self.given_output)
+        return f"{replace(self, traces=None).folder}/table1{self.of_data}"
 
     @property
     def recorded(self) -> str:
@@ -323,6 +325,20 @@ def steps(name: str, asked: Asked, arguments: Sequence[str] = ()) -> Iterator[tu
     yield from those(name, arguments)
 
 
+def check_use(target: str, asked: Asked, arguments: Sequence[str]) -> None:
+    """Raises:
+    ConfigError: something was given that no command of the target takes.
+    """
+    made = list(steps(target, asked, arguments))
+    for field in fields(Asked):
+        value, without = getattr(asked, field.name), dict[str, Any]({field.name: field.default})
+        if value != field.default and list(steps(target, replace(asked, **without), arguments)) == made:
+            name = field.name.removeprefix("given_").upper()
+            raise ConfigError(f"{name}={value}: nothing of {target} takes it, leave it out")
+    if arguments and list(steps(target, asked)) == made:
+        raise ConfigError(f"{shlex.join(arguments)}: no command of {target} takes more, leave it out")
+
+
 def main(
     target: Annotated[str, typer.Argument(callback=one_of(TARGETS), help=", ".join(TARGETS))],
     arguments: Annotated[
@@ -389,7 +405,13 @@ def main(
             raise ConfigError(
                 f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE"
             )
-        for name, value in (("DATA", data), ("ROWS", rows), ("TRACES", traces), ("STORE", store)):
+        for name, value in (
+            ("DATA", data),
+            ("ROWS", rows),
+            ("TRACES", traces),
+            ("STORE", store),
+            ("TOKENIZER", tokenizer),
+        ):
             if value:
                 raise ConfigError(
                     f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME"
@@ -402,11 +424,16 @@ def main(
         if composed([f"model={model}"]).model.path.endswith(".gguf"):
             raise ConfigError(f"MODEL={model}: of the small profile, leave out PROFILE=paper")
         sys.exit(Road(PAPER[target], model, arguments or [], output, sessions, anyway).go(dry_run))
+    if anyway:
+        raise ConfigError("ANYWAY: of PROFILE=paper, leave it out")
+    if data and profile != "small":
+        raise ConfigError(f"DATA={data}: not of PROFILE={profile}, leave out one of the two")
     if model == "smollm2_135m" and profile == "small":
         model = None
     if model and (target != "table1" or profile != "small" or rows == "all"):
         raise ConfigError(f"MODEL={model}: of table1 with the main rows, without PROFILE or with PROFILE=paper")
     asked = Asked(profile, data or "docs", traces, store, tokenizer, output, sessions, rows or "main", model)
+    check_use(target, asked, arguments or [])
     for about, commands in steps(target, asked, arguments or []):
         print(f"== {about}", flush=True)
         for name, *options in commands:

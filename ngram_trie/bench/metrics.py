@@ -289,10 +289,11 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
     """How often a step emits how many tokens: rows `method, model, dataset, accept_length, share, num_steps`, the share
     of the steps of that method, model and data set, and how many those are (the paper's Figure 4).
     """
-    keys = ["method", "model", "dataset"]
+    keys, records = ["method", "model", "dataset"], list(records)
+    begun = {r.method: r.session for r in sorted(records, key=lambda r: -r.session)}  # of a part measured later, not 0
     counts: dict[tuple[str, str, str], Counter[int]] = {}
     for r in records:
-        if not r.failure and r.repeat == r.session == 0 and r.accept_lengths:
+        if not r.failure and not r.repeat and r.session == begun[r.method] and r.accept_lengths:
             counts.setdefault((r.method, r.model, r.column), Counter()).update(r.accept_lengths)
     rows = [
         (*key, length, number / found.total(), found.total())

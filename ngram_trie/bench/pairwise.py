@@ -111,6 +111,7 @@ def _families(rows: pd.DataFrame) -> list[str]:
     for row in rows[(rows.a == PAPER) | (rows.b == PAPER)].itertuples():
         ahead[row.b if row.a == PAPER else row.a] = np.log(row.ratio) * (-1 if row.a == PAPER else 1)
     peers = [name for name, group in groups.items() if group == "cold" and not name.startswith(OURS)]
+    peers = [name for name in peers if np.isfinite(ahead[name])]  # `generate` does not say what it drafted
     best = max(peers, key=lambda name: ahead[name], default="") if PAPER in groups else ""
 
     def family(pair: set[str], baseline: str) -> str:

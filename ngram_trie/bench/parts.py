@@ -29,6 +29,9 @@ from ngram_trie.bench.records import (
 from ngram_trie.bench.traces import read_traces
 from ngram_trie.store.files import content_hash, one_writer, write_atomically
 
+#: Under which name a joined table's manifest says what it is made of.
+NOTE = "parts"
+
 
 @dataclass(frozen=True)
 class Part:
@@ -48,6 +51,15 @@ class Part:
         return (self.folder / "manifest.json").exists() and records_file(self.folder).exists()
 
 
+def check(folder: Path) -> None:
+    """Raises:
+    ValueError: the folder holds a run that was measured in one piece, which parts would replace.
+    """
+    manifest = folder / "manifest.json"
+    if manifest.exists() and NOTE not in RunManifest.read(manifest).environment:
+        raise ValueError(f"{folder}: it holds a run that was measured in one piece: move it, or give another folder")
+
+
 def join(folder: Path, parts: Sequence[Part], config: Mapping[str, Any], notes: Mapping[str, str], whole: bool) -> int:
     """Write the files of a run into `folder` from those of its parts that have answers; returns how many answers.
 
@@ -57,8 +69,9 @@ def join(folder: Path, parts: Sequence[Part], config: Mapping[str, Any], notes: 
         whole: whether no part is to come.
 
     Raises:
-        ValueError: a file of a finished part was changed.
+        ValueError: a file of a finished part was changed, or the folder holds a run of its own.
     """
+    check(folder)
     begun = [part for part in parts if part.is_begun]
     manifests = [RunManifest.read(part.folder / "manifest.json") for part in begun]
     run = content_hash([manifest.run for manifest in manifests])
@@ -70,6 +83,7 @@ def join(folder: Path, parts: Sequence[Part], config: Mapping[str, Any], notes: 
     notes = dict(notes)
     for manifest in manifests:
         notes |= {name: what for name, what in manifest.environment.items() if not name.startswith("session ")}
+    notes[NOTE] = _measured_on(begun, manifests)
     is_done = whole and all(is_sealed(part.folder) for part in begun)
     with one_writer(folder):
         for name in (SUMS, *INPUTS):
@@ -83,11 +97,23 @@ def join(folder: Path, parts: Sequence[Part], config: Mapping[str, Any], notes: 
             config=config,
             prompts=content_hash([manifest.prompts for manifest in manifests]),
             num_records=sum(manifest.num_records or 0 for manifest in manifests),
+            dirty=any(manifest.dirty for manifest in manifests) or manifests[0].dirty,
             environment=notes,
         ).write(folder / "manifest.json")
         if is_done:
             seal(folder)
     return len(records)
+
+
+def _measured_on(parts: Sequence[Part], manifests: Sequence[RunManifest]) -> str:
+    """What the table is made of; where it is not one machine and one state of the code, those of each part."""
+    places = {
+        part.folder.name: f"{manifest.device}, {'changed ' * bool(manifest.dirty)}code {(manifest.commit or '?')[:7]}"
+        for part, manifest in zip(parts, manifests, strict=True)
+    }
+    if len(set(places.values())) == 1:
+        return ", ".join(places)
+    return "; ".join(f"{name} on {place}" for name, place in places.items())
 
 
 def _join_scores(folder: Path, parts: Sequence[Part]) -> None:

@@ -290,6 +290,7 @@ class Road:
             ConfigError: something is in the way; the message says what to do.
         """
         self._check_retrieval()
+        parts.check(self.folder)
         needs, rooms = self.needs(), self.rooms()
         stops = list(self._choose(needs))
         name, memory = plan.gpu()

@@ -45,9 +45,10 @@ def collect(folder: Path, runs: Sequence[RunFolder] | None = None) -> list[Table
     is_sealed(folder)
     if runs is None:
         found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
-        runs = [run for run in found if (file := records_file(run.path)).exists() and file.stat().st_size]
+        begun = [run for run in found if (file := records_file(run.path)).exists() and file.stat().st_size]
+        runs = [run for run in begun if not run.config["grid"]]  # which has a table of its own
     if not runs:
-        raise FileNotFoundError(f"{folder}: no runs in it or below it")
+        raise FileNotFoundError(f"{folder}: no runs in it or below it that make a table together")
     kinds: dict[str, list[RunFolder]] = {}
     for run in runs:
         kinds.setdefault(str(run.config["engine"]["name"]), []).append(run)

@@ -181,7 +181,12 @@ def _live_table(
     ])  # fmt: skip
     frame.loc[frame.method.isin(left_out), "group"] = table1.NOT_RUN
     reasons = [f"Not run: {name}: {why}" for name, why in (run.not_run() | left_out).items()]
-    below = [*notes, *reasons, *_said(run, "missing", "cut", "room", "resumed", "per shard"), *_interim_note(run)]
+    below = [
+        *notes,
+        *reasons,
+        *_said(run, "missing", "cut", "room", "resumed", "per shard", "parts"),
+        *_interim_note(run),
+    ]
     return frame, list(table1.measured_blocks(frame, repeats, below, marks))
 
 

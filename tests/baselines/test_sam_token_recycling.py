@@ -14,10 +14,13 @@ from ngram_trie.tree import DraftTree
 
 
 def proposed(text: list[int], **settings: Any) -> tuple[DraftTree, DraftTree]:
-    """The draft behind `text`, of which the last token is the first of the answer, and Token Recycling's own."""
+    """The draft behind `text`, of which the last token is the first of the answer, and that of a Token Recycling which
+    has read the prompt, as the release's has."""
     trees = []
     for drafter in (SAMTokenRecycling(**settings), TokenRecycling()):
-        begun(drafter, circling(), text)
+        prompt = begun(drafter, circling(), text)
+        if isinstance(drafter, TokenRecycling):
+            drafter.learn_prompt(prompt)
         trees.append(drafter.propose(99))
     return trees[0], trees[1]
 
@@ -51,6 +54,18 @@ def test_another_text_has_to_match_five_tokens_longer(tmp_path: Path) -> None:
     assert drafter.traits.remembers and not SAMTokenRecycling(keep_between_prompts=False, **store).traits.remembers
     assert SAMTokenRecycling().traits.state == "warm"
     assert SAMTokenRecycling(keep_between_prompts=False).traits.state == "cold" and not SAMTokenRecycling().parts()
+
+
+def test_the_matrix_learns_from_the_whole_prompt() -> None:
+    target, drafter = circling(), SAMTokenRecycling()
+    prompt = begun(drafter, target, [1, 2, 3, 9, 3, 8, 1, 2])
+    text, tree = prompt.ids.tolist(), drafter.propose(99)
+    assert tree.sources is not None and tree.sources.names == ("recycled",)
+    # the root, 2, stands at place 1 of the prompt and is its eighth token, which the model has not read yet
+    assert tree.tokens[0] == 2 and tree.tokens[1] == target.rule(text[:2])
+    alone = TokenRecycling()
+    begun(alone, circling(), [1, 2, 3, 9, 3, 8, 1, 2])
+    assert alone.propose(99).tokens[1] == 0
 
 
 def test_the_matrix_learns_from_copies_too() -> None:

@@ -8,6 +8,7 @@ import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 import torch
 from support.teacher_forced import MANIFEST
 from support.tiny import tiny_model, tiny_target
+from transformers import PreTrainedConfig
 
 from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.bench import live, metrics, room
@@ -317,6 +319,13 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
     assert loaded == ["heads", "own", "heads"]  # it was not even read
     assert list(decoders) == ["vanilla", "heads"] and set(failures) == {"own", "own_vanilla"}
     assert "13.5 GB" in failures["own"].message and failures["own"].kind == "out_of_memory"
+
+
+def test_a_model_of_another_vocabulary_does_not_take_part() -> None:
+    methods = {"vanilla": NoDraft(), "own": Guesser(), "other": NoDraft()}
+    small = SimpleNamespace(model=SimpleNamespace(config=PreTrainedConfig(vocab_size=1)))
+    _, failures = live.bind_methods(methods, tiny_target("llama"), lambda *_: small)  # type: ignore[arg-type, return-value]
+    assert "qwen2 has 1 tokens, the run's model" in failures["own"].message and "other" not in failures
 
 
 def check_gpu(method: object) -> None:

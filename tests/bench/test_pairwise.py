@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -12,7 +14,7 @@ from support.records import frame, record
 
 from ngram_trie.bench import metrics
 from ngram_trie.bench.measures import ACCEPT_LENGTH, SPEEDUP
-from ngram_trie.bench.pairwise import COLUMNS, holm, pairwise, standings, tied_with_best
+from ngram_trie.bench.pairwise import COLUMNS, _families, holm, pairwise, standings, tied_with_best
 
 BOTH = [SPEEDUP, ACCEPT_LENGTH]
 
@@ -260,3 +262,14 @@ def test_what_the_interval_does_not_tell_from_the_best() -> None:
     assert tied_with_best(pairs, frame, "speedup").tolist() == [False, True, True]
     unknown = pairs.assign(low=np.nan, high=np.nan)  # a single question has no interval
     assert tied_with_best(unknown, frame, "speedup").all()
+
+
+def test_a_peer_without_a_number_is_not_the_best() -> None:
+    """`hf_generate` does not say what its drafts held; of the others `pld` is the best."""
+    names = ["vanilla", "hf_generate", "pld", "ngram_trie", "library"]
+    pairs = list(itertools.combinations(names, 2))
+    rows = pd.DataFrame(pairs, columns=["a", "b"])
+    rows["ratio"] = [np.nan if "hf_generate" in pair else 0.9 for pair in pairs]
+    rows["group_a"], rows["group_b"] = (rows[side].map({"vanilla": "baseline"}).fillna("cold") for side in "ab")
+    families = dict(zip(pairs, _families(rows.assign(baseline="vanilla")), strict=True))
+    assert families["pld", "library"] == "the best peer" and families["hf_generate", "library"] == "exploratory"

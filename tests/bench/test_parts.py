@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from support.teacher_forced import MANIFEST
 
 from ngram_trie.bench.measure import measure
@@ -41,12 +42,17 @@ def test_parts_become_one_table_that_is_finished_with_the_last(tmp_path: Path) -
     derive.write(table)
     page = (table / "table.md").read_text()
     assert "Not run: late: it comes after this table" in page and "Room: toy: 1 of 3 prompts" in page
+    assert "Parts: first\n" in page.replace("  \n", "\n")
     assert "Interim" in page and not (table / "SHA256SUMS").exists()
 
     part(later.folder, "late", 3)
+    other = dataclasses.replace(RunManifest.read(later.folder / "manifest.json"), device="another card", dirty=True)
+    other.write(later.folder / "manifest.json")
+    seal(later.folder)
     assert join(table, [first, later], CONFIG, {}, whole=True) == 12
     derive.write(table)
     page = (table / "table.md").read_text()
+    assert "; later on another card, changed code" in page and RunManifest.read(table / "manifest.json").dirty
     assert "Not run" not in page and "Interim" not in page and (table / "SHA256SUMS").exists()
     records = list(read_records(table / "records.jsonl"))
     assert len({record.key for record in records}) == 12
@@ -55,6 +61,16 @@ def test_parts_become_one_table_that_is_finished_with_the_last(tmp_path: Path) -
         ("vanilla", 0), ("pld", 0), ("vanilla", 1), ("late", 1),
     }  # fmt: skip
     rows = pd.read_csv(table / "table.csv").query("protocol == 'corrected' and dataset == 'toy'").set_index("method")
+    lengths = pd.read_csv(table / "accept_lengths.csv")
+    assert set(lengths.method) == {"vanilla", "pld", "late"}
     own = {method: [r.seconds.total for r in records if r.method == method and r.session == 1] for method in rows.index}
     # the same tokens: the ratio is that of the seconds of this session's vanilla
     assert abs(rows.speedup["late"] - sum(own["vanilla"]) / sum(own["late"])) < 1e-3
+
+
+def test_a_run_in_one_piece_is_not_replaced_by_parts(tmp_path: Path) -> None:
+    whole, first = part(tmp_path / "whole", "pld", 2), part(tmp_path / "first", "pld", 2)
+    before = {file.name: file.read_bytes() for file in whole.folder.iterdir()}
+    with pytest.raises(ValueError, match="measured in one piece"):
+        join(whole.folder, [first], CONFIG, {}, whole=True)
+    assert before == {file.name: file.read_bytes() for file in whole.folder.iterdir()}

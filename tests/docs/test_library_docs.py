@@ -91,7 +91,7 @@ def test_an_example_takes_any_drafter(examples: Callable[[str], ModuleType]) -> 
     [
         (["--num-draft", "0"], "error: --num-draft: must be greater than or equal to 1"),
         (["--drafter", "lookahaed"], "error: --drafter: lookahaed: did you mean lookahead"),
-        (["--drafter", "llma", "--num-draft", "3"], "error: method llma: num_draft: "),
+        (["--drafter", "vanilla", "--num-draft", "3"], "error: method vanilla: num_draft: "),
         (["--model", "no/such/folder"], "error: model 'no/such/folder' cannot be loaded: "),
     ],
 )

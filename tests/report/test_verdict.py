@@ -54,7 +54,12 @@ def test_no_winner_is_named_where_none_is_shown(tmp_path: Path, records: list[Pr
 
 def test_speeds_that_cannot_be_name_nobody(tmp_path: Path) -> None:
     said = verdict(run(tmp_path, answers(10, vanilla=10.0, pld=2.0, slow=12.0)))
-    assert said.startswith("No verdict: pld is at 4.9") and "x with 3.00 tokens a pass, which cannot be. Repeat" in said
+    assert said.startswith("No verdict: pld is at 4.9") and "x on qa with 3.00 tokens a pass, which" in said
+    both = answers(10, vanilla=4.0, pld=2.0)
+    other = [dataclasses.replace(r, dataset="rag") for r in answers(10, vanilla=10.0, pld=2.0)]
+    assert "x on rag with 3.00" in verdict(run(tmp_path, both + other))  # over both it would be possible
+    own = [dataclasses.replace(r, kind="decoder", method="library") if r.method == "pld" else r for r in other]
+    assert "library is at 4.9" in verdict(run(tmp_path, own))
     times = [(m, str(q), (3,), 4.0 + 8 * q - 2 * (m == "pld"), 1.0) for q in range(6) for m in ("vanilla", "pld")]
     scattered = [record(*each) for each in times]
     said = verdict(run(tmp_path, scattered))

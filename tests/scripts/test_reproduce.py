@@ -102,6 +102,12 @@ def test_table_1_of_any_model(model: str, name: str, path: str, monkeypatch: pyt
         (["table1", "--profile", "paper", "--model", "qwen2.5_coder_0.5b"], "of the small profile, leave out PROFILE"),
         (["table1", "--profile", "paper", "--model", "vicuna"], "MODEL=vicuna: did you mean"),
         (["table2", "--model", "qwen2.5_coder_0.5b"], "of table1 with the main rows"),
+        (["table1", "--profile", "tiny", "--data", "spec_bench"], "DATA=spec_bench: not of PROFILE=tiny"),
+        (["table1", "--traces", "data"], "TRACES=data: nothing of table1 takes it"),
+        (["table2", "--output", "folder"], "OUTPUT=folder: nothing of table2 takes it"),
+        (["table3", "--sessions", "2"], "SESSIONS=2: nothing of table3 takes it"),
+        (["table2", "--anyway"], "ANYWAY: of PROFILE=paper"),
+        (["figure4", "datasets.docs_rag.limit=1"], "limit=1: no command of figure4 takes more"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments: list[str], line: str) -> None:
