@@ -269,7 +269,7 @@ def test_a_peer_without_a_number_is_not_the_best() -> None:
     names = ["vanilla", "hf_generate", "pld", "ngram_trie", "library"]
     pairs = list(itertools.combinations(names, 2))
     rows = pd.DataFrame(pairs, columns=["a", "b"])
-    rows["ratio"] = [np.nan if "hf_generate" in pair else 0.9 for pair in pairs]
+    rows["ratio"] = [np.nan if "hf_generate" in pair else 1.1 for pair in pairs]
     rows["group_a"], rows["group_b"] = (rows[side].map({"vanilla": "baseline"}).fillna("cold") for side in "ab")
     families = dict(zip(pairs, _families(rows.assign(baseline="vanilla")), strict=True))
     assert families["pld", "library"] == "the best peer" and families["hf_generate", "library"] == "exploratory"
