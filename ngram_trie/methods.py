@@ -87,7 +87,7 @@ def make_method(
 
     Args:
         shape: "chain" for drafts that are chains.
-        num_nodes: most nodes of a draft, which the method spends as with `budget=equal`; `fields` go before.
+        num_nodes: most nodes of a draft, which the method spends as with `budget=equal`.
 
     Raises:
         ConfigError: an unknown name or field, with the nearest ones; a wrong value; a field that has to be given.
@@ -113,9 +113,12 @@ def make_method(
             check_int("num_draft", num_nodes, 1)
         except ValueError as error:
             raise ConfigError(f"method {name}: {error}") from None
-        if not (size := fixed_size(method, num_nodes)):
+        size = fixed_size(method, num_nodes)
+        if twice := size.keys() & (fields or {}).keys():
+            raise ConfigError(f"method {name}: num_draft sets {', '.join(sorted(twice))}: give the one or the other")
+        if not size and shape == "tree" and issubclass(class_of(method), Drafter):
             raise ConfigError(f"method {name}: num_draft: its drafts have no size to choose")
-        method |= {field: value for field, value in size.items() if field == "num_draft" or field not in (fields or ())}
+        method |= size
     return build(method, f"method {name}")
 
 

@@ -329,10 +329,12 @@ def check_use(target: str, asked: Asked, arguments: Sequence[str]) -> None:
     """Raises:
     ConfigError: something was given that no command of the target takes.
     """
-    made = list(steps(target, asked, arguments))
+    made, other = list(steps(target, asked, arguments)), Path("another")
+    others = Asked("small", "docs", other, other, "another", other, asked.sessions + 1, "main", asked.given_model)
     for field in fields(Asked):
-        value, without = getattr(asked, field.name), dict[str, Any]({field.name: field.default})
-        if value != field.default and list(steps(target, replace(asked, **without), arguments)) == made:
+        value, changed = getattr(asked, field.name), dict[str, Any]({field.name: getattr(others, field.name)})
+        is_given = value != field.default and field.name != "given_model"  # which is checked before
+        if is_given and list(steps(target, replace(asked, **changed), arguments)) == made:
             name = field.name.removeprefix("given_").upper()
             raise ConfigError(f"{name}={value}: nothing of {target} takes it, leave it out")
     if arguments and list(steps(target, asked)) == made:

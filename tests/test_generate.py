@@ -196,7 +196,8 @@ def test_a_number_of_nodes_is_spent_as_in_a_table() -> None:
     assert (drafter.copies.num_draft, drafter.recycled.num_draft) == (8, 8)  # type: ignore[attr-defined]
     assert make_drafter("lookahead", 8).window == 2  # type: ignore[attr-defined]
     assert make_drafter("suffix", 8).alpha is None  # type: ignore[attr-defined]
-    assert make_drafter({"name": "suffix", "alpha": 2.0}, 8).alpha == 2.0  # type: ignore[attr-defined]
+    assert make_drafter("llma", 8).k == 9  # type: ignore[attr-defined]
+    assert make_drafter("vanilla", 8, "chain") is not None  # vLLM asks every drafter
 
 
 def test_chains_of_any_drafter() -> None:
@@ -461,6 +462,8 @@ def test_drafting_needs_no_torch() -> None:
         ({"drafter": {"n": 2}}, {}, r"^drafter=\{'n': 2\}: give its name"),
         ({"drafter": 7}, {}, r"^drafter: a int is neither a name"),
         ({"drafter": "blend", "num_draft": 0}, {}, r"^method blend: num_draft=0: must be an integer of at least 1$"),
+        ({"drafter": {"name": "llma", "k": 20}, "num_draft": 8}, {}, r"^method llma: num_draft sets k: give the one"),
+        ({"drafter": "hf_generate", "num_draft": 8}, {}, r"^method hf_generate has a decoding loop of its own"),
         ({"drafter": "vanilla", "num_draft": 8}, {}, r"^method vanilla: num_draft: its drafts have no size"),
         ({"drafter": "hf_generate"}, {}, r"^method hf_generate has a decoding loop of its own"),
         ({"drafter": "space"}, {}, r"^method space drafts for a model of its own"),

@@ -110,9 +110,6 @@ def bind_methods(
         if isinstance(method, Drafter) and method.traits.own_model:
             check_room(method, target.device)
             own, baseline = load(method.traits.own_model, method.traits.own_revision), f"{name}_{BASELINE}"
-            sizes = [each.model.config.get_text_config().vocab_size for each in (own, target)]
-            if sizes[0] < sizes[1]:  # on a GPU, a token that it has not would end the process
-                raise ValueError(f"{method.traits.own_model} has {sizes[0]} tokens, the run's model {sizes[1]}")
             decoder = SpeculativeDecoder(own, method, baseline)
             decoders[baseline], decoders[name] = SpeculativeDecoder(own, NoDraft(), baseline), decoder
         elif isinstance(method, Drafter):

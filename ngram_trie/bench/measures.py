@@ -190,7 +190,7 @@ def acceptance(frame: pd.DataFrame, positions: int = 8) -> pd.DataFrame:
         positions: how many; none behind the last at which anything was accepted.
     """
     first = metrics.answered(frame)
-    begun = first.groupby("method").session.transform("min")  # of a part that was measured later, not 0
+    begun = first.groupby(["method", "dataset"]).session.transform("min")  # of a part that was measured later, not 0
     first = first[(first["repeat"] == 0) & (first.session == begun)]
     rows = []
     for (method, model, dataset), part in first.groupby(["method", "model", "dataset"], sort=False):

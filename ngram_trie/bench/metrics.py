@@ -289,11 +289,12 @@ def accept_length_distribution(records: Iterable[PromptRecord]) -> pd.DataFrame:
     """How often a step emits how many tokens: rows `method, model, dataset, accept_length, share, num_steps`, the share
     of the steps of that method, model and data set, and how many those are (the paper's Figure 4).
     """
-    keys, records = ["method", "model", "dataset"], list(records)
-    begun = {r.method: r.session for r in sorted(records, key=lambda r: -r.session)}  # of a part measured later, not 0
+    keys, records = ["method", "model", "dataset"], [r for r in records if not r.failure]
+    # of a part that was measured later, not 0
+    begun = {(r.method, r.column): r.session for r in sorted(records, key=lambda r: -r.session)}
     counts: dict[tuple[str, str, str], Counter[int]] = {}
     for r in records:
-        if not r.failure and not r.repeat and r.session == begun[r.method] and r.accept_lengths:
+        if not r.repeat and r.session == begun[r.method, r.column] and r.accept_lengths:
             counts.setdefault((r.method, r.model, r.column), Counter()).update(r.accept_lengths)
     rows = [
         (*key, length, number / found.total(), found.total())
@@ -350,6 +351,12 @@ class Speedup(NamedTuple):
     ratio: float
     low: float
     high: float
+
+
+def throughput_ratio(frame: pd.DataFrame, method: str) -> float:
+    """The ratio that `speedup` gives, alone; nan where there is nothing to compare."""
+    pairs = _paired(frame, method)
+    return np.nan if pairs is None else float(_throughput_ratio(*pairs[_PAIRED].sum()))
 
 
 def speedup(frame: pd.DataFrame, method: str) -> Speedup:

@@ -108,8 +108,16 @@ def unload_models() -> None:
 def load_target(
     run: Run, path: str | None = None, revision: str | None = None, verify: Verify | None = None
 ) -> TargetModel:
-    """The run's target, or another one in its place, or one that verifies drafts in another way than the run's."""
+    """The run's target, or another one in its place, or one that verifies drafts in another way than the run's.
+
+    Raises:
+        ValueError: another one that has not all tokens of the run's; on a GPU such a token would end the process.
+    """
     asked, engine = run.model, run.live
+    if path:
+        own, needed = load_config(path, revision).get_text_config().vocab_size, len(model_tokenizer(asked))
+        if own < needed:
+            raise ValueError(f"{path}: has {own} tokens, the tokenizer of {asked.name} {needed}; go without the method")
     options = {"dtype": asked.dtype, "device": asked.device, "attention": asked.attention}
     where = (path, revision) if path else models.source(asked)
     model = cached_model(*where, path is None and asked.weights == "random", **options)

@@ -94,10 +94,10 @@ def _doubt(run: RunFolder, answers: pd.DataFrame, speeds: Mapping[str, metrics.S
     if run.config["engine"].get("backend") == "stock":
         ours = answers.kind == "drafter"  # a loop with a network of its own may have faster steps than that
     for (method, dataset), rows in answers[ours & answers.method.isin(list(speeds))].groupby(["method", "dataset"]):
-        plain = answers[(answers.method == rows.baseline.iloc[0]) & (answers.dataset == dataset)]
-        length = metrics.accept_length(rows)
-        for rate in (metrics.decode_tokens_per_second, metrics.tokens_per_second):  # where prefill is not timed apart
-            if (ratio := rate(rows) / rate(plain)) > MARGIN * length:
+        here, length = answers[answers.dataset == dataset], metrics.accept_length(rows)
+        decoding = here.assign(seconds=here.decode_seconds, num_tokens=here.num_tokens - 1)
+        for clock in (decoding, here):  # where prefill is not timed apart
+            if (ratio := metrics.throughput_ratio(clock, str(method))) > MARGIN * length:
                 return f"{method} is at {ratio:.2f}x on {dataset} with {length:.2f} tokens a pass, which cannot be"
     spread = _spread(run)
     return f"plain decoding's steps scatter by {spread:.0%} from answer to answer" if spread >= TOO_NOISY else ""

@@ -8,7 +8,6 @@ import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,10 +15,10 @@ import pytest
 import torch
 from support.teacher_forced import MANIFEST
 from support.tiny import tiny_model, tiny_target
-from transformers import PreTrainedConfig
+from transformers import LlamaConfig
 
 from ngram_trie.baselines.hf_generate import HFGenerate
-from ngram_trie.bench import live, metrics, room
+from ngram_trie.bench import live, metrics, prepare, room
 from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
@@ -321,11 +320,10 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
     assert "13.5 GB" in failures["own"].message and failures["own"].kind == "out_of_memory"
 
 
-def test_a_model_of_another_vocabulary_does_not_take_part() -> None:
-    methods = {"vanilla": NoDraft(), "own": Guesser(), "other": NoDraft()}
-    small = SimpleNamespace(model=SimpleNamespace(config=PreTrainedConfig(vocab_size=1)))
-    _, failures = live.bind_methods(methods, tiny_target("llama"), lambda *_: small)  # type: ignore[arg-type, return-value]
-    assert "qwen2 has 1 tokens, the run's model" in failures["own"].message and "other" not in failures
+def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:
+    LlamaConfig(vocab_size=100).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"has 100 tokens, the tokenizer of tiny \d+"):
+        prepare.load_target(composed(["profile=tiny", "model.device=cpu"]), str(tmp_path))
 
 
 def check_gpu(method: object) -> None:

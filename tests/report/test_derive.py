@@ -213,9 +213,9 @@ def test_a_run_that_is_not_complete_is_named_and_wins_nothing(tmp_path: Path) ->
 
 
 def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that has answered nothing yet is left out."""
-    for name, engine in (("a", "live"), ("b", "replay"), ("c", "replay"), ("begun", "live")):
-        write_records(tmp_path / name, [], {"engine": {"name": engine}})
+    """One that has answered nothing yet is left out, and so is a grid, which has a table of its own."""
+    for name, engine in (("a", "live"), ("b", "replay"), ("c", "replay"), ("begun", "live"), ("grid", "live")):
+        write_records(tmp_path / name, [], {"engine": {"name": engine}, "grid": {"n": [2]} if name == "grid" else None})
         (tmp_path / name / "records.jsonl").write_text("" if name == "begun" else "one\n")
     met = []
     monkeypatch.setattr(collect, "_collected", lambda folder, runs: met.append((folder.name, len(runs))) or [folder])

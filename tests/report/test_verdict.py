@@ -60,6 +60,13 @@ def test_speeds_that_cannot_be_name_nobody(tmp_path: Path) -> None:
     assert "x on rag with 3.00" in verdict(run(tmp_path, both + other))  # over both it would be possible
     own = [dataclasses.replace(r, kind="decoder", method="library") if r.method == "pld" else r for r in other]
     assert "library is at 4.9" in verdict(run(tmp_path, own))
+    late = [dataclasses.replace(r, seconds=dataclasses.replace(r.seconds, total=9 + r.seconds.total, prefill=9.0))
+            for r in answers(10, vanilla=4.0, pld=1.0) if r.seconds]  # fmt: skip
+    assert "pld is at 3.8" in verdict(run(tmp_path, late))  # by decoding alone
+    manifest({"engine": {"name": "live", "backend": "stock"}, "methods": {}}).write(tmp_path / "manifest.json")
+    assert "No verdict" not in verdict(RunFolder(tmp_path, own))  # a network of its own may be faster
+    short = [dataclasses.replace(r, accept_lengths=[], output_ids=[7]) for r in answers(8, vanilla=4.0, pld=2.0)]
+    verdict(run(tmp_path, short))  # an answer of one token has no steps
     times = [(m, str(q), (3,), 4.0 + 8 * q - 2 * (m == "pld"), 1.0) for q in range(6) for m in ("vanilla", "pld")]
     scattered = [record(*each) for each in times]
     said = verdict(run(tmp_path, scattered))

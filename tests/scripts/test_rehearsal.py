@@ -62,10 +62,8 @@ class Walker:
             "NGRAM_TRIE_MIRROR": self.layout.hub.url,
             "NGRAM_TRIE_DATA": str(self.root / "plain"),
             "PYTHONPATH": str(self.root / "clone"),
-            "ANYWAY": "1",
             "MODEL": model,
-            "PROFILE": "paper",
-            **env,
+            **(env or {"PROFILE": "paper", "ANYWAY": "1"}),
         }
         inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "CI"))}
         own_settings = [] if env else [*self.layout.settings, *SMALL]  # of the road

@@ -113,3 +113,12 @@ def test_table_1_of_any_model(model: str, name: str, path: str, monkeypatch: pyt
 def test_what_cannot_be_is_one_line(arguments: list[str], line: str) -> None:
     with pytest.raises(SystemExit, match=line):
         invoke(reproduce.main, [*arguments, "--dry-run"])
+
+
+def test_what_is_taken_is_not_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--output", "results/local/smollm2-135m/table1"], ["--sessions", "2"], ["--rows", "all"]
+    for more in (*given, ["--data", "spec_bench"], ["--profile", "tiny"], ["datasets.docs_rag.limit=1"]):
+        invoke(reproduce.main, ["table1", *more, "--dry-run"])
+    invoke(reproduce.main, ["figure3", "--tokenizer", "smollm2_135m", "--dry-run"])
+    invoke(reproduce.main, ["all", "--traces", "data", "--data", "spec_bench", "--dry-run"])
+    assert "python -m scripts.case_study" in capsys.readouterr().out
