@@ -74,3 +74,12 @@ def test_a_run_in_one_piece_is_not_replaced_by_parts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="measured in one piece"):
         join(whole.folder, [first], CONFIG, {}, whole=True)
     assert before == {file.name: file.read_bytes() for file in whole.folder.iterdir()}
+
+
+def test_a_table_of_before_the_note_was_made_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    first = part(tmp_path / "parts" / "first", "pld", 2)
+    join(tmp_path, [first], CONFIG, {}, whole=False)
+    manifest = RunManifest.read(tmp_path / "manifest.json")
+    dataclasses.replace(manifest, environment={}).write(tmp_path / "manifest.json")
+    assert join(tmp_path, [first], CONFIG, {}, whole=True) == 4
