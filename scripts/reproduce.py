@@ -407,13 +407,8 @@ def main(
             raise ConfigError(
                 f"--profile paper: for table1 and table4, not {target}; give recorded answers: --traces FILE"
             )
-        for name, value in (
-            ("DATA", data),
-            ("ROWS", rows),
-            ("TRACES", traces),
-            ("STORE", store),
-            ("TOKENIZER", tokenizer),
-        ):
+        others = {"DATA": data, "ROWS": rows, "TRACES": traces, "STORE": store, "TOKENIZER": tokenizer}
+        for name, value in others.items():
             if value:
                 raise ConfigError(
                     f"{name}={value}: not of the paper profile; leave out by ~datasets.NAME, ~methods.NAME"

@@ -76,7 +76,7 @@ def _speedup(frame: pd.DataFrame, method: str) -> Value:
 
 
 def _decode_speedup(frame: pd.DataFrame, method: str) -> Value:
-    return Value(metrics.speedup(frame.assign(seconds=frame.decode_seconds), method).ratio)
+    return Value(metrics.throughput_ratio(frame.assign(seconds=frame.decode_seconds), method))
 
 
 def _session_sd(frame: pd.DataFrame, method: str) -> Value:
