@@ -1,7 +1,8 @@
 """The prompts that ship with the project: four tasks of the text world and three skills, on what training never sees.
 
-`make prompts` writes them. Each file holds 40 test questions of the text world (`rag-001` ...) or 20 of a skill
-(`math-001` ...; those of `chat` have two turns) and two for warming up (`rag-warmup-1` ...), never measured.
+`python -m scripts.studies.tiny.make_prompts` writes them. Each file holds 40 test questions of the text world
+(`rag-001` ...) or 20 of a skill (`math-001` ...; those of `chat` have two turns) and two for warming up
+(`rag-warmup-1` ...), never measured.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ngram_trie.data.prompts import Question
+from ngram_trie.methods import near
 from ngram_trie.prompt import question_number
 from ngram_trie.store.lines import Row, read_objects
 
@@ -30,7 +32,8 @@ class BundledDataset:
     def __init__(self, name: str, limit: int | None = None, parity: str | None = None) -> None:
         path = FOLDER / f"{name}.jsonl"
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no such bundled task; `make prompts` writes them")
+            known = sorted(file.stem for file in FOLDER.glob("*.jsonl"))
+            raise FileNotFoundError(f"{path}: no such bundled task: {near(name, known)}")
         check_choice(limit, parity)
         self.name = name
         questions = [_question(name, row) for _, row in read_objects(path)]

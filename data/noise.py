@@ -82,7 +82,9 @@ class NoisyDataset:
         if kind == "paragraph":
             self.questions = [replace(question, noise=PARAGRAPH) for question in own]
             return
-        pool = {question.question_id: passages_of(question.context)[0] for question in own}
+        pool: dict[str, list[str]] = {}
+        for question in own:  # of all its turns
+            pool.setdefault(question.question_id, []).extend(passages_of(question.context)[0])
         if len(pool) < 2:
             raise ValueError(f"dataset {dataset.name}: noise comes from other questions, and there is only one")
         self.questions = [mix_in(question, pool, share, seed) for question in own]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
 
-from ngram_trie.drafter import Drafter, Traits
+from ngram_trie.drafter import Drafter, Traits, layers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.files import first_line
 from ngram_trie.tree import DraftTree, IntArray
@@ -391,7 +391,7 @@ class SpeculativeDecoder(Decoder):
             DrafterError: the tree would change the answer.
         """
         root, max_draft = new_ids[-1], self.target.max_draft
-        where = f"{type(self.drafter).__name__}, step behind {cached} cached tokens"
+        where = f"{type(layers(self.drafter)[-1]).__name__}, step behind {cached} cached tokens"
         try:
             self.drafter.observe(new_ids)
             if max_draft < 1 or max_depth < 1:

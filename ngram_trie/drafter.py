@@ -291,6 +291,15 @@ class WrappedDrafter(Drafter):
         self.drafter.remind(prompt, output_ids)
 
 
+def layers(drafter: Drafter) -> list[Drafter]:
+    """A drafter and those within it, the innermost last."""
+    found = [drafter]
+    while isinstance(drafter, WrappedDrafter):
+        drafter = drafter.drafter
+        found.append(drafter)
+    return found
+
+
 class HistoryDrafter(Drafter):
     """A drafter that reads the whole text so far, prompt and output."""
 

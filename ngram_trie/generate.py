@@ -177,6 +177,8 @@ class Speculator:
         """Answer one prompt; see `speculative_generate`."""
         if options.get("assistant_model") is not None:  # which `generate` gives no custom one
             raise ValueError("assistant_model: drafts come from drafter=; a draft model is drafter='sps'")
+        if any(options.get(name) is not None for name in CACHE_ARGUMENTS):
+            raise ValueError("past_key_values: the loop has a cache of its own")
         config = options.get("generation_config") or self.model.generation_config
         if options.get("token_healing", config.token_healing):
             raise ValueError(
@@ -194,8 +196,9 @@ class Speculator:
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
         decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
-        answer: Answer = self.model.generate(
-            ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
+        # the class's: what a model's repository brings along may stand in its place, `custom_generate` of ours too
+        answer: Answer = type(self.model).generate(
+            self.model, ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
         )
         return answer.output_ids, answer
 
@@ -293,7 +296,8 @@ class Speculator:
             num_tokens = len(prompt.ids) + num_new
             is_short = self._capacity < min(num_tokens, longest)
             capacity = min(max(num_tokens, 2 * self._capacity), longest) if is_short else self._capacity
-            compiling = compile_beside.begin() if self._fallback_drafter else None  # of the default drafter
+            is_default = self._fallback_drafter is not None and self._unbound_copy is not None
+            compiling = compile_beside.begin() if is_default else None
             network = network_for(self.model, capacity)
             if self._decoder is None or is_short or network is not self._decoder.target.network:
                 if self._decoder is not None:  # its memory is free before more is taken
@@ -301,8 +305,7 @@ class Speculator:
                     self._decoder = None
                 target = TargetModel(self.model, context_limit=capacity, network=network)
                 if self._fallback_drafter and not target.knows_head():
-                    self.drafter = self._sized(self._fallback_drafter())
-                self._fallback_drafter = None
+                    self.drafter, self._fallback_drafter = self._sized(self._fallback_drafter()), None
                 if compiling:
                     top_k_rows(np.zeros(1, np.int64), torch.zeros(1, GROUP), 1)  # compiled here meanwhile
                     compiling.wait()
@@ -378,6 +381,8 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
     for option in ("output_scores", "output_logits", "output_attentions", "output_hidden_states"):
         if getattr(config, option):
             raise ValueError(f"{option}=True: a step verifies many tokens at once and keeps none of these")
+    if config.remove_invalid_values:
+        raise ValueError("remove_invalid_values=True: a logit that is NaN or infinite ends an answer here")
     # an empty mapping stands for the pictures that there are not
     given = {
         name: value

@@ -1,5 +1,6 @@
-"""Compare OpenAI-compatible servers, or ways to run one, under load (make bench-server SERVERS='{mine: ADDRESS}').
+"""Compare OpenAI-compatible servers, or ways to run one, under load.
 
+  make bench-server ARGS="'servers={mine: ADDRESS}'"
   python -m scripts.bench_server 'servers={none: http://127.0.0.1:8000/v1, ours: http://127.0.0.1:8001/v1}'
   python -m scripts.bench_server 'servers={mine: http://127.0.0.1:8000/v1}' endpoint=chat concurrency=[] rates=[0.5]
 

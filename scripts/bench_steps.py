@@ -115,6 +115,7 @@ def beside(frame: pd.DataFrame, sizes: Sequence[int], baseline: str = "stock") -
 
 def bench(run: Run) -> Path:
     """Load, measure, write; returns the folder."""
+    configuration.check_beside(run, "bench_steps")
     run = on_this_machine(run)
     rounds = run.measure.repeats * ROUNDS
     folder = Path(run.output or configuration.PROJECT / "results" / "local" / "calibration")

@@ -21,7 +21,7 @@ def main(
     source: Annotated[Path | None, typer.Argument(help="A file or folder of texts.")] = None,
     output: Annotated[Path, Option(help="Folder of the datastore.")] = FOLDER,
     dataset: Annotated[str | None, Option(help="Hub id.")] = None,
-    split: Annotated[str, Option(help="Of the data set.")] = "train",
+    split: Annotated[str | None, Option(help="Of the data set; default: train.")] = None,
     file: Annotated[str | None, Option(help="Of the hub's repository the one to read; default: all.")] = None,
     revision: Annotated[str | None, Option(help="Of the hub's repository.")] = None,
     tokenizer: Annotated[str | None, Option(help="The target's: a name in configs/model, a folder, a hub id.")] = None,
@@ -45,9 +45,14 @@ def main(
         raise ValueError(f"{source}: no such file or folder")
     if source and dataset:
         raise ValueError("give SOURCE or --dataset, not both")
+    of_hub = {"--split": split, "--file": file, "--revision": revision}
+    of_any = {"--tokenizer": tokenizer, "--copy": copy, "--field": field}
+    for name, value in ({} if dataset else of_hub if source else of_any | of_hub).items():
+        if value is not None:
+            raise ValueError(f"{name}: needs --dataset" + (" or SOURCE" if name in of_any else ""))
     if source or dataset:
         encoder = documents.load_tokenizer(tokenizer, copy) if tokenizer else None
-        found = documents.documents(source, dataset, split, encoder, field, file, revision)
+        found = documents.documents(source, dataset, split or "train", encoder, field, file, revision)
     else:
         tokens = tokens or TINY_TOKENS
         found = documents.encode(documents.tiny_answers(seed), documents.load_tokenizer(str(bundled.MODEL)))

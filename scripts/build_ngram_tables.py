@@ -56,4 +56,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run(main, "nothing was written")
+    run(main)

@@ -68,6 +68,8 @@ def main(
     """
     decode = decoder(tokenizer)
     assert decode
+    if traces.is_dir() and fields:
+        raise ValueError("--set: of a run's folder its own drafts are shown; give its traces.jsonl")
     if traces.is_dir():
         record = median(traces, method, dataset, question)
         ids, lengths = record.output_ids or [], record.accept_lengths or []

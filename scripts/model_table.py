@@ -96,4 +96,4 @@ def main(output: Annotated[Path, Option(help="the table, a CSV file")] = MODELS 
 
 
 if __name__ == "__main__":
-    run(main)
+    run(main, "nothing was written")

@@ -25,6 +25,16 @@ PROMPT = [3, 4, 5, 6, 7] * 5
 OPTIONS: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": None}
 
 
+def test_the_default_drafter_of_a_kept_speculator_follows_a_head_that_is_changed() -> None:
+    model = tiny_model("llama", eos_token_id=None)
+    speculator = Speculator(model)
+    speculator(PROMPT, **OPTIONS)
+    model.register_forward_hook(lambda _, __, out: (out.logits.neg_(), out)[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert speculator(PROMPT, **OPTIONS)[0] == greedy(model, PROMPT, 12)
+
+
 class Negative(nn.Module):
     def forward(self, weight: torch.Tensor) -> torch.Tensor:
         return -weight

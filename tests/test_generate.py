@@ -18,6 +18,7 @@ from support.tiny import VOCABULARY, tiny_model
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    DynamicCache,
     GenerationConfig,
     MaxLengthCriteria,
     PreTrainedModel,
@@ -484,6 +485,8 @@ def test_drafting_needs_no_torch() -> None:
         ({"inputs": [0, 0, *PROMPT]}, {}, r"^inputs: token 0 is the model's padding: give one text without padding"),
         ({}, {"input_ids": PROMPT}, r"^inputs: given twice"),
         ({}, {"token_healing": True}, r"^token_healing: it changes the prompt's end"),
+        ({}, {"past_key_values": DynamicCache()}, r"^past_key_values: the loop has a cache of its own"),
+        ({}, {"remove_invalid_values": True}, r"^remove_invalid_values=True: "),
         ({}, {"num_beams": 2}, r"^num_beams=2, num_return_sequences=1, mode beam_search: "),
         ({}, {"do_sample": True, "num_return_sequences": 2}, r"^num_beams=1, num_return_sequences=2, mode sample: "),
         ({}, {"output_scores": True, "return_dict_in_generate": True}, r"^output_scores=True: "),

@@ -132,12 +132,19 @@ def checked(config: Mapping[Any, Any], schema: type[T] = Run) -> T:  # type: ign
     raise ConfigError(": ".join(filter(None, [f"{field}{value}", what])))
 
 
-#: What an engine does not read: a replay has neither a model nor data sets, and live seconds are measured, not derived
-#: from a cost curve.
+#: What an engine does not read: a replay has neither a model nor data sets, answers that are forced end where they were
+#: recorded to end, and live seconds are measured, not derived from a cost curve.
 UNUSED = {
     "live": ("cost",),
     "replay": ("model", "dataset", "datasets", "measure"),
-    "teacher_forced": ("cost", "dataset", "datasets"),
+    "teacher_forced": (
+        "cost",
+        "dataset",
+        "datasets",
+        "measure.max_new_tokens",
+        "measure.share_prefill",
+        "measure.truncation",
+    ),
 }
 #: Letters of each part of a folder's name, which the run's id tells from others: file systems take 255 in all.
 MOST_NAMED = 60
@@ -145,10 +152,22 @@ MOST_NAMED = 60
 BESIDE = ("output", "shard", "force", "samples", "dry_run")
 
 
+def check_beside(run: Run, command: str, *taken: str) -> None:
+    """
+    Raises:
+        ConfigError: a run has a setting of `BESIDE` that a command, which is not `run`, does not take.
+    """
+    for name in BESIDE:
+        if getattr(run, name) and name not in ("output", *taken):
+            raise ConfigError(f"{name}: {command} does not take it; leave it out")
+
+
 def resolve(run: Run) -> dict[str, Any]:
     """What decides the results: the plain config without where they go; paths relative to the project."""
     unread = (*BESIDE, *UNUSED[run.engine.name])
     resolved = {name: value for name, value in run.plain.items() if name not in unread}
+    if "measure" in resolved:
+        resolved["measure"] = {k: v for k, v in resolved["measure"].items() if f"measure.{k}" not in unread}
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]
     for group in ("dataset", "method"):

@@ -208,16 +208,16 @@ def explain(frame: pd.DataFrame, drafting: bool = True) -> dict[str, float]:
 
 def predicted_and_measured(records: Collection[PromptRecord], curve: CostCurve) -> pd.DataFrame:
     """One row for each method of the project's loop and each dataset, and "all": `explain`, the measured speedup with
-    its interval, and `error`, predicted over measured minus 1.
+    its interval, and `error`, predicted over measured minus 1. "all" are those without noise, as in tables.
     """
     predicted, measured = predict(records, curve), metrics.to_frame(records)
+    clean = measured[measured.context == metrics.CLEAN]
     rows = []
     for method in predicted.method.unique():
         for dataset in [*predicted.dataset.unique(), "all"]:
             ours = predicted[predicted.method == method]
-            live = measured
-            if dataset != "all":
-                ours, live = ours[ours.dataset == dataset], live[live.dataset == dataset]
+            live = clean if dataset == metrics.ALL else measured[measured.dataset == dataset]
+            ours = ours[ours.dataset.isin(live.dataset)]
             ratio, low, high = metrics.speedup(live, method)
             row = {"method": method, "dataset": dataset, **explain(ours)}
             row |= {"measured_speedup": ratio, "measured_low": low, "measured_high": high}

@@ -164,9 +164,10 @@ def _write(
         scored = [pair for path, part in parts.items() for pair in _scored(path, part)]
         scored.sort(key=lambda pair: at(pair[0]))
         quality.write(pd.DataFrame([row for _, row in scored]), run / quality.FILE)
-    if (paths[0] / "traces.jsonl").exists():
+    files = [path / "traces.jsonl" for path in paths]  # of a shard in which vanilla answered nothing there is none
+    if any(file.exists() for file in files):
         lines: dict[int, str] = {}
-        for file in (path / "traces.jsonl" for path in paths):
+        for file in filter(Path.exists, files):
             traces = zip(read_traces(file), file.read_text(encoding="utf-8").splitlines(keepends=True), strict=True)
             lines |= {places[trace.key]: line for trace, line in traces}
         write_atomically(run / "traces.jsonl", "".join(line for _, line in sorted(lines.items())))

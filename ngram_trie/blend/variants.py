@@ -31,6 +31,12 @@ from ngram_trie.store.ngram_tables import BUILD_COMMAND, NgramTables
 from ngram_trie.tree import DraftTree, IntArray, Sources
 
 
+@functools.lru_cache(maxsize=2)
+def _of_tables(folder: Path, written: int, k: int, escape: float) -> Background:
+    """Of a folder's tables, once in a process: an engine copies drafters for each request."""
+    return of_model(NgramTables.open(folder), k, escape)
+
+
 class BlendDrafter(Drafter):
     """Drafts the likeliest continuations of prompt and output under the blend of all orders; see `BlendIndex`.
 
@@ -88,7 +94,9 @@ class BlendDrafter(Drafter):
     @functools.cached_property
     def _bigram(self) -> Background:
         assert self.tables
-        return of_model(NgramTables.open(self.tables), self.k, self._settings["escape"])
+        header = self.tables / "header.json"
+        written = header.stat().st_mtime_ns if header.exists() else 0
+        return _of_tables(self.tables, written, self.k, self._settings["escape"])
 
     def background(self, prompt: Prompt) -> Background:
         """What is known besides the prompt."""

@@ -15,6 +15,7 @@ Tokens never depend on any of this, times do.
 
 from __future__ import annotations
 
+import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,6 +81,12 @@ class StepTimes:
         self._squares = self._products = PRIOR
         # a length of text, in BLOCKs, and what `_look` found there
         self._known: tuple[int, float, FloatArray] = (-1, 1.0, np.zeros(0))
+
+    def over(self, curve: StepCosts) -> StepTimes:
+        """What was learned, for texts of another length on the same machine."""
+        other = copy.copy(self)
+        other.curve, other._known = curve, (-1, 1.0, np.zeros(0))
+        return other
 
     def plain_seconds(self, length: int) -> float:
         """Of a plain step behind `length` tokens."""
@@ -216,8 +223,10 @@ class AdaptiveDrafter(WrappedDrafter):
         if self.cost is None and not hasattr(target, "step_costs"):
             raise ValueError("budget=auto: nothing says what steps cost, as a model's target does: give cost")
         curve = self.cost or target.step_costs(self.traits.reads_top_k)
-        if self.learned.times is None or self.learned.times.curve is not curve:
+        if self.learned.times is None:
             self.learned.times = StepTimes(curve)
+        elif self.learned.times.curve is not curve:
+            self.learned.times = self.learned.times.over(curve)
 
     def start(self, prompt: Prompt) -> None:
         self._unread = []
@@ -252,6 +261,8 @@ class AdaptiveDrafter(WrappedDrafter):
             self._read()
             tree = self.drafter.propose(min(budget, max(LEAST_ASKED, 2 * max(self._kept, default=0) + 1)))
             self._drafting += self.clock() - began
+            if not isinstance(tree, DraftTree):
+                return tree  # the loop says so
             draft = self._cut(tree)
         elif self._is_first or self._times.wants_plain:  # the next step overwrites what this one's forward said
             self.drafter.learn()

@@ -167,7 +167,8 @@ class BatchDraftLength:
         kept = order[: int(np.argmax(gains))]
         ends = np.cumsum([len(each) for each in likely])
         counts = np.bincount(np.searchsorted(ends, kept, side="right"), minlength=len(predicted))
-        self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1
+        if len(drafted):  # a step without a match says nothing
+            self._unpaid[batch] = 0 if len(kept) else self._unpaid.get(batch, 0) + 1
         return [int(count) for count in counts]
 
 

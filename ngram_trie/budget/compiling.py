@@ -8,7 +8,7 @@ import copy
 import sys
 from typing import Any
 
-from ngram_trie.drafter import Drafter, WrappedDrafter
+from ngram_trie.drafter import Drafter, layers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import watch
 from ngram_trie.store.files import cache_folder
@@ -37,11 +37,7 @@ def num_compiled() -> int:
 
 def kinds(drafter: Drafter) -> list[type]:
     """What kind of a drafter it is, and those within it."""
-    found = [type(drafter)]
-    while isinstance(drafter, WrappedDrafter):
-        drafter = drafter.drafter
-        found.append(type(drafter))
-    return found
+    return [type(each) for each in layers(drafter)]
 
 
 def warm_up(drafter: Drafter, prompt: Prompt, target: Any) -> None:

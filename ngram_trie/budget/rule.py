@@ -139,7 +139,7 @@ class ChainDrafter(WrappedDrafter):
 
     def propose(self, budget: int) -> DraftTree:
         tree = self.drafter.propose(budget)
-        if len(tree) == 1:
+        if not isinstance(tree, DraftTree) or len(tree) == 1:
             return tree
         said = _said(tree, self.drafter)
         most = tree.num_draft if self.num_nodes is None else self.num_nodes

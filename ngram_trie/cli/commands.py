@@ -124,7 +124,7 @@ def _show(run: RunFolder, tables: Sequence[Tables], later: Sequence[str]) -> Non
     from ngram_trie.report import derive as derived
     from ngram_trie.report.verdict import noise, verdict
 
-    if name := sweep.label():
+    if (name := sweep.label()) and not later:  # a shard is a part of a cell
         sweep.finished(name, run.path)
     print(f"\n== {name}" if name else derived.main_tables(tables))
     for line in filter(None, (noise(run), verdict(run))):
@@ -177,6 +177,8 @@ def derive(
         if shards.found(folder):
             shards.join(folder)
         is_run = records_file(folder).exists()
+        if without_loops and not is_run:
+            raise ConfigError(f"--without-loops: {folder} is not a run's folder")
         tables = derived.write(folder, without_loops=without_loops) if is_run else collect(folder)
         print("\n".join(map(markup.plain_text, tables)))
         return
@@ -204,6 +206,8 @@ def compare(
     from ngram_trie.report import markup
     from ngram_trie.report.run_folder import RunFolder
 
+    if b is not None and output:
+        raise ConfigError("--output: of two methods nothing is written")
     if b is not None:
         print(compared.methods(RunFolder(folder), a, b))
         return

@@ -61,7 +61,7 @@ def _decides(run: Run, override: Override, others: Sequence[str], folder: Path |
         without = composed(others, folder)
     except ConfigError:  # it cannot be left out
         return True
-    is_unread = override.key_or_group.split(".")[0] in UNUSED[run.engine.name]
+    is_unread = bool({override.key_or_group, override.key_or_group.split(".")[0]} & {*UNUSED[run.engine.name]})
     if run == without and not is_unread:  # it is so anyway
         return True
     return _measured(run) != _measured(without)
@@ -77,8 +77,8 @@ def _why(run: Run, override: Override, value: str) -> str:
     head, *rest = override.key_or_group.split(".")
     if head in ("method", "dataset") and override.package is None and (several := run.plain[f"{head}s"]):
         return f"the {head}s are {', '.join(several)}: set {head}s.NAME.FIELD=VALUE"
-    if head in UNUSED[engine]:
-        return f"engine={engine} reads no {head}; leave it out"
+    for name in {head, override.key_or_group} & {*UNUSED[engine]}:
+        return f"engine={engine} reads no {name}; leave it out"
     owner, field = (head, rest) if head == "method" else (f"{head}.{rest[0]}", rest[1:]) if rest else (head, rest)
     if head in ("method", "methods") and field:
         size, own = (_at(each.plain, override.key_or_group) for each in (budgeted(run), run))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from ngram_trie.bench.config import check_beside
 from ngram_trie.bench.live import Live, eos_ids
 from ngram_trie.bench.prepare import prepare
 from ngram_trie.bench.records import ItemKey
@@ -26,9 +27,10 @@ def main(run: Run) -> Path:
     file.
 
     Raises:
-        ConfigError: no file, or a method or an engine that records nothing.
+        ConfigError: no file, a method or an engine that records nothing, or a setting of other commands.
         ValueError: the file holds answers of another model or to other prompts.
     """
+    check_beside(run, "record")
     if not run.output:
         raise ConfigError("output: give the file to write, output=FILE.jsonl")
     engine = prepare(run)

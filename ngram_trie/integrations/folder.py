@@ -32,12 +32,13 @@ def folder() -> Path:
     return _FOLDER
 
 
-def copy_to(place: Path) -> Path:
+def copy_to(place: Path | str) -> Path:
     """Copy the folder, to be uploaded or kept beside a model; returns the place.
 
     Raises:
         FileExistsError: the place already has a custom_generate.
     """
+    place = Path(place)
     if (place / "custom_generate").exists():
         raise FileExistsError(f"{place}/custom_generate: is there already; remove it, or give another folder")
     ignored = shutil.ignore_patterns("__pycache__", *(["README.md"] if (place / "README.md").exists() else []))
@@ -76,4 +77,5 @@ def generate(
         asked: dict[str, Any] = {"stop_strings": ends, "seed": seed}
         return speculator.custom_generate(model, input_ids, stream_to=streamer, **asked, **settled)
 
-    return model.generate(inputs, custom_generate=decode, **options)
+    # the class's: in the place of the model's own this may stand, where it is kept beside the model
+    return type(model).generate(model, inputs, custom_generate=decode, **options)

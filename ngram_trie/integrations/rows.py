@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ngram_trie.blend.ppm import Numbers
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, layers
 from ngram_trie.prompt import GrowingText, Prompt
 
 
@@ -112,6 +112,9 @@ class Requests:
         return found, is_known
 
     def _reads_on(self, request: Request, num_new: int) -> bool:
-        """Whether a drafter may be told so many tokens as answer: not a new turn, if it indexes prompts alone."""
-        inner = getattr(request.drafter, "drafter", request.drafter)
-        return num_new <= self._max_step or bool(getattr(inner, "update_with_output", True))
+        """Whether a drafter may be told so many tokens as answer: not a new turn, if it indexes prompts alone, or over
+        other answers than are kept now.
+        """
+        inner = layers(request.drafter)[-1]
+        reads_on = getattr(inner, "update_with_output", True) and getattr(inner, "is_current", True)
+        return num_new <= self._max_step or bool(reads_on)

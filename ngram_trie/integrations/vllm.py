@@ -23,7 +23,7 @@ from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget.batch import BatchDraftLength
 from ngram_trie.budget.compiling import num_compiled, warm_up
 from ngram_trie.budget.rule import ChainDrafter
-from ngram_trie.drafter import Drafter, check_bool, check_int
+from ngram_trie.drafter import Drafter, check_bool, check_int, check_positive
 from ngram_trie.integrations.answers import RecentAnswers
 from ngram_trie.integrations.rows import Request, Requests
 from ngram_trie.integrations.tokens import check_reads_tokens
@@ -61,7 +61,13 @@ class BlendOverAnswers(BlendDrafter):
         return copy.copy(self)  # settings, which nobody changes, and the answers, which all share
 
     def background(self, prompt: Prompt) -> Background:
-        return self.answers.background()
+        self._over = self.answers.background()
+        return self._over
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it drafts from what is kept now: another turn, much later, must not go on with what was forgotten."""
+        return self._over is self.answers.background()
 
 
 class Proposer:
@@ -105,6 +111,9 @@ class Proposer:
         check_int("store_tokens", settings["store_tokens"], 0)
         self.answers: RecentAnswers | None = None
         if settings["store_tokens"]:
+            check_int("store_tokens", settings["store_tokens"], 4)
+            if settings["store_seconds"] is not None:
+                check_positive("store_seconds", settings["store_seconds"])
             if name != "blend":
                 raise ValueError(f"store_tokens={settings['store_tokens']}: blend alone drafts from other answers")
             self.answers = RecentAnswers(settings["store_tokens"], max_seconds=settings["store_seconds"])
@@ -231,9 +240,9 @@ def chain_drafter(
     Raises:
         ValueError, FileNotFoundError: as `Proposer`.
     """
+    drafter = make_method(name, fields, "chain", num_draft)
     if answers is not None:
         return ChainDrafter(BlendOverAnswers(answers, **{**fields, "num_draft": CHAIN_TREE}), num_nodes=num_draft)
-    drafter = make_method(name, fields, "chain", num_draft)
     if not isinstance(drafter, Drafter):
         raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")
     check_reads_tokens(drafter, name, "vLLM")

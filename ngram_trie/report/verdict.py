@@ -22,8 +22,10 @@ ENOUGH = 4
 
 
 def verdict(run: RunFolder) -> str:
-    """The lines that end a run; "" where there is no drafter to judge. Of synthetic text nothing is named best."""
-    frame = run.frame
+    """The lines that end a run, of its clean contexts; "" where there is no drafter to judge. Of synthetic text nothing
+    is named best.
+    """
+    frame = run.frame[run.frame.context == metrics.CLEAN]  # a question's noisy copies are no questions more
     answers = metrics.answered(frame)
     baselines = answers.groupby("method", sort=False).baseline.first()
     drafters = [method for method, baseline in baselines.items() if method != baseline and baseline in baselines.index]
@@ -131,14 +133,19 @@ def noise(run: RunFolder) -> str:
 
 def _spread(run: RunFolder) -> float:
     """How plain decoding's steps scatter from answer to answer, relative to their mean, more than the lengths of the
-    texts explain; 0 where too few answers tell.
+    texts explain, with the target where they scatter most; 0 where too few answers tell.
     """
     rows = metrics.answered(run.frame)
     rows = rows[(rows.method == rows.baseline) & (rows.num_steps > 0) & rows.decode_seconds.notna()]
-    if not run.is_measured or len(rows) < ENOUGH:
-        return 0.0
-    milliseconds = 1e3 * (rows.decode_seconds / rows.num_steps).to_numpy(float)
-    lengths = np.array([record.num_prompt_tokens for record in run.records])[rows.index.to_numpy()]
-    if np.ptp(lengths):
-        milliseconds = milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
-    return float(milliseconds.std(ddof=min(2, len(rows) - 2)) / milliseconds.mean())
+    spreads = [0.0]
+    for _, own in rows.groupby("method") if run.is_measured else ():
+        if len(own) < ENOUGH:
+            continue
+        milliseconds = 1e3 * (own.decode_seconds / own.num_steps).to_numpy(float)
+        lengths = np.array([record.num_prompt_tokens for record in run.records])[own.index.to_numpy()]
+        if np.ptp(lengths):
+            milliseconds = (
+                milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
+            )
+        spreads.append(float(milliseconds.std(ddof=min(2, len(own) - 2)) / milliseconds.mean()))
+    return max(spreads)

@@ -83,7 +83,8 @@ def step_costs(
     sizes = [(least, min(most, max_nodes)) for least, most in network.sizes if least <= max_nodes]
     if sizes[-1][1] < max_nodes < network.sizes[-1][1]:
         sizes.append((max_nodes, max_nodes))
-    lengths = [length for length in LENGTHS if length <= room] or [1]
+    # the deepest node of a step stands behind the text
+    lengths = [length for length in LENGTHS if length + max_nodes.bit_length() <= room] or [1]
     is_gpu = model.device.type == "cuda"
     top_k = top_k if is_gpu else 0  # only graphs find them on the way
     device = torch.cuda.get_device_name(model.device) if is_gpu else llvmlite.binding.get_host_cpu_name()

@@ -8,11 +8,14 @@ weights are read, which takes as long as a token or two, unless the kernel knows
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 import os
+import weakref
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from types import MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -26,7 +29,7 @@ from ngram_trie.targets.plan import plan_of
 from ngram_trie.targets.writes import PAGE, Watch
 
 #: Attributes of modules that have no part in a forward.
-_IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size"}
+_IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size", "generate"}
 _LANES = 64
 #: What watches the tensors of a model, and the digests of what it watches.
 _WATCHED: WeakKeyDictionary[PreTrainedModel, tuple[Watch, list[bytes]]] = WeakKeyDictionary()
@@ -100,7 +103,7 @@ def _parts(model: PreTrainedModel) -> dict[str, Part]:
 
 def _part(module: torch.nn.Module) -> Part:
     settings = {
-        name: (value.func, value.args, value.keywords) if isinstance(value, functools.partial) else value
+        name: _unheld(value)
         for name, value in vars(module).items()
         if name[0] != "_" and name not in _IDLE and (isinstance(value, int | float | str | tuple) or callable(value))
     }
@@ -108,7 +111,20 @@ def _part(module: torch.nn.Module) -> Part:
         name: (tensor.shape, tensor.dtype if isinstance(tensor, torch.nn.Parameter) else None)
         for name, tensor in tensors_of(module).items()
     }
-    return Part(type(module), type(module).forward, hooks_of(module), settings, tensors)
+    return Part(type(module), type(module).forward, [*map(_unheld, hooks_of(module))], settings, tensors)
+
+
+def _unheld(value: Any) -> Any:
+    """What is equal to that of the same object as long as it lives, and keeps no model in memory."""
+    if isinstance(value, functools.partial):
+        named = {name: _unheld(each) for name, each in value.keywords.items()}
+        return _unheld(value.func), [*map(_unheld, value.args)], named
+    if isinstance(value, MethodType):
+        return weakref.WeakMethod(value)
+    is_plain = isinstance(value, type) or not (callable(value) or isinstance(value, torch.nn.Module))
+    with contextlib.suppress(TypeError):  # a builtin function
+        return value if is_plain else weakref.ref(value)
+    return value
 
 
 def _digests(model: PreTrainedModel) -> list[bytes]:

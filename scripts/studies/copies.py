@@ -133,4 +133,4 @@ def main(
 
 
 if __name__ == "__main__":
-    run_command(main)
+    run_command(main, "nothing was written")

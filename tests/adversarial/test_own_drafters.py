@@ -11,7 +11,7 @@ from support.tiny import VOCABULARY, tiny_model
 
 from ngram_trie import speculative_generate
 from ngram_trie.decoding import DrafterError
-from ngram_trie.drafter import Drafter
+from ngram_trie.drafter import Drafter, Traits
 from ngram_trie.drafters import NoDraft
 from ngram_trie.tree import DraftTree
 
@@ -50,6 +50,22 @@ def test_a_wrong_draft_is_one_error(propose: Callable[[int], Any], message: str)
     with pytest.raises(DrafterError, match=r"^Mine, step behind 4 cached tokens: " + message) as error:
         speculative_generate(tiny_model("llama"), [5, 6, 7, 8], Mine(), max_new_tokens=8)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("shape", ["tree", "chain"])
+@pytest.mark.parametrize(
+    ("propose", "message"),
+    [(lambda root: [root], "it proposed a list; a DraftTree is needed"), (raising(KeyError("x")), "KeyError: 'x'")],
+)
+def test_so_it_is_of_one_that_is_wrapped(propose: Callable[[int], Any], message: str, shape: Any) -> None:
+    class Mine(Drafter):
+        traits = Traits(scores_nodes=True)
+
+        def propose(self, budget: int) -> Any:
+            return propose(self.root)
+
+    with pytest.raises(DrafterError, match=r"^Mine, step behind 4 cached tokens: " + message):
+        speculative_generate(tiny_model("llama"), [5, 6, 7, 8], Mine(), max_new_tokens=8, shape=shape)
 
 
 def test_a_trait_beside_the_record_is_refused() -> None:

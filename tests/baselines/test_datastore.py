@@ -135,6 +135,8 @@ NO_FIELD = "a.jsonl:1: no field 'text' or 'conversations' or 'messages' or 'data
         ("a.jsonl", "{", ["SOURCE"], "a.jsonl:1: "),
         ("a.jsonl", "\n", ["SOURCE"], "no tokens"),
         ("a.txt", TEXT, ["SOURCE", "--dataset", "b"], "not both"),
+        ("a.txt", TEXT, TINY_MODEL, "--tokenizer: needs --dataset or SOURCE"),
+        ("a.txt", TEXT, ["SOURCE", *TINY_MODEL, "--split", "test"], "--split: needs --dataset"),
         (
             "a.json",
             None,

@@ -19,6 +19,7 @@ from hypothesis import given
 from ngram_trie.bench import shards
 from ngram_trie.bench.prepare import prepare
 from ngram_trie.bench.records import SUMS, RunManifest, read_records, seal
+from ngram_trie.bench.traces import read_traces
 from ngram_trie.cli.commands import derive, measure
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import PhaseSeconds
@@ -133,6 +134,21 @@ def test_what_is_missing_is_said_and_nothing_is_joined(tmp_path: Path) -> None:
         run(folder, *REPLAY[:3], "method=pld", "shard=0/1")
     with pytest.raises(ConfigError, match="no question is left for it"):
         run(tmp_path / "other", *REPLAY[:3], "method=pld", "engine.categories=[rag]", "shard=998/999")
+
+
+def test_a_shard_without_an_answer_of_vanilla_leaves_the_others_their_traces(tmp_path: Path) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "' + "word " * 3000 + '"}\n{"prompt": "A short one."}\n')
+    for number in (1, 0):
+        with contextlib.suppress(ConfigError):  # it says that nothing was answered
+            run(
+                tmp_path / "run",
+                *("dataset=file", f"dataset.path={prompts}", "method=pld", "model.device=cpu"),
+                *("measure.max_new_tokens=4", "measure.repeats=1", f"shard={number}/2"),
+            )
+    shards.join(tmp_path / "run")
+    assert len(read_traces(tmp_path / "run" / "traces.jsonl")) == 1
+    assert len(list(read_records(tmp_path / "run" / "records.jsonl"))) == 4
 
 
 def test_a_run_in_one_piece_is_not_joined_over_and_notes_of_all_shards_are_kept(tmp_path: Path) -> None:

@@ -50,6 +50,13 @@ def test_a_step_thrice_as_long_as_expected_counts_as_that_long() -> None:
     assert times.costs(0)[0] < 1.2
 
 
+def test_steps_without_a_match_switch_nothing_off() -> None:
+    length = BatchDraftLength()
+    for _ in range(3 * PATIENCE):
+        assert length.choose([], 1) == [] and length.choose([[]], 1) == [0]
+    assert length.is_due(1)
+
+
 def paying(fixed: float, emitted: int = 1) -> BatchDraftLength:
     """Steps of a second, and a tenth a drafted token; drafts have turned out as likely as they were said to be."""
     found = BatchDraftLength()

@@ -55,6 +55,10 @@ def checked(words: list[str], folder: Path | None = None) -> tuple[list[str], bo
         ("tiny rag --limit 3 dataset.limit=4", "--limit 3 and dataset.limit: they are one setting"),
         ("tiny rag --budget auto budget=equal", "--budget auto and budget: they are one setting"),
         ("cost=measured", "cost=measured: engine=live reads no cost"),
+        (
+            "engine=teacher_forced engine.traces=F --max-new-tokens 4",
+            "--max-new-tokens 4: engine=teacher_forced reads no measure.max_new_tokens; leave it out",
+        ),
         ("engine=replay engine.traces=F measure.repeats=2", "measure.repeats=2: engine=replay reads no measure"),
         ("tiny rag engine=replay engine.traces=F", "tiny: engine=replay reads no model"),
         ("engine=replay engine.traces=F --max-new-tokens 4", "--max-new-tokens 4: engine=replay reads no measure"),

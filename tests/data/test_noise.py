@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -81,6 +83,13 @@ def test_what_is_wrong_is_one_line(override: str, message: str) -> None:
         composed([override])
     with pytest.raises(ValueError, match="noise comes from other questions"):
         NoisyDataset(BundledDataset("rag", 1), "passages", 0.3, 0)
+
+
+def test_noise_comes_from_every_turn_of_the_other_questions() -> None:
+    turns = [Question("chat", str(q), "", f"passage {q} of turn {t}", "?", turn=t) for q in (1, 2) for t in (0, 1)]
+    chat = SimpleNamespace(name="chat", questions=turns, warmup=[])
+    mixed = NoisyDataset(chat, "passages", 0.6, 0).questions
+    assert all(f"passage 2 of turn {t}" in mixed[0].context for t in (0, 1))
 
 
 def test_every_data_set_stands_before_its_noisy_ones() -> None:

@@ -50,7 +50,7 @@ def test_limits_and_unknown_tasks() -> None:
     assert len(BundledDataset("rag", 3).questions) == 3
     with pytest.raises(ValueError, match="limit"):
         BundledDataset("rag", 0)
-    with pytest.raises(FileNotFoundError, match="make prompts"):
+    with pytest.raises(FileNotFoundError, match="There are: attributed_qa"):
         BundledDataset("nothing")
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.abc
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ import transformers
 from support.tiny import tiny_model
 from transformers import GenerationConfig, PreTrainedModel
 
-from ngram_trie.generate import SpeculativeOutput
-from ngram_trie.integrations.folder import copy_to, folder
+from ngram_trie.generate import SpeculativeOutput, speculative_generate
+from ngram_trie.integrations.folder import copy_to, folder, generate
 from ngram_trie.store.files import PROJECT
 
 PROMPT = torch.tensor([[3, 4, 5, 6, 7] * 5])
@@ -71,6 +73,16 @@ def test_a_repository_of_the_hub_answers_the_same(model: PreTrainedModel, tmp_pa
     assert torch.equal(told, model.generate(PROMPT, max_new_tokens=20))
 
 
+def test_kept_beside_a_model_it_answers_in_place_of_the_models_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama", eos_token_id=None)
+    plain, text = model.generate(PROMPT, max_new_tokens=20), PROMPT[0].tolist()
+    monkeypatch.setattr(model, "generate", functools.partial(generate, model=model), raising=False)  # as on loading
+    assert torch.equal(model.generate(inputs=PROMPT, max_new_tokens=20, drafter="blend"), plain)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a network that is slower
+        assert speculative_generate(model, text, "pld", max_new_tokens=20)[0] == plain[0, len(text) :].tolist()
+
+
 def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hidden(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, path: object, target: object = None) -> None:
@@ -88,7 +100,7 @@ def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pyte
 
 def test_the_folder_is_copied_where_there_is_none(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("mine")
-    assert copy_to(tmp_path) == tmp_path
+    assert copy_to(str(tmp_path)) == tmp_path
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {"README.md", "custom_generate/generate.py", "custom_generate/requirements.txt"}
     assert (tmp_path / "README.md").read_text() == "mine"

@@ -176,6 +176,19 @@ def test_an_answer_that_is_too_old_is_forgotten() -> None:
     assert len(proposer.answers) == 0
 
 
+def test_another_turn_goes_on_with_what_is_kept_then() -> None:
+    proposer = Proposer(config(store_tokens=4096, store_seconds=60))
+    server = Server(proposer)
+    assert proposer.answers is not None
+    proposer.answers.add(np.arange(500, 540))
+    chat = [1, 2, 3]
+    server.step([chat], [[4]])
+    now = proposer.answers._clock()
+    proposer.answers._clock = lambda: now + 3600
+    turn = [*chat, 4, *range(30), 500]  # more than a step
+    assert server.step([turn], [[501]])[0][:1] != [502]
+
+
 def simulate(accept: float, seconds_per_token: float, steps: int = 400) -> list[int]:
     """Drafted tokens of the last steps, on a machine where a plain step takes 1 second."""
     now = [0.0]
@@ -243,6 +256,9 @@ def test_vllms_configuration_names_a_method() -> None:
         ("blend_logits", {}, "method blend_logits reads top-k tokens, and vLLM hands over tokens alone: give blend"),
         ("blend_warm", {}, "method blend_warm remembers earlier answers, and vLLM does not say whose they are: give"),
         ("pld", {"store_tokens": 100}, "store_tokens=100: blend alone drafts from other answers"),
+        ("blend", {"store_tokens": 2}, "store_tokens=2: must be an integer of at least 4"),
+        ("blend", {"store_tokens": 99, "store_seconds": 0}, "store_seconds=0: must be a number above 0"),
+        ("blend", {"store_tokens": 99, "method": {"escpe": 3}}, "escpe: did you mean escape?"),
         ("blend", {"methd": {}}, "additional_config.ngram_trie: methd: did you mean method?"),
         ("blend", {"token_price": 0}, "token_price=0: must be a number above 0"),
     ],

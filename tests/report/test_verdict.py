@@ -35,6 +35,12 @@ def test_the_fastest_is_named_with_its_interval_and_what_is_not_separated(tmp_pa
     assert verdict(run(tmp_path, many)).endswith("It is not separated from pld1, pld2, pld3, pld4, pld5 and 3 more.")
 
 
+def test_a_noisy_copy_of_a_question_is_no_question_more(tmp_path: Path) -> None:
+    clean = answers(4, vanilla=4.0, pld=2.0)
+    noisy = [dataclasses.replace(each, noise_kind="paragraph") for each in clean]
+    assert verdict(run(tmp_path, clean + noisy)) == verdict(run(tmp_path, clean))
+
+
 @pytest.mark.parametrize(
     ("records", "words"),
     [
@@ -89,3 +95,5 @@ def test_scattered_steps_of_plain_decoding_are_noise_and_longer_texts_are_not(tm
     assert noise(run(tmp_path, by_length)) == ""
     assert "scatter by" in noise(run(tmp_path, [timed(10, s) for s in (1.0, 1.9, 1.1, 0.7, 1.5)]))
     assert noise(run(tmp_path, [timed(10, s) for s in (1.0, 1.9)])) == ""
+    other = [dataclasses.replace(timed(10, 2 + s), method="own", baseline="own") for s in (1.0, 1.01, 1.02, 1.03)]
+    assert noise(run(tmp_path, by_length[:4] + other)) == ""  # a target of another speed

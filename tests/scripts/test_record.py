@@ -53,6 +53,8 @@ def test_two_turns_follow_each_other(tmp_path: Path) -> None:
     ("overrides", "message"),
     [
         ((), "output: give the file"),
+        (("output=FILE", "dry_run=true"), "dry_run: record does not take it; leave it out"),
+        (("output=FILE", "shard=0/2"), "shard: record does not take it"),
         (("output=FILE", "method=hf_generate"), "method=hf_generate: give a drafter"),
         (("output=FILE", "method=space"), "method=space: give a drafter for the run's own model"),
         (("output=FILE", "dataset.limit=1", "model=tiny_general"), "answers of another model"),

@@ -168,9 +168,15 @@ def test_a_kept_prompt_is_read_once_and_charged_each_time(backend: str, monkeypa
     assert SpeculativeDecoder(target, NoDraft()).generate(prompts[1], STOP).output_ids == expected
 
 
-@pytest.mark.parametrize("backend", ["stock", "cpu", "cuda_graph"])
+@pytest.mark.parametrize("backend", ["stock", "cpu", "cuda_graph", "stock, dispatched"])
 def test_a_network_is_kept_with_its_model_and_does_not_keep_it(backend: str) -> None:
     model = family_model("llama")
+    if "dispatched" in backend:  # as accelerate does it, where a model lies on several devices
+        forward, backend = type(model).forward, "stock"
+        dispatched = functools.partial(lambda module, *args, **named: forward(module, *args, **named), model)
+        model.forward = functools.update_wrapper(dispatched, model.forward)
+        del dispatched
+        model.register_forward_hook(lambda *_, model=model: None)
     network, again = (target_of(model, backend).network for _ in range(2))
     assert network is again
     held = weakref.ref(model)

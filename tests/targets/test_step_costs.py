@@ -69,6 +69,7 @@ def test_costs_are_timed_once_for_a_model_and_a_machine(told: Callable[..., Meas
     assert told(later).step([8], [64]) == pytest.approx(first.step([8], [64])) and not later.taken
     assert told(later, max_nodes=12).sizes[-1] == (9, 12) and set(later.taken) == {1, 8, 12}
     assert told(later, room=500).lengths == [64] and told(later, room=20).lengths == [1]
+    assert told(later, room=1024).lengths == [64]  # a model that knows 1,024 places has none for a step behind them
 
 
 def test_a_step_that_is_captured_on_the_way_says_nothing(told: Callable[..., MeasuredCosts]) -> None:
