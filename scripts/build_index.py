@@ -15,11 +15,12 @@ from omegaconf import DictConfig
 
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.data.retrieval import index
+from ngram_trie.data.retrieval.corpus import Corpus
+from ngram_trie.data.retrieval.encoders import Encoder
 
 
-def vectors_of(config: DictConfig) -> tuple[Path, Any]:
+def vectors_of(config: DictConfig, corpus: Corpus, encoder: Encoder) -> tuple[Path, Any]:
     """The folder of a configuration's vectors and index, and the vectors, encoded where they are not there."""
-    corpus, encoder = index.parts_of(config)
     folder = index.folder_of(config)
     about = {"corpus": corpus.fingerprint(), "encoder": encoder.identity, "passages": len(corpus)}
     index.claim(folder, about | {"shard_size": config.shard_size})
@@ -29,7 +30,7 @@ def vectors_of(config: DictConfig) -> tuple[Path, Any]:
 
 def build(config: DictConfig) -> Path:
     """Everything one config asks for; returns the folder."""
-    folder, vectors = vectors_of(config)
+    folder, vectors = vectors_of(config, *index.parts_of(config))
     print(f"index: {config.index} over {len(vectors):,} vectors", flush=True)
     index.build(vectors, config.index, config.train_size, config.seed, index.file_of(folder, config))
     print(f"index in {folder}")

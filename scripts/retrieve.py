@@ -59,9 +59,9 @@ def retrieve(config: DictConfig) -> Path:
     if config.match not in ("text", "title"):
         raise methods.ConfigError(f"match={config.match}: must be text or title")
     asked = methods.build(config.questions, "questions")
-    folder, vectors = vectors_of(config)
-    searchers: dict[str, Any] = {"ivfpq": index.Approximate(index.file_of(folder, config), config.nprobe)}
     corpus, encoder = index.parts_of(config)
+    folder, vectors = vectors_of(config, corpus, encoder)
+    searchers: dict[str, Any] = {"ivfpq": index.Approximate(index.file_of(folder, config), config.nprobe)}
     if config.flat:
         searchers["flat"] = index.Exact(vectors)
     reranker = methods.build(config.reranker, "reranker")

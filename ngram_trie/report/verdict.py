@@ -40,10 +40,9 @@ def verdict(run: RunFolder) -> str:
     speed, rows = speeds[best], answers[answers.method == best]
     if doubt := _doubt(run, answers, speeds):
         return f"No verdict: {doubt}. Repeat on a quiet machine, or with --repeats 3."
-    plain = metrics.tokens_per_second(answers[answers.method == baselines[best]])
-    num_prompts = metrics.num_prompts(rows)
+    num_prompts, rate = metrics.num_prompts(rows), metrics.tokens_per_second(rows)
     where = f"{_count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
-    rates = f"{plain:.1f} to {metrics.tokens_per_second(rows):.1f} tokens/s"
+    rates = f"{rate / speed.ratio:.1f} to {rate:.1f} tokens/s"  # plain decoding's of what both answered
     if not np.isfinite(speed.low):
         return f"{best}: {speed.ratio:.2f}x plain decoding ({rates}) on {where}: one question gives no interval."
     times = f"{speed.ratio:.2f}x plain decoding [{speed.low:.2f}, {speed.high:.2f}]"

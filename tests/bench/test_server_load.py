@@ -8,6 +8,7 @@ import json
 import math
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,12 @@ from ngram_trie.bench.schemas import ServerRun
 from ngram_trie.bench.server import Server, Unreachable, read_counters
 from ngram_trie.bench.server_load import TRIAL, Load, ServerAnswer, Trial, plan
 from ngram_trie.cli.overrides import layered
+from ngram_trie.data.bundled import MODEL
+from ngram_trie.data.prompts import Question
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import servers as report
-from scripts.bench_server import bench
+from ngram_trie.targets.load import load_tokenizer
+from scripts.bench_server import asked_of, bench
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +40,18 @@ def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
     kept = [each for each in settings if each.partition("=")[0] not in {o.partition("=")[0] for o in overrides}]
     bench(checked(layered([*kept, *overrides], "server"), ServerRun))
     return [TRIAL.validate_json(line) for line in (folder / "trials.jsonl").read_text().splitlines()]
+
+
+def test_a_chat_is_sent_with_its_system_message_and_functions_are_not() -> None:
+    tokenizer = load_tokenizer(str(MODEL))
+    question = Question("d", "1", "", "", "What?", system="Be brief.", history=(("Hi", "Hello"),), turn=1)
+    (asked,) = asked_of([question, replace(question, history=(("Hi", None),))], tokenizer, "chat")
+    said = [("system", "Be brief."), ("user", "Hi"), ("assistant", "Hello"), ("user", "What?")]
+    assert asked.prompt == [{"role": role, "content": text} for role, text in said]
+    (ids,) = asked_of([question], tokenizer, "completions")
+    assert isinstance(ids.prompt, list) and len(ids.prompt) == ids.num_prompt_tokens == asked.num_prompt_tokens
+    with pytest.raises(ValueError, match=r"^dataset=d: its functions are not sent in a chat"):
+        asked_of([replace(question, tools=({"type": "function"},))], tokenizer, "chat")
 
 
 def test_a_trial_holds_every_answer_with_its_times(tmp_path: Path) -> None:
