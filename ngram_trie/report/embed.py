@@ -7,11 +7,10 @@ A page names the table between two comments, the first of one or more lines; wha
     <!-- end -->
 
 After the path, each optional, separated by ";":
-    block: part of the block's title; the first measured block unless given.
     rows, columns: which and in which order, separated by "|"; all unless given. A row is named by its label or by its
         first word, the method. "name = text" shows it as the text. Of the columns before the cells ("group", "nodes")
         all are shown where no columns are asked for, else those that are.
-    cells: of the block's measures and "interval"; all unless given.
+    cells: of the first block's measures and "interval"; all unless given.
     corner: header of the first column.
     marks: "none" leaves out what marks the best.
 
@@ -51,7 +50,7 @@ from ngram_trie.report.blocks import read, unmarked
 from ngram_trie.report.markup import INTERVAL, markdown_table, pipe_table
 from ngram_trie.store.files import PROJECT
 
-OPTIONS = ("block", "rows", "columns", "cells", "corner", "marks")
+OPTIONS = ("rows", "columns", "cells", "corner", "marks")
 PAIRWISE_OPTIONS = ("pairs", "datasets", "measure")
 CSV_OPTIONS = ("columns", "where", "digits")
 _MARKED = re.compile(r"(<!-- (table|pairwise|csv): (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
@@ -65,7 +64,7 @@ def fill(text: str, root: Path = PROJECT) -> str:
 
     Raises:
         FileNotFoundError: a file that is named is not there.
-        ValueError: an unknown option, block, row, column, part of a cell, pair or measure, or no rows.
+        ValueError: an unknown option, row, column, part of a cell, pair or measure, or no rows.
     """
     writers = {"table": markdown_of, "pairwise": pairwise_of, "csv": csv_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
@@ -91,11 +90,7 @@ def markdown_of(marker: str, root: Path = PROJECT) -> str:
     """The table that a marker asks for; see the head of this module."""
     name, options = _options("table", marker, OPTIONS)
     tables = read(root / name)
-    blocks = [block for _, group in tables.groups() for block in group]
-    titles = [block.title for block in blocks]
-    block = next((each for each in blocks if options.get("block", "") in each.title), None)
-    if block is None:
-        raise ValueError(f"table {name}: no block {options['block']!r}; {near(options['block'], titles)}")
+    block = next(block for _, group in tables.groups() for block in group)
     parts = [*block.measures, INTERVAL]
     cells = options["cells"].replace("|", " ").split() if "cells" in options else parts
     if unknown := [cell for cell in cells if cell not in parts]:

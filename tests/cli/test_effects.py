@@ -122,7 +122,7 @@ def command_lines(draw: st.DrawFn) -> list[str]:
             words += ["--methods", ",".join(names)]
             owners += [f"methods.{name}" for name in names]
     elif form == "experiment":
-        words += [f"experiment={draw(st.sampled_from(['table1_small', 'num_draft', 'adaptive']))}"]
+        words += [f"experiment={draw(st.sampled_from(['table1_small', 'num_draft', 'categories']))}"]
         owners = [f"methods.{name}" for name in names]
     else:
         words += ["-m"] * (form == "sweep") + [f"method={names[0]}"]
