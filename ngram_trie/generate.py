@@ -11,7 +11,7 @@ import functools
 import itertools
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from weakref import WeakKeyDictionary
@@ -196,10 +196,8 @@ class Speculator:
         ids = torch.from_numpy(prompt.ids)[None].to(self.model.device)
         ends, options = self.take_stop_strings(stop_strings, options)
         decode = functools.partial(self._decode, prompt=prompt, streamer=streamer, ends=ends, seed=seed)
-        # the class's: what a model's repository brings along may stand in its place, `custom_generate` of ours too
-        answer: Answer = type(self.model).generate(
-            self.model, ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options
-        )
+        generate = generate_of(self.model)
+        answer: Answer = generate(ids, attention_mask=torch.ones_like(ids), custom_generate=decode, **options)
         return answer.output_ids, answer
 
     def custom_generate(
@@ -368,6 +366,15 @@ class Speculator:
         return Answer(**vars(result), text=text)
 
 
+def generate_of(model: Any) -> Callable[..., Any]:
+    """The model's `generate`; its class's, where transformers has put in its place what the model's repository brings
+    along as `custom_generate`, ours among it.
+    """
+    own = vars(model).get("generate")
+    is_brought = isinstance(own, functools.partial) and own.keywords.get("model") is model
+    return functools.partial(type(model).generate, model) if is_brought else model.generate
+
+
 def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -> None:
     """Raises:
     ValueError: `generate` was asked for something that the loop does not do.
@@ -382,7 +389,9 @@ def check_supported(config: GenerationConfig, model_kwargs: Mapping[str, Any]) -
         if getattr(config, option):
             raise ValueError(f"{option}=True: a step verifies many tokens at once and keeps none of these")
     if config.remove_invalid_values:
-        raise ValueError("remove_invalid_values=True: a logit that is NaN or infinite ends an answer here")
+        raise ValueError(
+            "remove_invalid_values=True: a logit that is NaN or infinite ends an answer here; set it to False"
+        )
     # an empty mapping stands for the pictures that there are not
     given = {
         name: value

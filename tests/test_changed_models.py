@@ -6,6 +6,7 @@ import copy
 import types
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -33,6 +34,25 @@ def test_the_default_drafter_of_a_kept_speculator_follows_a_head_that_is_changed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert speculator(PROMPT, **OPTIONS)[0] == greedy(model, PROMPT, 12)
+
+
+@dataclass
+class Steer:
+    by: torch.Tensor
+
+    def hook(self, module: nn.Module, args: Any, output: torch.Tensor) -> torch.Tensor:
+        return output + self.by
+
+
+def test_a_hook_of_an_object_that_holds_tensors_is_swapped() -> None:
+    model, steers = tiny_model("llama", eos_token_id=None), [Steer(noise(torch.empty(32)) * each) for each in (2, -5)]
+    speculator = Speculator(model, "pld")
+    for steer in steers:
+        handle = down(model).register_forward_hook(steer.hook)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert speculator(PROMPT, **OPTIONS)[0] == greedy(model, PROMPT, 12)
+        handle.remove()
 
 
 class Negative(nn.Module):

@@ -166,8 +166,6 @@ def resolve(run: Run) -> dict[str, Any]:
     """What decides the results: the plain config without where they go; paths relative to the project."""
     unread = (*BESIDE, *UNUSED[run.engine.name])
     resolved = {name: value for name, value in run.plain.items() if name not in unread}
-    if "measure" in resolved:
-        resolved["measure"] = {k: v for k, v in resolved["measure"].items() if f"measure.{k}" not in unread}
     if resolved["shape"] == "tree":  # so it was before there was another
         del resolved["shape"]
     for group in ("dataset", "method"):

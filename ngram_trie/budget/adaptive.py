@@ -85,7 +85,7 @@ class StepTimes:
     def over(self, curve: StepCosts) -> StepTimes:
         """What was learned, for texts of another length on the same machine."""
         other = copy.copy(self)
-        other.curve, other._known = curve, (-1, 1.0, np.zeros(0))
+        other.curve, other._known, other._last = curve, (-1, 1.0, np.zeros(0)), None
         return other
 
     def plain_seconds(self, length: int) -> float:

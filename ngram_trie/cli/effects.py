@@ -69,7 +69,11 @@ def _decides(run: Run, override: Override, others: Sequence[str], folder: Path |
 
 def _measured(run: Run) -> dict[str, Any]:
     """What decides a run, and what becomes of it."""
-    return resolve(budgeted(run)) | {name: run.plain[name] for name in BESIDE}
+    found = resolve(budgeted(run)) | {name: run.plain[name] for name in BESIDE}
+    for group, _, field in (name.partition(".") for name in UNUSED[run.engine.name]):
+        if field:
+            found[group] = {name: value for name, value in found[group].items() if name != field}
+    return found
 
 
 def _why(run: Run, override: Override, value: str) -> str:

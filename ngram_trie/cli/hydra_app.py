@@ -55,7 +55,8 @@ def hydra_app(
             written = shorthand.written_out(options.overrides, shorthand.values(options))
             options.overrides, names = list(written), written if measures else {}
         if options.help:
-            print(help_text(prog or started_as(), about or "", primary, options.overrides, options.config_dir))
+            name = prog or started_as()
+            print(help_text(name, about or "", primary, options.overrides, options.config_dir, measures))
             return
         config = layered(options.overrides, primary, options.config_dir, options.multirun)
         if options.cfg:
@@ -118,7 +119,14 @@ def hydra_options(arguments: Sequence[str], is_run: bool = False) -> argparse.Na
     return flags
 
 
-def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = (), folder: Path | None = None) -> str:
+def help_text(
+    name: str,
+    about: str,
+    primary: str,
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+    measures: bool = True,
+) -> str:
     """Help for a Hydra script: the names of all groups; of those that are given, what their files say.
 
     Raises:
@@ -133,7 +141,7 @@ def help_text(name: str, about: str, primary: str, overrides: Sequence[str] = ()
     is_run = primary == "config"
     usages = [f"usage: {name} MODEL DATASET [--methods NAMES] ..."] * is_run
     usages.append(f"{'       ' if is_run else 'usage: '}{name} [-m] [GROUP=NAME ...] [FIELD=VALUE ...]")
-    parts = [inspect.cleandoc(about), "\n".join(usages), *([option_text()] * is_run), FLAGS.strip()]
+    parts = [inspect.cleandoc(about), "\n".join(usages), *([option_text(measures)] * is_run), FLAGS.strip()]
     for group, (default, what) in group_defaults(primary).items():
         names = textwrap.fill(", ".join(groups[group]), 98, initial_indent="  ", subsequent_indent="  ")
         parts.append(f"{group}=NAME: {what} (default: {default})\n{names}")
@@ -160,13 +168,13 @@ flags:
 """
 
 
-def option_text() -> str:
-    """The words and options of a measurement."""
+def option_text(measures: bool = True) -> str:
+    """The words and options of a measurement, or of a command that takes no flags of one."""
     lines = [
         "MODEL: a name below, a folder, a GGUF file, or a hub id OWNER/NAME; smollm2_135m and tiny need no network",
         "DATASET: names below with commas, or a JSONL file of prompts; docs_rag, rag and the like need no network",
     ]
-    for name, option in (shorthand.OPTIONS | shorthand.FLAGS).items():
+    for name, option in (shorthand.OPTIONS | (shorthand.FLAGS if measures else {})).items():
         lines.append(f"  {name}".ljust(20) + option.help)
     return "\n".join(lines)
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie.drafter import Shape
-from ngram_trie.generate import Budget, SpeculativeOutput, Speculator
+from ngram_trie.generate import Budget, SpeculativeOutput, Speculator, generate_of
 from ngram_trie.methods import DrafterLike
 
 _FOLDER = Path(__file__).parent / "hub"
@@ -77,5 +77,4 @@ def generate(
         asked: dict[str, Any] = {"stop_strings": ends, "seed": seed}
         return speculator.custom_generate(model, input_ids, stream_to=streamer, **asked, **settled)
 
-    # the class's: in the place of the model's own this may stand, where it is kept beside the model
-    return type(model).generate(model, inputs, custom_generate=decode, **options)
+    return generate_of(model)(inputs, custom_generate=decode, **options)

@@ -115,6 +115,7 @@ class Requests:
         """Whether a drafter may be told so many tokens as answer: not a new turn, if it indexes prompts alone, or over
         other answers than are kept now.
         """
+        if num_new <= self._max_step:
+            return True
         inner = layers(request.drafter)[-1]
-        reads_on = getattr(inner, "update_with_output", True) and getattr(inner, "is_current", True)
-        return num_new <= self._max_step or bool(reads_on)
+        return bool(getattr(inner, "update_with_output", True) and getattr(inner, "is_current", True))

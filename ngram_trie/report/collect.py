@@ -46,13 +46,14 @@ def collect(folder: Path, runs: Sequence[RunFolder] | None = None) -> list[Table
     if runs is None:
         found = [RunFolder(path.parent) for path in sorted(folder.rglob("manifest.json"))]
         begun = [run for run in found if (file := records_file(run.path)).exists() and file.stat().st_size]
-        # a grid has a table of its own, and a shard is joined with the others of its run
+        for run in begun:
+            if run.manifest.shard and not records_file(run.path.parent).exists():
+                whole = run.path.parent
+                raise ValueError(f"{whole}: its shards are not joined: ngram-trie derive {whole}")
+        # a grid has a table of its own
         runs = [run for run in begun if not run.config["grid"] and not run.manifest.shard]
     if not runs:
-        raise FileNotFoundError(
-            f"{folder}: no runs in it or below it that make a table together; shards are joined first, one run after "
-            "the other (ngram-trie derive RUN)"
-        )
+        raise FileNotFoundError(f"{folder}: no runs in it or below it that make a table together")
     kinds: dict[str, list[RunFolder]] = {}
     for run in runs:
         kinds.setdefault(str(run.config["engine"]["name"]), []).append(run)

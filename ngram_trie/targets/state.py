@@ -114,16 +114,25 @@ def _part(module: torch.nn.Module) -> Part:
     return Part(type(module), type(module).forward, [*map(_unheld, hooks_of(module))], settings, tensors)
 
 
+class _Same(weakref.ref[Any]):
+    """Of what is compared by its identity, as long as it lives."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self() is not None and self() is other()
+
+    __hash__ = weakref.ref.__hash__
+
+
 def _unheld(value: Any) -> Any:
     """What is equal to that of the same object as long as it lives, and keeps no model in memory."""
     if isinstance(value, functools.partial):
         named = {name: _unheld(each) for name, each in value.keywords.items()}
         return _unheld(value.func), [*map(_unheld, value.args)], named
-    if isinstance(value, MethodType):
-        return weakref.WeakMethod(value)
     is_plain = isinstance(value, type) or not (callable(value) or isinstance(value, torch.nn.Module))
-    with contextlib.suppress(TypeError):  # a builtin function
-        return value if is_plain else weakref.ref(value)
+    with contextlib.suppress(TypeError):  # of some objects there are no weak references
+        if isinstance(value, MethodType):
+            return _Same(value.__func__), _Same(value.__self__)
+        return value if is_plain else _Same(value)
     return value
 
 

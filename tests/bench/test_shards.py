@@ -25,6 +25,7 @@ from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.methods import ConfigError
 from ngram_trie.report import derive as derived
+from ngram_trie.report.collect import collect
 from ngram_trie.store.files import PROJECT
 
 TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
@@ -126,6 +127,8 @@ def dealt(folder: Path, *numbers: int) -> Path:
 
 def test_what_is_missing_is_said_and_nothing_is_joined(tmp_path: Path) -> None:
     folder = dealt(tmp_path, 0, 1)
+    with pytest.raises(ValueError, match="its shards are not joined: ngram-trie derive "):
+        collect(folder)
     (folder / "shard-1-of-3" / SUMS).unlink()
     with pytest.raises(ValueError, match=r"shard-2-of-3 is not there; shard-1-of-3 has \d of \d answers") as error:
         shards.join(folder)

@@ -83,6 +83,15 @@ def test_kept_beside_a_model_it_answers_in_place_of_the_models_own(monkeypatch: 
         assert speculative_generate(model, text, "pld", max_new_tokens=20)[0] == plain[0, len(text) :].tolist()
 
 
+def test_a_generate_of_the_callers_own_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, text = tiny_model("llama", eos_token_id=None), PROMPT[0].tolist()
+    monkeypatch.setattr(model, "generate", functools.partial(model.generate, repetition_penalty=3.0), raising=False)
+    plain = model.generate(PROMPT, max_new_tokens=20)
+    assert not torch.equal(plain, type(model).generate(model, PROMPT, max_new_tokens=20))
+    assert speculative_generate(model, text, "pld", max_new_tokens=20)[0] == plain[0, len(text) :].tolist()
+    assert torch.equal(generate(model, PROMPT, max_new_tokens=20, drafter="pld"), plain)
+
+
 def test_a_missing_package_is_one_line(model: PreTrainedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     class Hidden(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, path: object, target: object = None) -> None:
