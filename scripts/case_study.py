@@ -68,9 +68,9 @@ def main(
     """
     decode = decoder(tokenizer)
     assert decode
-    if traces.is_dir() and fields:
-        raise ValueError("--set: of a run's folder its own drafts are shown; give its traces.jsonl")
     if traces.is_dir():
+        if fields:
+            raise ValueError("--set: a run's folder shows the run's own drafts; give its traces.jsonl")
         record = median(traces, method, dataset, question)
         ids, lengths = record.output_ids or [], record.accept_lengths or []
         title = f"{method} on {record.column}, question {record.question_id}, model {record.model}"

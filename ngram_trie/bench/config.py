@@ -138,12 +138,7 @@ UNUSED = {
     "live": ("cost",),
     "replay": ("model", "dataset", "datasets", "measure"),
     "teacher_forced": (
-        "cost",
-        "dataset",
-        "datasets",
-        "measure.max_new_tokens",
-        "measure.share_prefill",
-        "measure.truncation",
+        *("cost", "dataset", "datasets", "measure.max_new_tokens", "measure.share_prefill", "measure.truncation"),
     ),
 }
 #: Letters of each part of a folder's name, which the run's id tells from others: file systems take 255 in all.
@@ -152,13 +147,13 @@ MOST_NAMED = 60
 BESIDE = ("output", "shard", "force", "samples", "dry_run")
 
 
-def check_beside(run: Run, command: str, *taken: str) -> None:
+def check_beside(run: Run, command: str) -> None:
     """
     Raises:
-        ConfigError: a run has a setting of `BESIDE` that a command, which is not `run`, does not take.
+        ConfigError: a setting of `BESIDE` that only `run` takes was given to another command.
     """
-    for name in BESIDE:
-        if getattr(run, name) and name not in ("output", *taken):
+    for name in BESIDE[1:]:
+        if getattr(run, name):
             raise ConfigError(f"{name}: {command} does not take it; leave it out")
 
 

@@ -164,7 +164,7 @@ def _write(
         scored = [pair for path, part in parts.items() for pair in _scored(path, part)]
         scored.sort(key=lambda pair: at(pair[0]))
         quality.write(pd.DataFrame([row for _, row in scored]), run / quality.FILE)
-    files = [path / "traces.jsonl" for path in paths]  # of a shard in which vanilla answered nothing there is none
+    files = [path / "traces.jsonl" for path in paths]  # a shard without an answer of vanilla has none
     if any(file.exists() for file in files):
         lines: dict[int, str] = {}
         for file in filter(Path.exists, files):

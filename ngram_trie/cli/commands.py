@@ -207,7 +207,7 @@ def compare(
     from ngram_trie.report.run_folder import RunFolder
 
     if b is not None and output:
-        raise ConfigError("--output: of two methods nothing is written")
+        raise ConfigError("--output: a comparison of two methods is only printed; leave it out")
     if b is not None:
         print(compared.methods(RunFolder(folder), a, b))
         return

@@ -143,8 +143,6 @@ def _spread(run: RunFolder) -> float:
         milliseconds = 1e3 * (own.decode_seconds / own.num_steps).to_numpy(float)
         lengths = np.array([record.num_prompt_tokens for record in run.records])[own.index.to_numpy()]
         if np.ptp(lengths):
-            milliseconds = (
-                milliseconds - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths) + milliseconds.mean()
-            )
+            milliseconds += milliseconds.mean() - np.polyval(np.polyfit(lengths, milliseconds, 1), lengths)
         spreads.append(float(milliseconds.std(ddof=min(2, len(own) - 2)) / milliseconds.mean()))
     return max(spreads)

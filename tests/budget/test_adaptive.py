@@ -220,6 +220,8 @@ def test_costs_are_relative_to_plain_steps_and_corrected_by_what_steps_take() ->
         if number > 60 and not 200 <= number < 260:
             assert times.costs(9, 100)[8] == pytest.approx(1.64, abs=0.2)
     assert times.plain_seconds(100) == pytest.approx(3 * PLAIN, rel=0.1)
+    longer = times.over(TimedTarget(RULES["copy"], PRICES["packed"], Clock()))  # a text of another length
+    assert longer.costs(9, 100)[8] == times.costs(9, 100)[8] and longer.plain_seconds(100) == times.plain_seconds(100)
 
 
 def test_a_plain_step_is_due_where_none_was_taken_for_long() -> None:

@@ -13,7 +13,7 @@ from ngram_trie.bench.config import budgeted, build_all, default_folder, resolve
 from ngram_trie.cli import hydra_app, shorthand
 from ngram_trie.cli.effects import check_effects
 from ngram_trie.cli.overrides import composed, parse, values_of, with_value
-from ngram_trie.drafter import WrappedDrafter
+from ngram_trie.drafter import layers
 from ngram_trie.methods import ConfigError, choices
 
 REPLAY = ["engine=replay", "engine.traces=answers.jsonl"]
@@ -169,7 +169,7 @@ def check_cell(lines: list[str], words: list[str]) -> None:
             name, field = (path[0], path[1]) if owner == "methods" else (config.method.name, path[0])
             assert select(identity, key) == wanted, f"{line}: the manifest says {select(identity, key)}"
             if field != "budget":
-                assert getattr(innermost(built[name]), field) == wanted, f"{line} of {words}"
+                assert getattr(layers(built[name])[-1], field) == wanted, f"{line} of {words}"
     default_folder(config, "0" * 16)
 
 
@@ -178,9 +178,3 @@ def select(config: dict[str, Any], key: str) -> Any:
     for part in key.split("."):
         found = found[part]
     return found
-
-
-def innermost(method: Any) -> Any:
-    while isinstance(method, WrappedDrafter):
-        method = method.drafter
-    return method
