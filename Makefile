@@ -52,20 +52,17 @@ REPRODUCE := $(addprefix reproduce-,table1 table2 table3 table4 figure3 figure4 
 $(REPRODUCE): reproduce-%: setup
 	$(RUN) -m scripts.reproduce $* $(ARGS)
 
-bench-steps: setup ## What steps of SmolLM2-135M cost here, by backend
-	$(RUN) -m scripts.reproduce $@ $(ARGS)
+bench-steps: ## What steps of SmolLM2-135M cost here, by backend
+bench-server: ## Servers under load: ARGS="--help"
+model-table: ## What answers for the hub's models
+bench-steps bench-server model-table: setup
+	$(RUN) -m scripts.$(if $(filter bench-steps,$@),reproduce $@,$(subst -,_,$@)) $(ARGS)
 
-bench-server model-table: setup ## Servers under load: ARGS="--help"; what answers for the hub's models
-	$(RUN) -m scripts.$(subst -,_,$@) $(ARGS)
-
-doctor: setup ## What this machine can run, and how to get the rest
-	@$(VENV)/bin/ngram-trie doctor $(ARGS)
-
-report: setup ## All of results/ on one page, results/report.html; ARGS=--local adds results/local
-	$(VENV)/bin/ngram-trie report $(ARGS)
-
-derive: setup ## Derive tables and figures of results/ again, and the tables in README and docs
-	$(VENV)/bin/ngram-trie derive $(ARGS)
+doctor: ## What this machine can run, and how to get the rest
+report: ## All of results/ on one page, results/report.html; ARGS=--local adds results/local
+derive: ## Derive tables and figures of results/ again, and the tables in README and docs
+doctor report derive: setup
+	@$(VENV)/bin/ngram-trie $@ $(ARGS)
 
 docs: setup ## The documentation as a site, results/local/docs/html
 	$(PIP) --editable '.[docs]'
@@ -108,7 +105,6 @@ format: setup ## Format the code
 	$(VENV)/bin/ruff format .
 
 clean: ## Remove the virtual environment; results stay
-	rm -rf $(VENV)
-
 clean-results: ## Remove your own results, results/local
-	rm -rf results/local
+clean clean-results:
+	rm -rf $(if $(filter clean,$@),$(VENV),results/local)

@@ -11,22 +11,8 @@ import numpy as np
 
 from ngram_trie.drafter import HistoryDrafter, Traits, Verify, check_choice, check_int
 from ngram_trie.store.compiled import compiled
-from ngram_trie.store.hashing import empty_table, same_run, slot_of_run
+from ngram_trie.store.hashing import empty_table, places_of_end, slot_of_run
 from ngram_trie.tree import DraftTree, FloatArray, IntArray, Sources
-
-
-@compiled
-def _followers(text: IntArray, q: int, w: int) -> IntArray:
-    """(f,) positions behind the occurrences of the last q tokens that at least w tokens follow, the latest first."""
-    end = len(text)
-    positions = np.empty(max(end, 0), np.int64)
-    size = 0
-    run = text[end - q :]
-    for start in range(end - q - w, -1, -1):
-        if same_run(run, text, start):
-            positions[size] = start + q
-            size += 1
-    return positions[:size]
 
 
 @compiled
@@ -39,7 +25,7 @@ def context_ngrams(text: IntArray, q: int, w: int, k: int) -> tuple[IntArray, In
         (r, w) the continuations and (r,) their counts, r at most k, best first; and (r, w) how many occurrences go on
         like a continuation up to each of its tokens, over the number of all of them and one more.
     """
-    positions = _followers(text, q, w)
+    positions = places_of_end(text, q, 0, len(text) - q - w)[::-1] + q
     table, counts = empty_table(len(positions)), np.empty(len(text), np.int64)  # by where a continuation occurred last
     starts = np.empty(len(positions), np.int64)  # of each distinct continuation, in the order of latest occurrence
     size = 0

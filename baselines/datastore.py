@@ -132,15 +132,6 @@ def how_to_get(folder: Path) -> str:
     return f"`python -m scripts.build_datastore` builds the tiny model's; any other: {BUILD_COMMAND} {folder}"
 
 
-def check_folder(path: object, field: str = "datastore") -> Path:
-    """Raises:
-    ValueError: `path` cannot be that of a folder.
-    """
-    if not isinstance(path, str | Path) or not str(path):
-        raise ValueError(f"{field}={path!r}: must be the path of a folder")
-    return Path(path)
-
-
 def _layout(header: dict[str, Any]) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: ("<i4", (int(header["tokens"]),)) for name in ("tokens", "suffixes")}
 

@@ -34,8 +34,6 @@ class HFGenerate(Decoder):
     and verifies a draft at once; what it accepts there is counted with the next step.
     """
 
-    kind = "decoder"
-
     def __init__(
         self,
         *,

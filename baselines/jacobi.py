@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.drafter import MAX_SEED, Drafter, Traits, check_int
+from ngram_trie.drafter import MAX_SEED, Drafter, Traits, check_int, check_token
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree, IntArray
 
@@ -43,6 +43,12 @@ class Jacobi(Drafter):
         self.num_draft, self.fill, self.seed = num_draft, fill, seed
 
     def bind(self, target: Any) -> None:
+        """
+        Raises:
+            ValueError: `fill` is a token that the model has not.
+        """
+        if isinstance(self.fill, int):
+            check_token("fill", self.fill, target.model)
         self.target = target
 
     def start(self, prompt: Prompt) -> None:

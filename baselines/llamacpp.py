@@ -11,25 +11,13 @@ import numpy as np
 from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled
-from ngram_trie.store.hashing import same_run
+from ngram_trie.store.hashing import places_of_end
 from ngram_trie.tree import DraftTree, Fields, IntArray
-from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, NgramTrie, Trie, child_of
+from ngram_trie.trie import COUNT, FIRST_CHILD, NEXT_SIBLING, TOKEN, NgramTrie, Trie, node_of
 
 EMPTY = -1
 #: Continuations that ngram-map-k4v keeps for a key, and how often the commonest must occur for each of the others.
 VALUES, DOMINANT = 4, 2
-
-
-@compiled
-def _places(text: IntArray, first: int, last: int, ngram: int) -> IntArray:
-    """Where in [first, last] the last `ngram` tokens of `text` begin."""
-    found = [np.int64(0) for _ in range(0)]
-    end = len(text) - ngram
-    run = text[end:]
-    for start in range(first, last + 1):
-        if same_run(run, text, start):
-            found.append(np.int64(start))
-    return np.array(found, np.int64)
 
 
 @dataclass
@@ -84,7 +72,7 @@ class NgramMap(HistoryDrafter):
     def propose(self, budget: int) -> DraftTree:
         text, n, m = self.text, self.ngram, self.num_draft
         known = len(text) - 1  # the engine has not processed the pending token
-        places = _places(text, 1, known - n - m - 1, n) if known >= 2 * n + m else text[:0]
+        places = places_of_end(text, n, 1, known - n - m - 1) if known >= 2 * n + m else text[:0]
         if not len(places):
             return DraftTree.root_only(self.root)
         place = int(places[-1])
@@ -122,11 +110,7 @@ def _commonest(text: IntArray, fields: Fields, num_draft: int) -> IntArray:
     for end in range(size, size + num_draft):
         drafted = np.int64(EMPTY)
         for length in range(min(len(LEAST_MET), end), 0, -1):
-            node = 0
-            for position in range(end - length, end):
-                node = child_of(trie, node, whole[position])
-                if node == 0:
-                    break
+            node = node_of(trie, whole[end - length : end])
             total, best, token = 0, 0, np.int64(EMPTY)
             child = trie.nodes[node, FIRST_CHILD] if node != 0 else 0
             while child != 0:
@@ -142,17 +126,6 @@ def _commonest(text: IntArray, fields: Fields, num_draft: int) -> IntArray:
             return whole[size:end]
         whole[end] = drafted
     return whole[size:]
-
-
-class _Counts(NgramTrie):
-    """Counts of all n-grams of up to five tokens, once for each place."""
-
-    def __init__(self) -> None:
-        super().__init__(n=len(LEAST_MET) + 1, prefix_len=1)
-
-    def chain(self, text: IntArray, num_draft: int) -> IntArray:
-        """The draft behind the (k,) tokens `text`, k >= 2."""
-        return np.asarray(_commonest(text[-len(LEAST_MET) :], tuple(self._trie), num_draft))
 
 
 class NgramCache(HistoryDrafter):
@@ -174,12 +147,15 @@ class NgramCache(HistoryDrafter):
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
-        self._ngrams = _Counts()
+        # all n-grams of up to five tokens, counted once for each place
+        self._ngrams = NgramTrie(n=len(LEAST_MET) + 1, prefix_len=1)
         self._num_counted = 0
 
     def propose(self, budget: int) -> DraftTree:
         self._ngrams.begin_text()
         self._ngrams.extend(self.text[self._num_counted :])
         self._num_counted = len(self.text)
-        draft = self._ngrams.chain(self.text, min(self.num_draft, budget)) if len(self.text) > 1 else ()
-        return DraftTree.chain(self.root, draft)
+        if len(self.text) < 2:
+            return DraftTree.root_only(self.root)
+        counts, most = tuple(self._ngrams._trie), min(self.num_draft, budget)
+        return DraftTree.chain(self.root, _commonest(self.text[-len(LEAST_MET) :], counts, most))

@@ -17,8 +17,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from ngram_trie.baselines.context_ngrams import RowsDrafter, context_ngrams
-from ngram_trie.baselines.datastore import check_folder
-from ngram_trie.drafter import Verify, check_choice, check_int
+from ngram_trie.drafter import Verify, check_choice, check_int, check_place
 from ngram_trie.store.ngram_tables import BUILD_COMMAND, RANKINGS, NgramTables
 from ngram_trie.tree import FloatArray, IntArray, Sources, rank_probs
 
@@ -37,7 +36,8 @@ class TableDrafter(RowsDrafter):
     not_sent = ("opened",)  # another process maps the files itself
 
     def __init__(self, tables: str, k: int, w: int, num_draft: int | None, verify: Verify | None = None) -> None:
-        self.folder = check_folder(tables, "tables")
+        check_place("tables", tables)
+        self.folder = Path(tables)
         super().__init__(k, w, num_draft, verify)
 
     @functools.cached_property

@@ -29,8 +29,9 @@ class PLDPlus(Drafter):
     """
 
     traits = Traits(scores_nodes=True, drafts_chains=True, reads="hidden states")
-    not_sent: ClassVar[Sequence[str]] = ("target", "_states", "_state")
+    not_sent: ClassVar[Sequence[str]] = ("target", "_states")
     target: Any = None
+    _states: Any = None
 
     def __init__(self, *, num_draft: int = 10) -> None:
         check_int("num_draft", num_draft, 1)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, check_folder, how_to_get
-from ngram_trie.drafter import HistoryDrafter, Traits, check_int
+from ngram_trie.baselines.datastore import BORDER, SORTED_TOKENS, Datastore, Tokens, how_to_get
+from ngram_trie.drafter import HistoryDrafter, Traits, check_int, check_place
 from ngram_trie.store.compiled import compiled
 from ngram_trie.store.hashing import empty_table
 from ngram_trie.tree import DraftTree, FloatArray, IntArray
@@ -111,7 +111,8 @@ class REST(HistoryDrafter):
         num_draft: int = 64,
         max_hits: int = 5000,
     ) -> None:
-        self.datastore = check_folder(datastore)
+        check_place("datastore", datastore)
+        self.datastore = Path(datastore)
         check_int("max_span", max_span, 1, SORTED_TOKENS)
         check_int("min_span", min_span, 1, max_span)
         check_int("num_tokens", num_tokens, 1)

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ngram_trie.baselines.datastore import BORDER, Datastore, check_folder, how_to_get
-from ngram_trie.drafter import Drafter, State, Traits, check_bool, check_context, check_int, check_positive
+from ngram_trie.baselines.datastore import BORDER, Datastore, how_to_get
+from ngram_trie.drafter import Drafter, State, Traits, check_bool, check_context, check_int, check_place, check_positive
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
-from ngram_trie.store.hashing import empty_table, slot_of_pair
+from ngram_trie.store.hashing import empty_table, rehash_pairs, slot_of_pair
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
 Rows: TypeAlias = NDArray[np.int32]
@@ -133,14 +133,6 @@ def _extend(new_ids: IntArray, fields: Fields) -> None:
 
 
 @compiled
-def _rehash(fields: Fields) -> None:
-    automaton = Automaton(*fields)
-    for edge in range(automaton.sizes[NUM_EDGES]):
-        source, token = automaton.edges[edge, SOURCE], automaton.edges[edge, TOKEN]
-        automaton.table[_slot(automaton, source, token)] = edge + 1
-
-
-@compiled
 def _match(states: Rows, last: int, position: int, followers: int) -> tuple[int, int]:
     """The longest suffix that occurred before with at least `followers` tokens after its first occurrence: its length,
     0 if there is none, and where that occurrence ends."""
@@ -225,7 +217,8 @@ class SuffixAutomaton:
         states, edges = np.empty((2 * capacity + 2, 5), np.int32), np.empty((3 * capacity + 3, 4), np.int32)
         states[: len(old.states)], edges[: len(old.edges)] = old.states, old.edges
         self._automaton = Automaton(states, edges, empty_table(2 * capacity + 2), old.sizes)
-        _rehash(tuple(self._automaton))
+        known = edges[: old.sizes[NUM_EDGES]]
+        rehash_pairs(known[:, SOURCE], known[:, TOKEN], self._automaton.table)
 
     def extend(self, new_ids: Sequence[int] | IntArray) -> None:
         """Add the (k,) tokens that follow."""
@@ -346,7 +339,9 @@ class SAMDecoding(Drafter):
         check_bool("require_full", require_full)
         check_context(context)
         check_int("static_bias", static_bias, 0)
-        self.datastore = None if datastore is None else check_folder(datastore)
+        if datastore is not None:
+            check_place("datastore", datastore)
+        self.datastore = Path(datastore) if datastore else None
         state: State = "preloaded" if self.datastore else "cold"
         self.traits = replace(self.traits, state=state, context=context)
         self.static_bias = static_bias

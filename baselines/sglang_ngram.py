@@ -12,7 +12,7 @@ from ngram_trie.memory import KeepingDrafter
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.tree import DraftTree, Fields, IntArray, grow
-from ngram_trie.trie import FIRST_CHILD, NEXT_SIBLING, TOKEN, Rows, Trie, TrieStorage, add_child, child_of
+from ngram_trie.trie import FIRST_CHILD, NEXT_SIBLING, TOKEN, Rows, Trie, TrieStorage, add_child, node_of
 
 #: The engine has a second rule, PROB.
 MatchType = Literal["BFS"]
@@ -50,17 +50,6 @@ def _children(nodes: Rows, node: int, used: IntArray, most: int) -> list[int]:
     return [int(entry[1]) for entry in found]
 
 
-@kernel
-def _anchor(trie: Trie, text: IntArray, length: int) -> int:
-    """The node of the last `length` tokens if something followed them, else 0."""
-    node = 0
-    for position in range(len(text) - length, len(text)):
-        node = child_of(trie, node, text[position])
-        if node == 0:
-            return 0
-    return node if trie.nodes[node, FIRST_CHILD] != 0 else 0
-
-
 @compiled
 def _by_recency(
     text: IntArray, fields: Fields, used: IntArray, depth: int, breadths: tuple[int, int], num_draft: int
@@ -73,7 +62,7 @@ def _by_recency(
     longest = max(1, depth - 1)
     step = (most - least) / longest
     for length in range(min(depth, len(text)), 0, -1):
-        anchor = _anchor(trie, text, length)
+        anchor = node_of(trie, text[len(text) - length :])
         if anchor == 0:
             continue
         queue = [(0, (longest - length) * step + least, anchor)]

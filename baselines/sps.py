@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from ngram_trie.drafter import Drafter, Traits, check_choice, check_int, check_p
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.load import load_model
 from ngram_trie.targets.model import TargetModel
-from ngram_trie.tree import DraftTree
+from ngram_trie.tree import DraftTree, num_shared
 
 
 class SpS(Drafter):
@@ -114,8 +113,7 @@ class SpS(Drafter):
         limit = min(self._gamma, self.max_gamma, budget)
         if not self._fits(limit):
             return DraftTree.root_only(self.root)
-        pairs = zip(self._cached, self._output, strict=False)
-        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        same = num_shared(self._cached, self._output)
         same = min(same, len(self._output) - 1)  # a draft that was cut may have gone on as the target does
         self._draft.cache.truncate(self._num_prompt + same)
         unread, tokens, probs = self._output[same:], [], [1.0]

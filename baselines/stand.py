@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ngram_trie.drafter import HistoryDrafter, Traits, check_int
 from ngram_trie.memory import KeepingDrafter
 from ngram_trie.store.compiled import compiled
-from ngram_trie.store.hashing import empty_table, hash_of, slot_of
+from ngram_trie.store.hashing import empty_table, hash_of, rehash, slot_of
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 #: The size of the paper's tree.
@@ -72,13 +72,6 @@ class Table(NamedTuple):
     def empty(cls, room: int, k: int) -> Table:
         columns = np.zeros(room, np.int64), np.zeros((room, k), np.int32), np.zeros((room, k), np.float32)
         return cls(empty_table(room), np.zeros(room, np.uint64), *columns, np.zeros(1, np.int64))
-
-
-@compiled
-def _rehash(fields: Fields) -> None:
-    table = Table(*fields)
-    for row in range(table.size[0]):
-        table.slots[slot_of(table.keys[row], table.slots, table.keys)] = row + 1
 
 
 @compiled
@@ -235,6 +228,6 @@ class STAND(KeepingDrafter, HistoryDrafter):
             for name in ("keys", "seen", "tokens", "probs"):
                 getattr(larger, name)[:size] = getattr(self._table, name)[:size]
             larger.size[0] = size
-            _rehash(tuple(larger))
+            rehash(larger.keys, size, larger.slots)
             self._table = larger
         return self._table

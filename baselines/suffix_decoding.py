@@ -189,11 +189,6 @@ class CountedAutomaton(SuffixAutomaton):
     def _append(self, ids: IntArray) -> None:
         _extend_counted(ids, tuple(self._automaton), self.max_depth)
 
-    def count(self, path: Sequence[int]) -> int:
-        """How often the (k,) tokens `path`, 1 <= k <= max_depth, occurred in a row."""
-        state, length = self.follow(path, 0, 0)
-        return int(self._automaton.states[state, COUNT]) if length == len(path) else 0
-
     def draft(self, rules: Rules, match: tuple[int, int] | None = None) -> tuple[float, IntArray, IntArray, FloatArray]:
         """Score, tokens, parents and path probabilities of the best draft behind `match`, by default the end of the own
         text; the root's token is left open."""

@@ -110,11 +110,18 @@ def _conversation(question: Question, messages: Any) -> Question:
     if not isinstance(messages, list) or not all(isinstance(message, Mapping) for message in messages):
         raise ValueError('messages: must be a list of {"role": ..., "content": ...}')
     turns = [(message.get("role"), _text(message, "content")) for message in messages]
+    system, asked, history = in_turns("messages", turns)
+    return replace(question, context=asked, system=system, history=history)
+
+
+def in_turns(field: str, turns: list[tuple[Any, str]]) -> tuple[str, str, tuple[tuple[str, str | None], ...]]:
+    """The system message, what is asked, and what was said before, of a conversation's roles and texts.
+
+    Raises:
+        ValueError: other roles than these, or in another order; it names the field.
+    """
     system = turns.pop(0)[1] if turns and turns[0][0] == "system" else ""
-    roles = [role for role, _ in turns]
+    roles, texts = [role for role, _ in turns], [text for _, text in turns]
     if roles != [("user", "assistant")[i % 2] for i in range(len(roles))] or len(roles) % 2 == 0:
-        raise ValueError("messages: user and assistant must take turns, behind at most one system message, user last")
-    texts = [text for _, text in turns]
-    return replace(
-        question, context=texts[-1], system=system, history=tuple(zip(texts[:-1:2], texts[1::2], strict=True))
-    )
+        raise ValueError(f"{field}: user and assistant must take turns, behind at most one system message, user last")
+    return system, texts[-1], tuple(zip(texts[:-1:2], texts[1::2], strict=True))

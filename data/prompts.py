@@ -16,8 +16,8 @@ import numpy as np
 from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerBase
 
+from ngram_trie.methods import choices, settings_of
 from ngram_trie.prompt import LaterTurn, Prompt
-from ngram_trie.store.files import CONFIGS
 from ngram_trie.targets.chat import render
 from ngram_trie.targets.load import load_tokenizer
 from ngram_trie.tree import IntArray
@@ -97,11 +97,10 @@ def named_tokenizer(name: str, copy: str | None = None) -> PreTrainedTokenizerBa
     Raises:
         FileNotFoundError: nothing to load.
     """
-    settings = CONFIGS / "model" / f"{name}.yaml"
-    if not settings.exists():
+    if name not in (known := choices()["model"]):
         return load_tokenizer(copy or name)
     changes = {"path": copy, "revision": None} if copy else {}
-    return model_tokenizer(OmegaConf.merge(OmegaConf.load(settings), changes))
+    return model_tokenizer(OmegaConf.merge(settings_of(known[name]), changes))
 
 
 def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> None:

@@ -21,6 +21,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ngram_trie.data.bundled import check_choice, select_questions
 from ngram_trie.data.prompts import Question
+from ngram_trie.drafter import check_int
 from ngram_trie.store.files import first_line
 from ngram_trie.store.lines import placed, read_objects
 from ngram_trie.targets.hub import from_hub
@@ -271,8 +272,7 @@ class Published:
 
     def __init__(self, name: str, warmup: int = 2, limit: int | None = None, parity: str | None = None) -> None:
         check_choice(limit, parity)
-        if not isinstance(warmup, int) or warmup < 0:
-            raise ValueError(f"dataset.warmup={warmup}: must be an integer of at least 0")
+        check_int("dataset.warmup", warmup, 0)
         self.name = name
         self.questions: list[Question] = []
         self.warmup: list[Question] = []

@@ -136,7 +136,7 @@ def read_turns(name: str, row: Row, parts: Parts) -> Iterator[Question]:
     for turn, message in enumerate(row["turns"]):
         reference = references[turn] if turn < len(references) else ""
         answers = tuple(reference) if isinstance(reference, list) else ()
-        text = "; ".join(answers) or reference
+        text = "; ".join(answers) or reference or ""
         before, context, after = parts(row["category"], message)
         number = str(row["question_id"])
         yield Question(name, number, before, context, after, text, answers=answers, turn=turn, history=history)

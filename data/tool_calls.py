@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, NotRequired
 from pydantic import Field, TypeAdapter
 from typing_extensions import TypedDict
 
+from ngram_trie.data.own import in_turns
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
 from ngram_trie.store.files import PACKAGED, package_file
@@ -73,10 +74,8 @@ class ToolCalls(Published):
             (role, "\n\n".join(message["content"].strip() for message in messages))
             for role, messages in itertools.groupby(row["question"][0], key=lambda message: message["role"])
         ]
-        system = turns.pop(0)[1] if turns[0][0] == "system" else ""
-        texts = [text for _, text in turns]
-        history: tuple[tuple[str, str | None], ...] = tuple(zip(texts[:-1:2], texts[1::2], strict=True))
-        return Question(self.name, str(row["id"]), "", texts[-1], "", system=system, tools=tools, history=history)
+        system, asked, history = in_turns(f"{where(number, row)}: question", turns)
+        return Question(self.name, str(row["id"]), "", asked, "", system=system, tools=tools, history=history)
 
 
 def _schema(part: Any) -> Any:

@@ -10,6 +10,7 @@ from typing_extensions import TypedDict  # pydantic takes no other before Python
 
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.sources import Published, Row, check_shape, read_local, where
+from ngram_trie.drafter import check_int
 
 #: What is asked after the passages. `released`: verbatim what the paper's released code asks (github
 #: mrlife219/Ngram-Trie, 613b258, trivia/trivia.py), the blank line at its end included.
@@ -59,8 +60,7 @@ class TriviaQA(Published):
         super().__init__(name, **options)
         if instruction not in INSTRUCTIONS:
             raise ValueError(f"dataset.instruction={instruction}: must be {' or '.join(INSTRUCTIONS)}")
-        if not isinstance(num_passages, int) or num_passages < 1:
-            raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
+        check_int("dataset.num_passages", num_passages, 1)
         if not Path(path).exists():
             raise FileNotFoundError(
                 f"{path}: no such file; `python -m scripts.build_index`, then "

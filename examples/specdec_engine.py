@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from omegaconf import OmegaConf
 from transformers.generation.streamers import BaseStreamer
 
 from ngram_trie.drafter import Shape
 from ngram_trie.generate import Budget, Speculator
-from ngram_trie.methods import choices, near, sizes
+from ngram_trie.methods import choices, near, settings_of, sizes
 from ngram_trie.targets.load import load_pretrained
 
 #: What the harness gives every engine, and this one has no use for.
@@ -79,8 +78,7 @@ class Model:
         name = "vanilla" if speculative_algorithm == "NONE" else drafter
         if name not in (known := choices()["method"]):
             raise ValueError(f"engine_args.drafter={name}: {near(name, list(known))}")
-        method: Any = OmegaConf.load(known[name])
-        self._config = {"name": name, **sizes(method, speculative_num_steps)}
+        self._config = {"name": name, **sizes(settings_of(known[name]), speculative_num_steps)}
         self._sampling = dict(sampling_kwargs or {})
         self._sampling["do_sample"] = bool(self._sampling.get("temperature"))
         if not self._sampling["do_sample"]:

@@ -435,10 +435,7 @@ def speculative_generate(
             be given as keywords, as `generate` takes it: input_ids, attention_mask.
         drafter: a name of `method=` in configs/method, the name with fields ({"name": "ngram_trie", "n": 8}), or a
             `Drafter`; None for `Speculator`, which keeps it, and the cache, from prompt to prompt.
-        tokenizer: for strings, chats, stop strings and `Answer.text`.
-        num_draft: most nodes of a draft, in place of the drafter's own.
-        shape: "chain" to draft only the best path of each tree (`ngram_trie.budget.rule.ChainDrafter`).
-        budget: "auto" drafts the nodes that pay, none where none does; "fixed" all that the drafter proposes.
+        tokenizer, num_draft, shape, budget: as in `Speculator`.
         streamer: of transformers; is given the prompt, then each token as soon as it is known.
         stop_strings: the answer ends with the token that completes one of them.
         seed: of the draws; None takes torch's own generator, as transformers does.

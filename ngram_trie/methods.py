@@ -62,7 +62,7 @@ def bases(names: Sequence[str], file: Path) -> list[Path]:
 
 @functools.cache
 def _synthetic_models() -> frozenset[str]:
-    loaded = (OmegaConf.load(file) for file in choices()["model"].values())
+    loaded = map(settings_of, choices()["model"].values())
     return frozenset(str(model.name) for model in loaded if OmegaConf.select(model, "synthetic"))
 
 
@@ -151,6 +151,16 @@ def make_drafter(drafter: DrafterLike, num_draft: int | None = None, shape: Shap
         if not part.exists() and str(part) not in method.weights():  # those of a hub id are fetched by `bind`
             raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
     return method
+
+
+def check_reads_tokens(drafter: Drafter, name: object, engine: str) -> None:
+    """
+    Raises:
+        ConfigError: a drafter that needs more than tokens, which is all that `engine` hands over.
+    """
+    needs = drafter.traits.reads if drafter.traits.reads != "tokens" else "a model of its own"
+    if not drafter.traits.needs_tokens_alone:
+        raise ConfigError(f"method {name} reads {needs}, and {engine} hands over tokens alone: give blend")
 
 
 def sizes(method: Mapping[Any, Any], num_nodes: int) -> dict[str, Any]:

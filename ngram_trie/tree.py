@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import repeat
+from itertools import repeat, takewhile
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -55,6 +55,11 @@ def grow(tokens: IntArray, parents: IntArray, size: int, parent: int, token: int
         return -1, size
     tokens[size], parents[size] = token, parent
     return size, size + 1
+
+
+def num_shared(first: Iterable[Any], second: Iterable[Any]) -> int:
+    """How many items two texts share from their beginning on."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False)))
 
 
 def rank_probs(ranks: IntArray) -> FloatArray:

@@ -8,7 +8,7 @@ order. A child's count never exceeds its parent's: whatever counts a path also c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from heapq import heapreplace
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.store.compiled import compiled, kernel
-from ngram_trie.store.hashing import empty_table, slot_of_pair
+from ngram_trie.store.hashing import empty_table, rehash_pairs, slot_of_pair
 from ngram_trie.tree import DraftTree, Fields, FloatArray, IntArray
 
 Ties = Literal["deep", "shallow"]
@@ -53,6 +53,17 @@ def child_of(trie: Trie, node: int, token: int) -> int:
 
 
 @kernel
+def node_of(trie: Trie, path: IntArray) -> int:
+    """The node at the end of a path from the root; 0 if there is none."""
+    node = 0
+    for token in path:
+        node = child_of(trie, node, token)
+        if node == 0:
+            break
+    return node
+
+
+@kernel
 def add_child(trie: Trie, node: int, token: int, weight: int) -> int:
     """Count `weight` at the child of `node` by `token`, which is inserted where it is missing (equation 4)."""
     nodes = trie.nodes
@@ -71,13 +82,6 @@ def add_child(trie: Trie, node: int, token: int, weight: int) -> int:
         nodes[node, LAST_CHILD] = child
     nodes[child, COUNT] += weight
     return int(child)
-
-
-@compiled
-def _rehash(fields: Fields) -> None:
-    trie = Trie(*fields)
-    for node in range(1, trie.size[0]):
-        trie.table[_slot(trie, trie.nodes[node, PARENT], trie.nodes[node, TOKEN])] = node
 
 
 @compiled
@@ -161,10 +165,6 @@ class TrieStorage:
         self._reserve(capacity + 1)
         self._trie.nodes[0], self._trie.size[0] = 0, 1
 
-    def __len__(self) -> int:
-        """Number of nodes, the root not counted."""
-        return int(self._trie.size[0]) - 1
-
     def _reserve(self, num_new: int) -> None:
         """Make room for `num_new` nodes, with the hash at most half full."""
         nodes, _, size = self._trie
@@ -174,7 +174,8 @@ class TrieStorage:
         grown = np.empty((max(needed, 2 * len(nodes)), NUM_FIELDS), np.int32)
         grown[: size[0]] = nodes[: size[0]]
         self._trie = Trie(grown, empty_table(len(grown)), size)
-        _rehash(tuple(self._trie))
+        known = grown[1 : size[0]]
+        rehash_pairs(known[:, PARENT], known[:, TOKEN], self._trie.table)
 
 
 @compiled
@@ -194,11 +195,7 @@ def _match(text: IntArray, fields: Fields, prefix_len: int) -> int:
     """The node of the longest suffix of `text`, of at most L_p tokens, that goes on; 0 if there is none."""
     trie, end = Trie(*fields), len(text)
     for length in range(min(prefix_len, end), 0, -1):
-        node = 0
-        for position in range(end - length, end):
-            node = child_of(trie, node, text[position])
-            if node == 0:
-                break
+        node = node_of(trie, text[end - length :])
         if node != 0 and trie.nodes[node, FIRST_CHILD] != 0:
             return node
     return 0
@@ -277,13 +274,6 @@ class NgramTrie(TrieStorage):
             return DraftTree.root_only(int(text[-1]))
         tokens, parents, probs = _draft(text, tuple(self._trie), self.prefix_len, num_draft, ties == "deep")
         return DraftTree(tokens, parents, probs=probs)
-
-    def items(self) -> Iterator[tuple[tuple[int, ...], int]]:
-        """Every path from the root with its count, in order of creation."""
-        paths: list[tuple[int, ...]] = [()]
-        for row in self._trie.nodes[1 : self._trie.size[0]].tolist():
-            paths.append((*paths[row[PARENT]], row[TOKEN]))
-            yield paths[-1], row[COUNT]
 
 
 # The edge from a reversed prefix to what followed it; no token has this id.

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-from omegaconf import OmegaConf
 from typer import Argument, Option
 
 from ngram_trie.bench.models import identity
 from ngram_trie.cli.app import name_in, run
 from ngram_trie.data.prompts import model_tokenizer
-from ngram_trie.store.files import CONFIGS, PROJECT
+from ngram_trie.methods import choices, settings_of
+from ngram_trie.store.files import PROJECT
 from ngram_trie.targets.load import choose_device, load_model
 from ngram_trie.targets.model_ngrams import build_tables, leading_bos
 
@@ -38,7 +38,7 @@ def main(
       python -m scripts.build_ngram_tables smollm2_135m --k 10 --w 1
       python -m scripts.build_ngram_tables vicuna_7b --output FOLDER --device cuda
     """
-    about: Any = OmegaConf.load(CONFIGS / "model" / f"{model}.yaml")
+    about = settings_of(choices()["model"][model])
     folder = output or FOLDER / about.name
     settings = {name: about[name] for name in ("path", "dtype", "device", "revision", "attention")}
     settings["device"] = str(choose_device(device or about.device))

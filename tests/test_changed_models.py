@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.plain import greedy
-from support.tiny import tiny_model
+from support.tiny import greedy, tiny_model
 from torch import nn
 from torch.nn.utils import parametrize
 from transformers import PreTrainedModel

@@ -204,7 +204,7 @@ def test_a_number_of_nodes_is_spent_as_in_a_table() -> None:
 def test_chains_of_any_drafter() -> None:
     model = tiny_model("llama")
     expected = plain(model, PROMPT, max_new_tokens=30)
-    for drafter in ("blend", {"name": "blend", "num_draft": 16}, BlendDrafter(), "pld"):
+    for drafter in ("blend", {"name": "blend", "num_draft": 16}, BlendDrafter(), "token_recycling", "pld"):
         ids, trees = speculative_generate(model, PROMPT, drafter, budget="fixed", max_new_tokens=30)
         chained, chains = speculative_generate(model, PROMPT, drafter, shape="chain", budget="fixed", max_new_tokens=30)
         assert ids == chained == expected

@@ -14,6 +14,7 @@ from ngram_trie.data.docs.corpus import documentation
 from ngram_trie.data.prompts import Question
 from ngram_trie.data.retrieval.corpus import Passage
 from ngram_trie.data.sources import Published
+from ngram_trie.drafter import check_int
 
 QUESTIONS = Path(__file__).with_name("questions.yaml")
 RETRIEVED = Path(__file__).with_name("retrieved.json")
@@ -98,8 +99,7 @@ class DocsDataset(Published):
         super().__init__(name, **options)
         if task not in LAYOUTS:
             raise ValueError(f"dataset.task={task}: must be one of {', '.join(LAYOUTS)}")
-        if not isinstance(num_passages, int) or num_passages < 1:
-            raise ValueError(f"dataset.num_passages={num_passages}: must be an integer of at least 1")
+        check_int("dataset.num_passages", num_passages, 1)
         docs, retrieved = documentation(), json.loads(RETRIEVED.read_text(encoding="utf-8"))
         self._layout = LAYOUTS[task]
         questions, ids = [], list(docs.passages)

@@ -183,18 +183,14 @@ def under_protocol(frame: pd.DataFrame, protocol: str) -> pd.DataFrame:
     # A question is "asked" at its first record, so a run that was cut short and went on keeps the order.
     last = frame.drop_duplicates(["dataset", "question_id"]).drop_duplicates("dataset", keep="last")
     is_last = frame.question_id == frame.dataset.map(last.set_index("dataset").question_id)
-    kept = as_released_lists(frame[is_last | ~frame.last_only])
-    return kept.assign(
+    kept = frame[is_last | ~frame.last_only]
+    return kept.assign(  # emitted tokens and steps: the sum and the length of the lists of accept lengths
+        num_emitted=kept.num_tokens,
+        num_steps=kept.num_steps + 2,
         seconds=(kept.seconds - kept.untimed) / kept.num_tokens,
         decode_seconds=np.nan,
         num_tokens=np.where(kept.failure.isna(), 1, 0),
     )[COLUMNS].reset_index(drop=True)
-
-
-def as_released_lists(frame: pd.DataFrame) -> pd.DataFrame:
-    """The same answers with `num_emitted` and `num_steps` as the sum and the length of the lists of accept lengths that
-    the paper's released code keeps; see `under_protocol`."""
-    return frame.assign(num_emitted=frame.num_tokens, num_steps=frame.num_steps + 2)
 
 
 def answered(frame: pd.DataFrame) -> pd.DataFrame:

@@ -23,11 +23,9 @@ def warn_of_load(num_threads: int) -> None:
     """Say so where other processes keep the machine busy: seconds are then theirs, too. Or where there are more threads
     than cores that this process may use: they wait for each other in every product.
     """
-    try:
-        from joblib import cpu_count  # knows what a container may use
-    except ImportError:  # a machine that is only measured
-        cpu_count = psutil.cpu_count
-    load, cores = psutil.getloadavg()[0], cpu_count() or 1
+    from joblib import cpu_count  # knows what a container may use
+
+    load, cores = psutil.getloadavg()[0], cpu_count()
     if num_threads > cores:
         say(f"warning: {num_threads} threads on {cores} cores: several times slower; give engine.num_threads={cores}")
     if load > cores / 2:

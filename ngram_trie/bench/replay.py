@@ -140,7 +140,7 @@ class Replay(Engine):
         """As `Engine.answers`, method by method. A warm drafter, which remembers earlier prompts, meets all of them, in
         order and in one process; those with another kind of noise, which are the same questions, knowing nothing.
         """
-        from joblib import Parallel, delayed  # the rest of this module also serves machines without it
+        from joblib import Parallel, delayed
 
         jobs: list[tuple[str, Sequence[Trace]]] = []
         for name, drafter in self.methods.items():

@@ -1,7 +1,5 @@
 """What a step costs on a device, apart from any table: reading the weights, steps by size and length, the host's part.
 
-Imports nothing that a machine that is only measured may lack (no Hydra, no plotting).
-
 Shapes: s = sizes of steps in nodes, c = contexts.
 """
 

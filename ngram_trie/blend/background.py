@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngram_trie.blend.ppm import Numbers, Successors, blend_orders, count_occurrence
+from ngram_trie.drafter import check_int
 from ngram_trie.memory import Key, Memory, read_answers
 from ngram_trie.store.compiled import compiled, kernel
 from ngram_trie.store.files import replacing
@@ -219,8 +220,7 @@ class AnswerStore:
     """
 
     def __init__(self, max_tokens: int = 65_536, max_occurrences: int = 32) -> None:
-        if max_tokens < 4:
-            raise ValueError(f"max_tokens={max_tokens}: must be an integer of at least 4")
+        check_int("max_tokens", max_tokens, 4)
         self.max_tokens, self.max_occurrences = max_tokens, max_occurrences
         self._memory: Memory[IntArray] = Memory()
         #: Of all answers that were ever remembered.
@@ -249,15 +249,6 @@ class AnswerStore:
         counts[: len(self._counts)] += self._counts
         self._counts, self._size = counts, end
         self._places[key] = (self._places.get(key, (start, end))[0], end)
-
-    def __len__(self) -> int:
-        """Tokens of all answers, one more counted for each."""
-        return self._size
-
-    @property
-    def order(self) -> list[Key]:
-        """The data set and question of each answer, oldest first."""
-        return [key for key, _ in self._memory.answers]
 
     def add(self, answer: Sequence[int] | IntArray, dataset: str = "", question_id: str = "", turn: int = 0) -> None:
         """Remember an answer. One to a question and turn that is remembered already is not added again; answers

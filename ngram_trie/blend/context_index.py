@@ -23,10 +23,10 @@ import numpy as np
 
 from ngram_trie.blend import occurrences, prediction
 from ngram_trie.blend.background import NOTHING, Background, most_successors
-from ngram_trie.blend.occurrences import CONTEXT, END, LENGTH, NUM_LIKELY, NUM_TOKENS, SEEN_BY, SIZE, Index, Part
+from ngram_trie.blend.occurrences import CONTEXT, END, NUM_LIKELY, NUM_TOKENS, SEEN_BY, SIZE, Index, Part
 from ngram_trie.blend.ppm import FloatArray, Numbers
 from ngram_trie.blend.prediction import NO_CHAIN, Nodes, Settings
-from ngram_trie.store.hashing import empty_table
+from ngram_trie.store.hashing import empty_table, rehash
 from ngram_trie.tree import DraftTree, Fields, IntArray
 
 
@@ -91,9 +91,6 @@ class BlendIndex:
         self._index = self._index._replace(common=occurrences.enter_all(background.common, self._index))
         self.extend(text)
 
-    def __len__(self) -> int:
-        return int(self._index.sizes[LENGTH])
-
     def _reserve(self, size: int, num_tokens: int, top_k: int = 0) -> None:
         """Room for `size` more places, as many more different tokens as said, and `top_k` more entries."""
         old, sizes = self._index, self._index.sizes
@@ -108,7 +105,7 @@ class BlendIndex:
             tokens, ids = np.empty((8, new), np.int32), np.resize(old.ids, new)
             tokens[:, :held] = old.tokens
             slots = empty_table(new)
-            occurrences.rehash(ids, sizes[NUM_TOKENS], slots)
+            rehash(ids, sizes[NUM_TOKENS], slots)
             self._index = self._index._replace(ids=ids, tokens=tokens, slots=slots)
 
     @property

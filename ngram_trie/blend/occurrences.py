@@ -82,13 +82,6 @@ class Part(NamedTuple):
     probs: NDArray[np.float32]
 
 
-@compiled
-def rehash(ids: IntArray, num_tokens: int, slots: Numbers) -> None:
-    """Fill the hash table `slots`, which is all 0, with the first `num_tokens` of `ids`."""
-    for number in range(num_tokens):
-        slots[slot_of(ids[number], slots, ids)] = number + 1
-
-
 @kernel
 def enter(token: int, index: Index) -> int:
     """The number of `token`, which gets one if it is new."""

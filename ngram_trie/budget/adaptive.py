@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 from time import perf_counter
 from typing import Any
 
@@ -47,12 +48,6 @@ MEMORY, LATELY, PRIOR, LEAST_AMOUNT, DISTURBED = 128, 16, 0.005, 0.25, 1.5
 SOON, STALE = 16, 64
 #: Costs are those of a text whose length is a multiple of this.
 BLOCK = 64
-
-
-def _middle(values: Iterable[float]) -> float:
-    """The lower median: of two values the smaller one, since what disturbs a clock makes times longer."""
-    ordered = sorted(values)
-    return ordered[(len(ordered) - 1) // 2]
 
 
 class StepTimes:
@@ -308,5 +303,6 @@ class AdaptiveDrafter(WrappedDrafter):
         if tree is not None:
             if self.cost is None:  # of a replay it cannot be compared with a step's
                 learned.drafting.append(self._drafting)
-                self._drafting_cost = _middle(learned.drafting) / self._times.plain_seconds(self._length)
+                usual = median_low(learned.drafting)  # of two, since what disturbs a clock makes times longer
+                self._drafting_cost = usual / self._times.plain_seconds(self._length)
             learned.guard.take(len(emitted) - self._times.cost(size, self._length) - self._drafting_cost)

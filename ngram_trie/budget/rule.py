@@ -12,10 +12,10 @@ reason: what is not drafted now can be drafted next.
 How likely nodes are to be accepted is learned (`budget.trust`); costs are known (`budget.adaptive`).
 
 Some engines verify chains alone (vLLM, llama.cpp, transformers' assisted generation). The chain to take of a tree is
-the path from its root that is best by the same rule, with its own length in place of q. Up to a fixed length all steps
-cost the same, and the largest sum decides. Going from likeliest child to likeliest child would not do: a long copy
-behind the second may be worth more than the first alone. The tree should be larger than the chain is long, or it spends
-on branches what the chain lacks; a best-first tree then leaves out only what is less likely than each of its nodes.
+the path from its root with the largest sum: up to a fixed length all steps cost the same. Going from likeliest child to
+likeliest child would not do: a long copy behind the second may be worth more than the first alone. The tree should be
+larger than the chain is long, or it spends on branches what the chain lacks; a best-first tree then leaves out only
+what is less likely than each of its nodes.
 """
 
 from __future__ import annotations
@@ -78,38 +78,26 @@ def nodes_that_pay(probs: FloatArray, costs: FloatArray, drafting: float = 0.0, 
 
 
 @compiled
-def path_that_pays(parents: IntArray, probs: FloatArray, prices: FloatArray) -> IntArray:
-    """The path from the root with the best rate, as increasing indices.
+def best_path(parents: IntArray, probs: FloatArray, most: int) -> IntArray:
+    """The path from the root with the largest sum, as increasing indices.
 
     Args:
         parents: (m,) of a tree (`DraftTree.parents`).
-        probs: (m,) as in `nodes_that_pay`. Of paths with equal rates the one whose end comes first is taken, so none
+        probs: (m,) as in `nodes_that_pay`. Of paths with equal sums the one whose end comes first is taken, so none
             ends in nodes of probability 0.
-        prices: v(0) ** caution and so on; a path has at most as many drafted nodes as there are prices behind v(0)'s.
+        most: drafted nodes of a path.
     """
-    sums, depths = probs.copy(), np.zeros(len(parents), np.int64)
-    end, best = 0, sums[0] / prices[0]
+    sums, depths, end = probs.copy(), np.zeros(len(parents), np.int64), 0
     for node in range(1, len(parents)):
         sums[node] += sums[parents[node]]
         depths[node] = depths[parents[node]] + 1
-        if depths[node] < len(prices) and sums[node] / prices[depths[node]] > best:
-            end, best = node, sums[node] / prices[depths[node]]
+        if depths[node] <= most and sums[node] > sums[end]:
+            end = node
     path = np.empty(depths[end] + 1, np.int64)
     for depth in range(depths[end], -1, -1):
         path[depth] = end
         end = parents[end]
     return path
-
-
-def _said(tree: DraftTree, drafter: Drafter) -> FloatArray:
-    """(m,) the probabilities of the drafter's tree.
-
-    Raises:
-        ValueError: it does not say how likely its nodes are.
-    """
-    if tree.probs is None:
-        raise ValueError(f"{type(drafter).__name__} does not say how likely its nodes are: give it a fixed number")
-    return tree.probs
 
 
 class ChainDrafter(WrappedDrafter):
@@ -141,6 +129,8 @@ class ChainDrafter(WrappedDrafter):
         tree = self.drafter.propose(budget)
         if not isinstance(tree, DraftTree) or len(tree) == 1:
             return tree
-        said = _said(tree, self.drafter)
+        if tree.probs is None:
+            raise ValueError(f"{type(self.drafter).__name__} does not say how likely its nodes are: give shape=tree")
+        probs = np.where(tree.probs < self.min_prob, 0, tree.probs)
         most = tree.num_draft if self.num_nodes is None else self.num_nodes
-        return tree.part(path_that_pays(tree.parents, np.where(said < self.min_prob, 0, said), np.ones(most + 1)))
+        return tree.part(best_path(tree.parents, probs, most))

@@ -17,14 +17,13 @@ from typing import Annotated, Any, Literal
 import torch
 import typer
 from huggingface_hub import constants, get_token
-from omegaconf import OmegaConf
 from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.table import Table
 
 from ngram_trie.bench.provenance import cpu_name, driver
 from ngram_trie.bench.room import CACHE_GB
-from ngram_trie.methods import choices
+from ngram_trie.methods import choices, settings_of
 from ngram_trie.store.files import PACKAGED, PROJECT
 from ngram_trie.targets.hub import cached, reach
 
@@ -135,7 +134,7 @@ def models() -> Iterator[Finding]:
     yield Finding("hub", state, f"{says}; token {'there' if get_token() else 'none'}")
     memory = max((about.total_memory / 1e9 for about in gpus()), default=0.0)
     for name, file in choices()["model"].items():
-        config = OmegaConf.load(file)
+        config = settings_of(file)
         path, size = config.path, config.download_gb
         if path and path.startswith(PACKAGED):
             package = path.removeprefix(PACKAGED).partition("/")[0]

@@ -193,14 +193,9 @@ def ram() -> tuple[float, float]:
 
 def hours(amount: float) -> str:
     """In words; "-" for none."""
-    return duration(amount) if amount else "-"
+    return (f"{amount:.1f} hours" if amount >= 1 else f"{max(1, round(60 * amount))} minutes") if amount else "-"
 
 
 def is_on_gpu(device: str) -> bool:
     """Whether a run on this `model.device` finds a GPU."""
     return device != "cpu" and torch.cuda.is_available()
-
-
-def duration(hours: float) -> str:
-    """Hours in words."""
-    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"

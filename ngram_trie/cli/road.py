@@ -39,8 +39,6 @@ LOCAL = PROJECT / "results" / "local"
 #: Where TriviaQA's passages are, for all models.
 TRIVIAQA = LOCAL / "triviaqa"
 SHAREGPT_ID = "Aeala/ShareGPT_Vicuna_unfiltered"
-#: Settings of the retrieval that a run has, too, or that the road gives itself.
-NOT_PASSED = ("output", "force", "hydra", "folder")
 #: Gigabytes of what is built: vectors and index over Wikipedia, its text as the library `datasets` keeps it, a
 #: datastore and results. The vectors and the text are of no use once the passages are found.
 INDEX_GB, TEXT_GB, STORE_GB, RESULTS_GB = 45.0, 18.0, 2.0, 0.5
@@ -109,7 +107,8 @@ class Road:
             if root in ("output", "folder", "batch_size", "hydra"):
                 instead = {"output": "OUTPUT=FOLDER", "batch_size": "encoder.batch_size or reranker.batch_size"}
                 raise ConfigError(f"{text}: give {instead.get(root, 'another place by a link: it has one of its own')}")
-            (self.for_retrieval if root in fields - set(NOT_PASSED) else self.for_runs).append(text)
+            is_ours = root in fields and root != "force"  # which a run has, too
+            (self.for_retrieval if is_ours else self.for_runs).append(text)
 
     @cached_property
     def experiment(self) -> list[str]:
@@ -293,7 +292,7 @@ class Road:
         parts.check(self.folder)
         needs, rooms = self.needs(), self.rooms()
         stops = list(self._choose(needs))
-        name, memory = plan.gpu()
+        memory = plan.gpu()[1]
         on_gpu = plan.is_on_gpu(self.run.model.device)
         sizes = {
             need.methods[0]: need.gigabytes
@@ -317,7 +316,7 @@ class Road:
             stops.append(f"{self.run.model.name} needs {target + room.CACHE_GB:.0f} GB of GPU memory")
         if target > plan.ram()[0]:
             stops.append(f"the model's {target:.0f} GB are read through memory, and there are {plan.ram()[0]:.0f} GB")
-        self._show(needs, rooms, steps, f"{name or plan.gpu_line()}; this selection takes {taken:.1f} GB of its memory")
+        self._show(needs, rooms, steps, f"{plan.gpu_line()}; this selection takes {taken:.1f} GB of its memory")
         if dry_run:
             for why in stops:
                 print(f"In the way: {why}")

@@ -14,9 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from omegaconf import OmegaConf
-
-from ngram_trie.methods import ConfigError, choices, near, sizes
+from ngram_trie.methods import ConfigError, choices, near, settings_of, sizes
 from ngram_trie.store.files import ON_HUB, PACKAGED
 
 #: Other names of methods, beside those of configs/method.
@@ -141,7 +139,7 @@ def _sized(overrides: Sequence[str], made: Mapping[str, tuple[str, str]], taken:
         group, _, names = line.lstrip("+").partition("=")
         kind, _, owner = group.partition("@")
         for name in names.split(",") if kind == "method" else ():
-            fields = sizes(OmegaConf.load(files[name]), 1) if name in files else {}  # type: ignore[arg-type]
+            fields = sizes(settings_of(files[name]), 1) if name in files else {}
             if any(f"{owner or kind}.{field}" in taken for field in fields):
                 found.append(owner or kind)
     return found
@@ -239,7 +237,7 @@ def dataset_overrides(words: str, limit: str = "") -> list[str]:
         where = "dataset" if len(names) == 1 else f"datasets.{name}"
         made.append(f"dataset={name}" if len(names) == 1 else f"+dataset@{where}={name}")
         if limit:
-            if "limit" not in OmegaConf.load(files[name]):
+            if "limit" not in settings_of(files[name]):
                 raise ConfigError(f"--limit: data set {name} has no limit")
             made.append(f"{where}.limit={limit}")
     return made

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
 
 from ngram_trie.blend.background import NOTHING, AnswerStore, Background
-from ngram_trie.drafter import check_int, check_positive
 from ngram_trie.tree import IntArray
 
 
@@ -21,31 +19,14 @@ class RecentAnswers:
     Args:
         max_tokens: of all answers together; the oldest are forgotten first.
         max_seconds: how long an answer is kept; None for no such limit.
-        clock: seconds, for tests.
-
-    Raises:
-        ValueError: a value that is not allowed.
     """
 
-    def __init__(
-        self,
-        max_tokens: int = 65_536,
-        *,
-        max_seconds: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        check_int("max_tokens", max_tokens, 4)
-        if max_seconds is not None:
-            check_positive("max_seconds", max_seconds)
-        self.max_tokens, self.max_seconds, self._clock = max_tokens, max_seconds, clock
+    def __init__(self, max_tokens: int = 65_536, *, max_seconds: float | None = None) -> None:
+        self.max_tokens, self.max_seconds, self._clock = max_tokens, max_seconds, time.monotonic
         self._answers: deque[tuple[float, IntArray]] = deque()  # and when each was given, the oldest first
         self._size = self._fresh = 0
         self._known: Background = NOTHING
         self._oldest = float("inf")
-
-    def __len__(self) -> int:
-        """Tokens of all answers."""
-        return self._size
 
     def add(self, answer: IntArray) -> None:
         """Keep an answer; of one that is too long its end."""

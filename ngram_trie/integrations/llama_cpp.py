@@ -15,8 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import check_int
-from ngram_trie.integrations.tokens import check_reads_tokens
-from ngram_trie.methods import DrafterLike, make_drafter
+from ngram_trie.methods import DrafterLike, check_reads_tokens, make_drafter
 from ngram_trie.prompt import Prompt
 
 try:

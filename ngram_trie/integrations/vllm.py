@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,11 +25,9 @@ from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import Drafter, check_bool, check_int, check_positive
 from ngram_trie.integrations.answers import RecentAnswers
 from ngram_trie.integrations.rows import Request, Requests
-from ngram_trie.integrations.tokens import check_reads_tokens
-from ngram_trie.methods import CHAIN_TREE, ConfigError, choices, make_method, near
+from ngram_trie.methods import CHAIN_TREE, ConfigError, check_reads_tokens, choices, make_drafter, near
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import relative
-from ngram_trie.tree import IntArray
+from ngram_trie.tree import IntArray, num_shared
 
 #: What may be set, and what holds unless it is.
 SETTINGS: Mapping[str, Any] = {
@@ -162,8 +159,8 @@ class Proposer:
             text = token_ids_cpu[row, : int(num_tokens_no_spec[row])]
             request, is_known = self.requests.find(row, text, len(sampled))
             all_known &= is_known
-            if request.draft:
-                self.paying.take_draft(request.said, _agreement(request.draft, sampled))
+            if request.draft:  # the last token emitted is the target's own
+                self.paying.take_draft(request.said, num_shared(request.draft, sampled[:-1]))
             request.draft, request.said = [], []
             rows[row] = request
         batch = len(sampled_token_ids)
@@ -205,17 +202,11 @@ class Proposer:
         request.prompt_length = len(request.text)
 
 
-def _agreement(draft: Sequence[int], sampled: Sequence[int]) -> int:
-    """How many tokens of a draft were emitted; the last one emitted is the target's own."""
-    pairs = zip(draft, sampled[:-1], strict=False)
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs))
-
-
 def read_settings(vllm_config: Any) -> dict[str, Any]:
     """SETTINGS with what vLLM's `additional_config` says.
 
     Raises:
-        ValueError: no mapping, or an unknown setting.
+        ValueError: no mapping, an unknown setting, or a method that is no mapping of fields.
     """
     more = getattr(vllm_config, "additional_config", None)
     given = more.get("ngram_trie", {}) if isinstance(more, Mapping) else {}
@@ -224,7 +215,10 @@ def read_settings(vllm_config: Any) -> dict[str, Any]:
     for field in given:
         if field not in SETTINGS:
             raise ValueError(f"additional_config.ngram_trie: {field}: {near(str(field), list(SETTINGS))}")
-    return {**SETTINGS, **given}
+    settings = {**SETTINGS, **given}
+    if not isinstance(settings["method"], Mapping):
+        raise ValueError(f"additional_config.ngram_trie: method={settings['method']!r}: must be fields of the method")
+    return settings
 
 
 def chain_drafter(
@@ -240,20 +234,15 @@ def chain_drafter(
     Raises:
         ValueError, FileNotFoundError: as `Proposer`.
     """
-    drafter = make_method(name, fields, "chain", num_draft)
+    drafter = make_drafter({**fields, "name": name}, num_draft, "chain")
     if answers is not None:
         return ChainDrafter(BlendOverAnswers(answers, **{**fields, "num_draft": CHAIN_TREE}), num_nodes=num_draft)
-    if not isinstance(drafter, Drafter):
-        raise ConfigError(f"method {name} has a decoding loop of its own, and vLLM has one: give blend")
     check_reads_tokens(drafter, name, "vLLM")
     if drafter.traits.remembers:
         raise ConfigError(
             f"method {name} remembers earlier answers, and vLLM does not say whose they are: give blend, and "
             "store_tokens where all may draft from all"
         )
-    for part, how in drafter.parts().items():
-        if not part.exists():
-            raise FileNotFoundError(f"method {name}: {relative(str(part))} is not there; {how}")
     return drafter
 
 

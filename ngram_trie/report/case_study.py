@@ -7,7 +7,10 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import groupby, takewhile
+from itertools import groupby
+
+from ngram_trie.report.markup import count
+from ngram_trie.tree import num_shared
 
 DRAFTED = "#f1e2ae"  # prints as a light grey that black text stands on
 #: Pixels: of a character, all of which are equally wide, of a line, and of the picture's border.
@@ -44,15 +47,11 @@ class CaseStudy:
     def summary(self) -> str:
         """Tokens, steps, accept length (prefill is no step) and share of the tokens that were drafted, in words."""
         tokens, steps = len(self.pieces), len(self.accept_lengths)
-        parts = [_count(tokens, "token"), _count(steps, "step")]
+        parts = [count(tokens, "token"), count(steps, "step")]
         if steps:
             parts.append(f"accept length {(tokens - 1) / steps:.2f}")
         drafted = tokens - 1 - steps
         return ", ".join([*parts, f"{100 * drafted / tokens:.0f}% of the tokens drafted"])
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def text_pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> list[str]:
@@ -68,10 +67,9 @@ def text_pieces(ids: Sequence[int], decode: Callable[[Sequence[int]], str]) -> l
     """
     text = decode(ids) if len(ids) else ""
     pieces, end = [], 0
-    for count in range(1, len(ids) + 1):
-        start, so_far = end, decode(ids[:count])
-        agreed = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(so_far, text, strict=False)))
-        end = len(text) if count == len(ids) else max(start, agreed)
+    for size in range(1, len(ids) + 1):
+        start, so_far = end, decode(ids[:size])
+        end = len(text) if size == len(ids) else max(start, num_shared(so_far, text))
         pieces.append(text[start:end])
     return pieces
 

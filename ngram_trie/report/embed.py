@@ -16,12 +16,10 @@ After the path, each optional, separated by ";":
 
 Two methods compared:
 
-    <!-- pairwise: results/table1/smollm2-docs-epyc/pairwise.csv; pairs: blend/suffix | blend/pld; datasets: all -->
+    <!-- pairwise: results/table1/smollm2-docs-epyc/pairwise.csv; pairs: blend/suffix | blend/pld -->
     <!-- end -->
 
-    pairs: "a/b", one line each.
-    datasets: separated by "|"; "all" unless given.
-    measure: "speedup" unless given, else another of `pairwise`.
+    pairs: "a/b", one line each: their speedup over all data sets.
 
 Rows of any CSV file:
 
@@ -51,7 +49,7 @@ from ngram_trie.report.markup import INTERVAL, markdown_table, pipe_table
 from ngram_trie.store.files import PROJECT
 
 OPTIONS = ("rows", "columns", "cells", "corner", "marks")
-PAIRWISE_OPTIONS = ("pairs", "datasets", "measure")
+PAIRWISE_OPTIONS = ("pairs",)
 CSV_OPTIONS = ("columns", "where", "digits")
 _MARKED = re.compile(r"(<!-- (table|pairwise|csv): (.*?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -64,7 +62,7 @@ def fill(text: str, root: Path = PROJECT) -> str:
 
     Raises:
         FileNotFoundError: a file that is named is not there.
-        ValueError: an unknown option, row, column, part of a cell, pair or measure, or no rows.
+        ValueError: an unknown option, row, column, part of a cell or pair, or no rows.
     """
     writers = {"table": markdown_of, "pairwise": pairwise_of, "csv": csv_of}
     return _MARKED.sub(lambda found: f"{found[1]}{writers[found[2]](found[3], root)}\n{found[5]}", text)
@@ -116,26 +114,15 @@ def pairwise_of(marker: str, root: Path = PROJECT) -> str:
     """The comparisons that a marker asks for; see the head of this module."""
     name, options = _options("pairwise", marker, PAIRWISE_OPTIONS)
     rows = pd.read_csv(root / name)
-    measure = options.get("measure", SPEEDUP)
-    if measure not in set(rows.measure):
-        raise ValueError(f"pairwise {name}: no measure {measure!r}; {near(measure, list(rows.measure.unique()))}")
-    datasets = [each.strip() for each in options.get("datasets", ALL).split("|")]
-    if unknown := [each for each in datasets if each not in set(rows.dataset)]:
-        raise ValueError(
-            f"pairwise {name}: no data set {unknown[0]!r}; {near(unknown[0], list(rows.dataset.unique()))}"
-        )
     lines = []
     for pair in options.get("pairs", "").split("|"):
         a, _, b = (each.strip() for each in pair.partition("/"))
-        found = pairwise.between(rows[rows.measure == measure], a, b).set_index("dataset")
-        for dataset in datasets:
-            row = found.loc[dataset]
-            p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
-            verdict = "significant" if row.significant else "not separated"
-            verdict += ", exploratory" if row.get("family") == pairwise.EXPLORATORY else ""
-            ratio = f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]"
-            lines.append([f"`{a}` / `{b}`", dataset, ratio, p, verdict])
-    return pipe_table([measure.replace("_", " "), "data set", "ratio [95% interval]", "p, Holm", "verdict"], lines)
+        row = pairwise.between(rows[rows.measure == SPEEDUP], a, b).set_index("dataset").loc[ALL]
+        p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
+        verdict = "significant" if row.significant else "not separated"
+        verdict += ", exploratory" if row.get("family") == pairwise.EXPLORATORY else ""
+        lines.append([f"`{a}` / `{b}`", f"{row.ratio:.3f} [{row.low:.3f}, {row.high:.3f}]", p, verdict])
+    return pipe_table(["speedup", "ratio [95% interval]", "p, Holm", "verdict"], lines)
 
 
 def csv_of(marker: str, root: Path = PROJECT) -> str:

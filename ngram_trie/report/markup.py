@@ -41,6 +41,11 @@ def pipe_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
 
 
+def count(number: int, noun: str) -> str:
+    """So many, in words."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def leads(block: Block) -> list[tuple[str, ...]]:
     """The texts between name and cells, row by row."""
     return list(zip(*block.lead.values(), strict=True)) if block.lead else [()] * len(block.rows)

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ngram_trie.bench import metrics, pairwise
 from ngram_trie.bench.measures import SPEEDUP
+from ngram_trie.report.markup import count
 from ngram_trie.report.run_folder import RunFolder
 
 #: Relative spread of vanilla's step times, beyond what the prompts' lengths explain, from which on it is called noise.
@@ -41,7 +42,7 @@ def verdict(run: RunFolder) -> str:
     if doubt := _doubt(run, answers, speeds):
         return f"No verdict: {doubt}. Repeat on a quiet machine, or with --repeats 3."
     num_prompts, rate = metrics.num_prompts(rows), metrics.tokens_per_second(rows)
-    where = f"{_count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
+    where = f"{count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
     rates = f"{rate / speed.ratio:.1f} to {rate:.1f} tokens/s"  # plain decoding's of what both answered
     if not np.isfinite(speed.low):
         return f"{best}: {speed.ratio:.2f}x plain decoding ({rates}) on {where}: one question gives no interval."
@@ -50,7 +51,7 @@ def verdict(run: RunFolder) -> str:
         return f"Largest speedup: {best}, {times} ({rates}) on {where}; synthetic text names no winner."
     if rows.groupby(["dataset", "question_id"]).ngroups < (fewest := pairwise.fewest_questions(len(speeds))):
         return (
-            f"{best}: {times} ({rates}) on {where}: too few prompts to tell {_count(len(speeds), 'method')} from plain "
+            f"{best}: {times} ({rates}) on {where}: too few prompts to tell {count(len(speeds), 'method')} from plain "
             f"decoding, give {fewest} or more."
         )
     if speed.low <= 1:
@@ -64,7 +65,7 @@ def verdict(run: RunFolder) -> str:
     told = f"not separated from {_listed(tied)}" if tied else f"separated from {_listed(others)}"
     return "\n".join(
         [
-            f"{len(ahead)} of {_count(len(speeds), 'method')} are faster than plain decoding on {where}.",
+            f"{len(ahead)} of {count(len(speeds), 'method')} are faster than plain decoding on {where}.",
             f"Fastest: {best}, {times} ({rates}).",
             *([f"It is {told}."] if others else []),
         ]
@@ -111,13 +112,9 @@ def _replayed(run: RunFolder, answers: pd.DataFrame, drafters: list[str]) -> str
     num_prompts = metrics.num_prompts(answers[answers.method == best])
     most = "" if len(drafters) < 2 or run.is_synthetic else ", the most of these drafters"
     return (
-        f"{best}: {lengths[best]:.2f} tokens per pass{most}, over {_count(num_prompts, 'recorded answer')} of "
+        f"{best}: {lengths[best]:.2f} tokens per pass{most}, over {count(num_prompts, 'recorded answer')} of "
         f"{run.model}. Replayed: accept lengths are exact, speeds are predicted."
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def noise(run: RunFolder) -> str:

@@ -55,6 +55,20 @@ def slot_of_pair(key: int, other: int, table: Table, keys: Table, others: Table)
     return slot
 
 
+@compiled
+def rehash(keys: Table, size: int, table: Table) -> None:
+    """Fill a table, which is all 0, with the first `size` keys."""
+    for row in range(size):
+        table[slot_of(keys[row], table, keys)] = row + 1
+
+
+@compiled
+def rehash_pairs(keys: Table, others: Table, table: Table) -> None:
+    """The same with all keys of two parts."""
+    for row in range(len(keys)):
+        table[slot_of_pair(keys[row], others[row], table, keys, others)] = row + 1
+
+
 @kernel
 def slot_of_run(run: Table, table: Table, text: Table) -> int:
     """The same for runs of a text: that of entry e begins at place e - 1."""
@@ -71,6 +85,18 @@ def same_run(run: Table, text: Table, place: int) -> bool:
     while same < len(run) and text[place + same] == run[same]:
         same += 1
     return same == len(run)
+
+
+@compiled
+def places_of_end(text: Table, size: int, first: int, last: int) -> NDArray[np.int64]:
+    """Where in [first, last] the last `size` tokens of `text` begin, increasing."""
+    places, found = np.empty(max(last - first + 1, 0), np.int64), 0
+    run = text[len(text) - size :]
+    for start in range(first, last + 1):
+        if same_run(run, text, start):
+            places[found] = start
+            found += 1
+    return places[:found]
 
 
 @compiled

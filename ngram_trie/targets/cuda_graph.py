@@ -33,7 +33,7 @@ import torch
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 
-from ngram_trie.drafter import TopK
+from ngram_trie.drafter import TopK, check_choice
 from ngram_trie.store.compiled import note_preparation
 from ngram_trie.store.files import first_line
 from ngram_trie.targets.fused import FusedDecoder
@@ -121,11 +121,10 @@ class Buffers:
     """
 
     def __init__(self, decoder: FusedDecoder, capacity: int) -> None:
-        layers, both, heads, size = decoder.cache_shape
+        plan, size = decoder.plan, decoder.plan.head_size
         # zeros: what is masked out still meets a weight of 0, and 0 times what memory happens to hold may be NaN
-        self.rows = decoder.embedding.new_zeros(layers, both, heads, capacity, size)
-        kinds = decoder.plan.kinds
-        self.cos, self.sin = rotary_tables(decoder.rotary, kinds, capacity, decoder.embedding, size)
+        self.rows = decoder.embedding.new_zeros(plan.num_layers, 2, plan.num_key_value_heads, capacity, size)
+        self.cos, self.sin = rotary_tables(decoder.rotary, plan.kinds, capacity, decoder.embedding, size)
         self.slots = torch.arange(capacity, device=decoder.device)
         self.capacity = capacity
         self.stages: dict[int, Stage] = {}
@@ -185,8 +184,7 @@ class GraphNetwork:
     ) -> None:
         is_whole = plan.num_key_value_heads >= MANY_HEADS and not plan.attention_cap
         attention = attention or ("whole" if is_whole else "products")
-        if attention not in ATTENTION:
-            raise ValueError(f"attention={attention}: must be one of {', '.join(ATTENTION)}")
+        check_choice("attention", attention, ATTENTION)
         if chunk < 8 or chunk & (chunk - 1):
             raise ValueError(f"chunk={chunk}: must be a power of two of at least 8")
         self.plan, self.attention, self.chunk, self.spare = plan, attention, chunk, spare

@@ -85,11 +85,6 @@ class FusedDecoder:
             "step": (torch.compile(_turn_and_store), torch.compile(gate)) if compiled else (_turn_and_store, gate),
         }
 
-    @property
-    def cache_shape(self) -> tuple[int, int, int, int]:
-        """(layers, 2, h, d): keys and values of one token."""
-        return (self.plan.num_layers, 2, self.plan.num_key_value_heads, self.plan.head_size)
-
     def hidden(
         self,
         of: Literal["prompt", "step"],

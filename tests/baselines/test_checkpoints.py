@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from support.plain import Trap
 from torch import nn
 
 from ngram_trie.baselines.checkpoints import fill, locate, read_tensors, weight_parts
@@ -20,11 +21,6 @@ def test_every_weight_format_is_read(tmp_path: Path, name: str) -> None:
     torch.save({"lr": 0.1}, tmp_path / "training_args.bin")  # what trainers leave beside weights
     found = read_tensors(tmp_path)
     assert found.keys() == tensors.keys() and all(found[key].equal(tensors[key]) for key in tensors)
-
-
-class Trap:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (pytest.fail, ("a pickle was run",))
 
 
 def test_no_pickle_is_run(tmp_path: Path) -> None:

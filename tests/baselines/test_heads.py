@@ -15,8 +15,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.checkpoints import SIZE, hydra_folder, medusa_folder
-from support.plain import PROMPTS, decode, greedy
-from support.tiny import tiny_model, tiny_target
+from support.plain import PROMPTS, decode
+from support.tiny import greedy, tiny_model, tiny_target
 from torch.nn.functional import silu
 
 from ngram_trie import Speculator

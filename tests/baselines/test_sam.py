@@ -114,10 +114,3 @@ def test_the_match_is_what_brute_force_finds(text: list[int], cut: int, follower
     for end, token in enumerate(text[cut:], cut + 1):
         automaton.extend([token])
         assert automaton.match(followers) == brute_force_match(text[:end], followers)
-
-
-@given(TEXTS, st.integers(1, 8), st.integers(0, 8))
-def test_drafts_follow_an_occurrence_of_the_match(text: list[int], num_draft: int, budget: int) -> None:
-    draft = drafted(text, num_draft=num_draft, budget=budget)
-    length, end = brute_force_match(text)
-    assert draft == (text[end : end + min(num_draft, budget)] if length else [])

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fake_target import begun
-from support.plain import PROMPTS, decode, greedy
-from support.tiny import VOCABULARY, tiny_target
+from support.plain import PROMPTS, decode
+from support.tiny import VOCABULARY, greedy, tiny_target
 
 from ngram_trie.baselines.space import Space
 from ngram_trie.prompt import Prompt

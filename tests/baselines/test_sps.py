@@ -10,8 +10,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.plain import PROMPTS, decode, greedy
-from support.tiny import VOCABULARY, tiny_target
+from support.plain import PROMPTS, decode
+from support.tiny import VOCABULARY, greedy, tiny_target
 from transformers import Gemma3Config, LlamaConfig, LlamaForCausalLM
 
 from ngram_trie.baselines.sps import SpS

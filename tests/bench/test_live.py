@@ -22,7 +22,7 @@ from ngram_trie.bench import live, metrics, prepare, room
 from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
-from ngram_trie.bench.records import RecordKey, RecordWriter, RunManifest, item_key, read_records
+from ngram_trie.bench.records import RecordWriter, RunManifest, item_key, read_records
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Traits
@@ -457,9 +457,10 @@ def test_a_session_is_the_whole_run_once_more(tmp_path: Path) -> None:
     records = measured(run, tmp_path)
     assert [r.session for r in records] == sorted(r.session for r in records)
     assert len(records) == len({r.key for r in records}) == 3 * 3 * 2 * 3
-    once = {replace_session(r.key) for r in measured_once(tmp_path / "once")}
+    (tmp_path / "once").mkdir()
+    once = {r.key for r in measured(make_run(), tmp_path / "once")}
     for session in range(3):
-        assert {replace_session(r.key) for r in records if r.session == session} == once
+        assert {r.key._replace(session=0) for r in records if r.session == session} == once
     assert loaded == ["load", "unload", "load", "unload", "load"]
     firsts = {next(r.method for r in records if r.session == s and r.method != "vanilla") for s in range(3)}
     assert len(firsts) > 1  # none always runs first
@@ -469,15 +470,6 @@ def test_a_session_is_the_whole_run_once_more(tmp_path: Path) -> None:
         assert len([r for r in own if r.lossless is None]) == 3
         assert all(r.lossless.verdict == "identical" for r in own if r.lossless)
     assert set(RunManifest.read(tmp_path / "manifest.json").environment) == {"session 0", "session 1", "session 2"}
-
-
-def replace_session(key: RecordKey) -> RecordKey:
-    return key._replace(session=0)
-
-
-def measured_once(folder: Path) -> list:
-    folder.mkdir()
-    return measured(make_run(), folder)
 
 
 class Remembering(NoDraft):

@@ -69,8 +69,8 @@ def test_every_node_has_the_probability_that_brute_force_gives(
 def test_a_text_may_come_in_parts(text: list[int], cut: int, num_frequent: int, num_draft: int) -> None:
     whole = BlendIndex(text, num_frequent=num_frequent)
     parts = BlendIndex(text[:cut], num_frequent=num_frequent)
-    for token in text[cut:]:
-        if len(parts):
+    for size, token in enumerate(text[cut:], cut):
+        if size:
             parts.draft(7)  # leaves nothing behind
         parts.extend([token])
     one, other = (index.draft(num_draft) for index in (whole, parts))

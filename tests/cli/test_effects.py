@@ -76,6 +76,10 @@ def test_a_setting_that_decides_nothing_is_refused_by_its_name(line: str, messag
         ("tiny rag method=pld method.num_draft=16", {"pld": 16}),
         ("tiny rag --methods pld method.num_draft=16", {"pld": 16}),
         ("tiny rag --methods pld,blend methods.pld.num_draft=3 --device cpu", {"pld": 3, "blend": 8}),
+        (
+            "tiny rag --methods suffix_warm,blend_warm methods.blend_warm.num_draft=3 --device cpu",
+            {"suffix_warm": 8, "blend_warm": 3},
+        ),
         ("method=pld method.num_draft=16 budget=equal +method.budget=published", {"pld": 16}),
         ("method=pld method.num_draft=32 budget=equal", {"pld": 32}),
         ("tiny rag --num-nodes 5", {"ngram_trie": 5, "pld": 5, "blend": 5}),
@@ -94,7 +98,10 @@ def test_a_file_may_have_an_equals_sign_in_its_name(tmp_path: Path, monkeypatch:
     assert (config.model.path, config.dataset.path) == (str(tmp_path / "model=a"), str(tmp_path / "n=1.jsonl"))
 
 
-METHODS = ["ngram_trie", "pld", "llma", "blend", "suffix", "racer", "lookahead", "sam", "predictor", "vanilla"]
+METHODS = [
+    "ngram_trie", "pld", "llma", "blend", "blend_warm", "suffix", "suffix_warm", "racer", "lookahead", "sam",
+    "predictor", "vanilla",
+]  # fmt: skip
 #: Fields and values; not each is of each method.
 FIELDS = st.tuples(
     st.sampled_from(["num_draft", "k", "n", "prefix_len", "window", "escape", "alpha", "max_depth"]),

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from omegaconf import OmegaConf
 from support.hub_repositories import SHAREGPT, Layout
 from support.hub_server import GOOD, OTHER
 
@@ -20,12 +19,12 @@ from ngram_trie.cli.overrides import composed
 from ngram_trie.cli.plan import Need
 from ngram_trie.cli.road import Road
 from ngram_trie.data.prompts import Question, build_prompt, model_tokenizer
-from ngram_trie.methods import ConfigError, choices
+from ngram_trie.methods import ConfigError, choices, settings_of
 from ngram_trie.targets import hub as hubs
 from ngram_trie.targets.load import load_model
 
 #: Those with a published name; the others are this project's or a person's own.
-FIELDS = {name: OmegaConf.load(file) for name, file in choices()["model"].items()}
+FIELDS = {name: settings_of(file) for name, file in choices()["model"].items()}
 MODELS = [name for name, model in FIELDS.items() if model.download_gb and not model.path.endswith(".gguf")]
 
 
@@ -115,7 +114,7 @@ def test_a_licence_that_was_not_accepted_shows_at_once(
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", token)
     text = shown(Road(1, model), capsys)
-    path = OmegaConf.load(choices()["model"][model]).path
+    path = FIELDS[model].path
     assert f"In the way: {path}: gated: accept " in text and "hf auth login" in text
     with pytest.raises(ConfigError, match="gated: accept"):
         Road(1, model).go(dry_run=False)

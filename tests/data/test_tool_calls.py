@@ -79,6 +79,9 @@ def test_what_cannot_be_asked_is_one_line(tmp_path: Path) -> None:
         configured("bfcl", path=path)
     with pytest.raises(ConfigError, match=r"\.json:1: question: Field required"):
         configured("bfcl", path=write_lines(Path(path), [{"id": "a"}]))
+    for roles in (["system"], ["user", "assistant"]):
+        with pytest.raises(ConfigError, match=r"\.json:1: question: user and assistant must take turns, .* user last"):
+            configured("bfcl", path=bfcl(tmp_path, [says(*((role, "x") for role in roles))]))
 
 
 @pytest.mark.parametrize("name", ["bfcl", "speed_bench"])

@@ -173,7 +173,7 @@ def test_an_answer_that_is_too_old_is_forgotten() -> None:
     now = proposer.answers._clock()
     proposer.answers._clock = lambda: now + 10
     proposer.answers.background()
-    assert len(proposer.answers) == 0
+    assert proposer.answers._size == 0
 
 
 def test_another_turn_goes_on_with_what_is_kept_then() -> None:
@@ -259,6 +259,7 @@ def test_vllms_configuration_names_a_method() -> None:
         ("blend", {"store_tokens": 2}, "store_tokens=2: must be an integer of at least 4"),
         ("blend", {"store_tokens": 99, "store_seconds": 0}, "store_seconds=0: must be a number above 0"),
         ("blend", {"store_tokens": 99, "method": {"escpe": 3}}, "escpe: did you mean escape?"),
+        ("blend", {"method": "pld"}, "method='pld': must be fields of the method"),
         ("blend", {"methd": {}}, "additional_config.ngram_trie: methd: did you mean method?"),
         ("blend", {"token_price": 0}, "token_price=0: must be a number above 0"),
     ],

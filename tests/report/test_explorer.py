@@ -154,7 +154,7 @@ def test_a_drafter_that_remembers_is_shown_as_in_a_run(tmp_path: Path) -> None:
         assert choose_trace(traces, drafter, None, trace.prompt.question_id) is trace
         shown = recall(drafter, traces, trace)
         assert [step.num_emitted for step in walk(shown, trace)] == expected
-    assert not len(drafter.store), "what was given stays as it was"
+    assert not drafter.store._size, "what was given stays as it was"
 
 
 def test_the_script_writes_a_page_that_stands_alone(tmp_path: Path) -> None:

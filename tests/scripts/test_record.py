@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.plain import greedy
+from support.tiny import greedy
 
 from ngram_trie.bench.prepare import load_target
 from ngram_trie.bench.schemas import Run

@@ -8,13 +8,12 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from ngram_trie.methods import build
-from ngram_trie.store.files import CONFIGS
+from ngram_trie.methods import build, choices, settings_of
 
 
 def configured(name: str, **fields: object) -> Any:
     """The set of `configs/dataset/NAME.yaml` with other fields."""
-    return build(OmegaConf.merge(OmegaConf.load(CONFIGS / "dataset" / f"{name}.yaml"), fields), f"dataset {name}")
+    return build(OmegaConf.merge(settings_of(choices()["dataset"][name]), fields), f"dataset {name}")
 
 
 def write_lines(path: Path, rows: list[Any]) -> str:

@@ -22,8 +22,9 @@ from transformers import LlamaConfig, MistralConfig, Phi3Config, PreTrainedToken
 
 from ngram_trie.store.files import CONFIGS, PROJECT
 from support.checkpoints import SIZE, WIDTH, hydra_folder, medusa_folder
+from support.datasets import write_lines
 from support.hub_server import HubServer, Repository
-from support.tiny_bge import save_tiny_bge
+from support.tiny_bge import CITIES, RIVERS, save_tiny_bge
 
 #: Of the tokenizers that are trained here.
 PIECES = 600
@@ -31,8 +32,6 @@ SPACE_MASK = 32002
 SPEC_BENCH = "raw.githubusercontent.com/hemingkx/Spec-Bench/main/data/spec_bench/question.jsonl"
 PASSAGES = "dl.fbaipublicfiles.com/dpr/wikipedia_split/psgs_w100.tsv.gz"
 SHAREGPT = "Aeala/ShareGPT_Vicuna_unfiltered"
-RIVERS = ["Seine", "Tiber", "Aker", "Rimac", "Nile", "Yamuna", "Machangara", "Svislach", "Medjerda", "Han"]
-CITIES = ["Paris", "Rome", "Oslo", "Lima", "Cairo", "Delhi", "Quito", "Minsk", "Tunis", "Seoul"]
 TEXTS = [
     f"{city} lies on the river {river}. Boats go down the {river} every day, and the bridges of {city} are old. "
     f"In {1900 + number} the people of {city} built the {number + 2}th bridge over the river {river}."
@@ -341,7 +340,3 @@ class Layout:
 
 def _copy(source: Path, folder: Path) -> None:
     shutil.copytree(source, folder, dirs_exist_ok=True)
-
-
-def write_lines(path: Path, rows: Iterable[Any]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
-from transformers import PreTrainedModel
 
 from ngram_trie.decoding import GenerationResult, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter
@@ -18,13 +18,11 @@ from support.tiny import VOCABULARY
 PROMPTS = st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=24)
 
 
-@torch.inference_mode()
-def greedy(model: PreTrainedModel, ids: list[int], length: int) -> list[int]:
-    """The `length` tokens after `ids`, one uncached forward each."""
-    ids = list(ids)
-    for _ in range(length):
-        ids.append(int(model(torch.tensor([ids], device=model.device)).logits[0, -1].argmax()))
-    return ids[len(ids) - length :]
+class Trap:
+    """Something to pickle that fails the test where it is read."""
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return (pytest.fail, ("a pickle was run",))
 
 
 def decode(target: TargetModel, drafter: Drafter, prompt: list[int], length: int) -> GenerationResult:

@@ -105,11 +105,16 @@ def adversarial_tree(draw: st.DrawFn) -> object:
     return tree
 
 
+@torch.inference_mode()
+def greedy(model: PreTrainedModel, ids: list[int], length: int) -> list[int]:
+    """The `length` tokens after `ids`, one uncached forward each: the reference, without any code of ours."""
+    ids = list(ids)
+    for _ in range(length):
+        ids.append(int(model(torch.tensor([ids], device=model.device)).logits[0, -1].argmax()))
+    return ids[len(ids) - length :]
+
+
 @functools.cache
 def plain_greedy(family: str, attention: str, prompt: tuple[int, ...], length: int) -> list[int]:
-    """Reference: one uncached forward a token, stock model, no code of ours."""
-    model, ids = tiny_target(family, attention).model, list(prompt)
-    with torch.inference_mode():
-        for _ in range(length):
-            ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
-    return ids[len(prompt) :]
+    """`greedy` of a stock model, kept."""
+    return greedy(tiny_target(family, attention).model, list(prompt), length)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.plain import greedy
-from support.tiny import SHAPE
+from support.tiny import SHAPE, greedy
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from ngram_trie import speculative_generate

@@ -13,8 +13,7 @@ import pytest
 import torch
 from support.families import FAMILIES, cached_model, family_model, plan
 from support.graphs import recorded
-from support.plain import greedy
-from support.tiny import SHAPE, Scripted, tiny_model
+from support.tiny import SHAPE, Scripted, greedy, tiny_model
 from transformers import AutoModelForCausalLM, LlamaConfig
 
 from ngram_trie import Speculator, speculative_generate

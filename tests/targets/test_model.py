@@ -11,6 +11,7 @@ import torch
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, RepositoryNotFoundError
 from safetensors.torch import load_file, save_file
 from support.families import BACKENDS, target_of
+from support.plain import Trap
 from support.tiny import VOCABULARY, tiny_model, tiny_target
 
 from ngram_trie.store.files import fingerprint
@@ -96,11 +97,6 @@ def test_a_gpu_that_is_not_there() -> None:
     assert choose_device("auto").type == "cpu"
     with pytest.raises(ValueError, match="no GPU"):
         choose_device("cuda")
-
-
-class Trap:
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return (pytest.fail, ("a pickle was run",))
 
 
 def test_a_model_in_pytorchs_own_format_is_read_and_no_code_in_it_is_run(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.families import BACKENDS, FAMILIES, cached_model, cached_target, family_model, plan, target_of
-from support.plain import greedy
-from support.tiny import VOCABULARY, Scripted, any_tree
+from support.tiny import VOCABULARY, Scripted, any_tree, greedy
 
 from ngram_trie.baselines.token_recycling import TokenRecycling
 from ngram_trie.decoding import SpeculativeDecoder, Stop

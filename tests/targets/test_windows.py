@@ -16,12 +16,9 @@ from ngram_trie import speculative_generate
 PROMPT = [3, 4, 5, 6, 7] * 5
 MIXED = ["sliding_attention", "full_attention"]
 EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
-#: Everything that can verify a tree: the model type, and fields of its config.
+#: What can verify a tree, beside `support.families`: the model type, and fields of its config.
 WORKING: dict[str, dict[str, Any]] = {
-    "mistral": {"sliding_window": 12},
     "phi3": {"sliding_window": 12},
-    "qwen2": {"sliding_window": 12, "use_sliding_window": True, "layer_types": MIXED},
-    "gemma3_text": {"sliding_window": 12, "layer_types": MIXED, "head_dim": 8},
     "gpt_oss": {"sliding_window": 12, "layer_types": MIXED, "head_dim": 8, **EXPERTS},
     "opt": {"ffn_dim": 48, "word_embed_proj_dim": 32},
     "deepseek_v3": {
