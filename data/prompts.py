@@ -122,10 +122,7 @@ def set_template(tokenizer: PreTrainedTokenizerBase, template: str | None) -> No
 
 
 def build_prompt(
-    question: Question,
-    tokenizer: PreTrainedTokenizerBase,
-    max_tokens: int | None = None,
-    truncation: str = "fail",
+    question: Question, tokenizer: PreTrainedTokenizerBase, max_tokens: int | None = None, truncation: str = "fail"
 ) -> Prompt:
     """The tokenised prompt of a question, through the tokenizer's chat template.
 

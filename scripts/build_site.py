@@ -52,9 +52,7 @@ def stage(source: Path = SOURCE) -> list[Path]:
     return staged
 
 
-def main(
-    source: Annotated[Path, typer.Option(help="folder of the staged pages")] = SOURCE,
-) -> None:
+def main(source: Annotated[Path, typer.Option(help="folder of the staged pages")] = SOURCE) -> None:
     """Stage the pages of the documentation site: README, docs/, notebooks, the files that they link to, and the API.
 
     python -m scripts.build_site

@@ -45,10 +45,7 @@ OTHERS = (
     "recorded_ngram",
 )
 #: Their tables are of one model's tokens, and refuse another's.
-OF_A_MODEL = {
-    "blend_bigram",
-    *(name for name in choices()["method"] if name.startswith("ngrammys")),
-}
+OF_A_MODEL = {"blend_bigram", *(name for name in choices()["method"] if name.startswith("ngrammys"))}
 NAMES = sorted(set(choices()["method"]) - {*WITH_WEIGHTS, *OTHERS})
 
 

@@ -124,11 +124,7 @@ def test_the_context_limit_ends_the_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_new_tokens": 0}, "at least 1"),
-        ({"stop_strings": ("x",)}, "decode"),
-    ],
+    ("options", "message"), [({"max_new_tokens": 0}, "at least 1"), ({"stop_strings": ("x",)}, "decode")]
 )
 def test_wrong_stops_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -19,15 +19,7 @@ from transformers import PreTrainedModel
 from ngram_trie.bench.measure import Interleaved
 from ngram_trie.bench.progress import say
 from ngram_trie.bench.quality import Reference, score
-from ngram_trie.bench.records import (
-    Failure,
-    ItemKey,
-    Lossless,
-    LosslessError,
-    MethodError,
-    PromptRecord,
-    RecordKey,
-)
+from ngram_trie.bench.records import Failure, ItemKey, Lossless, LosslessError, MethodError, PromptRecord, RecordKey
 from ngram_trie.bench.room import check_room
 from ngram_trie.bench.traces import Trace
 from ngram_trie.budget.adaptive import AdaptiveDrafter

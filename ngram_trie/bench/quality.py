@@ -25,9 +25,7 @@ Reference: TypeAlias = Question
 
 
 def score(
-    records: Iterable[PromptRecord],
-    references: Mapping[ItemKey, Reference],
-    decode: Callable[[list[int]], str],
+    records: Iterable[PromptRecord], references: Mapping[ItemKey, Reference], decode: Callable[[list[int]], str]
 ) -> pd.DataFrame:
     """One row for each answer of a first repeat of the first session, columns KEYS and MEASURES; failures have none.
     The same text for the same question is scored once, whichever methods gave it.

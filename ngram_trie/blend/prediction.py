@@ -277,13 +277,7 @@ def _offer_all(
 
 
 @kernel
-def _grow(
-    index: Index,
-    background: Background,
-    settings: Settings,
-    draft: Nodes,
-    scratch: Scratch,
-) -> int:
+def _grow(index: Index, background: Background, settings: Settings, draft: Nodes, scratch: Scratch) -> int:
     """Draft node by node, the likeliest first, as many as `draft` has room for; how many they are with the root."""
     depths, queue = scratch.depths, scratch.queue
     draft.tokens[0], draft.parents[0] = index.text[index.sizes[END]], -1

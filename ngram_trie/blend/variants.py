@@ -15,16 +15,7 @@ from ngram_trie.blend.bigram import of_answers, of_model
 from ngram_trie.blend.context_index import BlendIndex
 from ngram_trie.blend.occurrences import Part
 from ngram_trie.blend.prediction import SOURCES
-from ngram_trie.drafter import (
-    Drafter,
-    TopK,
-    Traits,
-    check_choice,
-    check_int,
-    check_place,
-    check_positive,
-    check_share,
-)
+from ngram_trie.drafter import Drafter, TopK, Traits, check_choice, check_int, check_place, check_positive, check_share
 from ngram_trie.memory import Memory, RecordedAnswers, RememberingDrafter, answers_file, check_answers
 from ngram_trie.prompt import Prompt
 from ngram_trie.store.ngram_tables import BUILD_COMMAND, NgramTables

@@ -89,10 +89,7 @@ def read_tokenizer(about: Mapping[str, Any]) -> PreTrainedTokenizerFast:
     backend.add_tokens(
         [
             AddedToken(
-                token,
-                special=of != USER_DEFINED,
-                normalized=False,
-                rstrip=is_phi3 and token not in _PHI3_KEEP_SPACE,
+                token, special=of != USER_DEFINED, normalized=False, rstrip=is_phi3 and token not in _PHI3_KEEP_SPACE
             )
             for token, of in types.items()
             if of in (UNKNOWN, CONTROL, USER_DEFINED)

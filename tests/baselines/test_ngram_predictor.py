@@ -7,13 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.text import chain
 
-from ngram_trie.baselines.ngram_predictor import (
-    NgramPredictor,
-    count,
-    empty_tables,
-    expected_accepted,
-    predict,
-)
+from ngram_trie.baselines.ngram_predictor import NgramPredictor, count, empty_tables, expected_accepted, predict
 from ngram_trie.store.hashing import hash_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=40)

@@ -361,10 +361,7 @@ def test_loops_of_others_stop_at_eos_and_stop_strings(made: Callable[[], Decoder
     vanilla = SpeculativeDecoder(target, NoDraft())
     truth = vanilla.generate(prompt("q", 30), Stop(24)).output_ids
     decode = lambda ids: "".join(f"<{i}>" for i in ids)  # noqa: E731
-    for stop in (
-        Stop(24, frozenset({truth[9], 1000})),
-        Stop(24, stop_strings=(decode(truth[4:6]),), decode=decode),
-    ):
+    for stop in (Stop(24, frozenset({truth[9], 1000})), Stop(24, stop_strings=(decode(truth[4:6]),), decode=decode)):
         expected = vanilla.generate(prompt("q", 30), stop)
         result = decoder.generate(prompt("q", 30), stop)
         assert (result.output_ids, result.stop_reason) == (expected.output_ids, expected.stop_reason)

@@ -5,14 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ngram_trie.bench.records import (
-    Failure,
-    Lossless,
-    PromptRecord,
-    RecordKey,
-    RecordWriter,
-    read_records,
-)
+from ngram_trie.bench.records import Failure, Lossless, PromptRecord, RecordKey, RecordWriter, read_records
 from ngram_trie.decoding import PhaseSeconds
 
 

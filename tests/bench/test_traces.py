@@ -12,15 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngram_trie.bench.traces import (
-    UNLIMITED,
-    Trace,
-    parse_trace,
-    read_traces,
-    select,
-    vicuna_spans,
-    write_traces,
-)
+from ngram_trie.bench.traces import UNLIMITED, Trace, parse_trace, read_traces, select, vicuna_spans, write_traces
 from ngram_trie.prompt import Prompt
 
 token_ids = st.lists(st.integers(0, 2**31 - 1), max_size=12)

@@ -34,12 +34,7 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sweep(traces: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "scripts.run", "-m", "engine=replay", f"engine.traces={traces}"]
-    command += [
-        "engine.num_jobs=1",
-        "method=ngram_trie",
-        "method.num_draft=32",
-        "method.n=4,8",
-    ]
+    command += ["engine.num_jobs=1", "method=ngram_trie", "method.num_draft=32", "method.n=4,8"]
     command += [f"output='{folder}/n${{method.n}}'", *arguments]
     return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False, timeout=300)
 

@@ -121,11 +121,7 @@ def test_evidence_by_hand(text: list[int], token: int, expected: Evidence) -> No
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["blend", "8"], "FIELD=VALUE"),
-        (["medusa"], "cannot be replayed|hidden states"),
-    ],
+    ("words", "message"), [(["blend", "8"], "FIELD=VALUE"), (["medusa"], "cannot be replayed|hidden states")]
 )
 def test_wrong_methods_are_named(words: list[str], message: str) -> None:
     with pytest.raises(ValueError, match=message):

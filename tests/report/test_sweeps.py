@@ -38,10 +38,7 @@ def test_cells_are_named_by_their_fields_and_the_last_turns_fastest() -> None:
 
 @pytest.mark.parametrize(
     ("values", "message"),
-    [
-        ([[1], [2]], "must be plain values"),
-        ([8, 9, 8], r"grid.n=\[8, 9, 8\]: a value is there twice"),
-    ],
+    [([[1], [2]], "must be plain values"), ([8, 9, 8], r"grid.n=\[8, 9, 8\]: a value is there twice")],
 )
 def test_fields_without_values_or_with_one_twice_are_refused(values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):

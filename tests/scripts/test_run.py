@@ -22,13 +22,7 @@ from ngram_trie.report import table1
 from ngram_trie.report.run_folder import RunFolder
 from scripts.run import measure
 
-SMALL = [
-    "model.device=cpu",
-    "dataset=rag",
-    "dataset.limit=2",
-    "measure.repeats=1",
-    "method.num_draft=8",
-]
+SMALL = ["model.device=cpu", "dataset=rag", "dataset.limit=2", "measure.repeats=1", "method.num_draft=8"]
 
 
 @pytest.fixture(scope="module")

@@ -24,11 +24,7 @@ def test_steps_by_hand() -> None:
     # After 1 the predictor drafts 2 3 4 5. The answer says 2 3 9: the third draft was offered and not accepted, the
     # fourth not offered. 9 is new, so nothing is drafted behind it. 8 is new, too.
     answer = trace([1, 2, 3, 4, 5, 6], [1, 2, 3, 9, 8, 7])
-    assert list(room.steps(answer, NgramPredictor())) == [
-        ("d", 4, 3, 2),
-        ("d", 0, 0, 0),
-        ("d", 0, 0, 0),
-    ]
+    assert list(room.steps(answer, NgramPredictor())) == [("d", 4, 3, 2), ("d", 0, 0, 0), ("d", 0, 0, 0)]
 
 
 def test_tables_by_hand() -> None:

@@ -39,11 +39,7 @@ def test_a_prompt_is_read_some_tokens_at_a_time(monkeypatch: pytest.MonkeyPatch)
     [
         (LlamaConfig(**SHAPE), torch.bfloat16, "a model in bfloat16: model.dtype=float32; use engine.backend=stock"),
         (LlamaConfig(**SHAPE, hidden_act="gelu"), torch.float32, "backend=cpu does not run hidden_act=gelu; use"),
-        (
-            GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20),
-            torch.float32,
-            "does not run models of type gpt2",
-        ),
+        (GPT2Config(n_embd=8, n_layer=1, n_head=1, vocab_size=20), torch.float32, "does not run models of type gpt2"),
     ],
 )
 def test_what_it_does_not_run_is_refused_and_the_library_takes_stock(
