@@ -42,9 +42,8 @@ def test_its_picture_is_of_an_answer_without_repetition() -> None:
 
 
 def test_its_picture_is_of_the_committed_run() -> None:
-    record = case_study.median(
-        PROJECT / "results/table1/qwen2.5-coder-1.5b-epyc", "ngram_trie", "docs_summarization", None
-    )
+    run = PROJECT / "results/table1/qwen2.5-coder-1.5b-auto-epyc"
+    record = case_study.median(run, "ngram_trie", "docs_summarization", None)
     (shown,) = re.findall(r"\((results/\S+\.svg)\)", TEXT)
     picture = (PROJECT / shown).read_text("utf-8")
     assert f"question {record.question_id}, model {record.model}" in picture
