@@ -60,6 +60,12 @@ def bases(names: Sequence[str], file: Path) -> list[Path]:
     return [base if base.exists() else CONFIGS / file.parent.name / base.name for base in beside]
 
 
+def text_of(file: Path) -> str:
+    """What an experiment says, and what those say that its `defaults` include."""
+    named = [name for name in OmegaConf.load(file).get("defaults", ()) if isinstance(name, str)]  # type: ignore[arg-type]
+    return "".join([file.read_text(encoding="utf-8"), *map(text_of, bases(named, file))])
+
+
 @functools.cache
 def _synthetic_models() -> frozenset[str]:
     loaded = map(settings_of, choices()["model"].values())

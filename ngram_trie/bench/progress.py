@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 
+import joblib
 import psutil
 from tqdm import tqdm
 
@@ -23,9 +24,7 @@ def warn_of_load(num_threads: int) -> None:
     """Say so where other processes keep the machine busy: seconds are then theirs, too. Or where there are more threads
     than cores that this process may use: they wait for each other in every product.
     """
-    from joblib import cpu_count  # knows what a container may use
-
-    load, cores = psutil.getloadavg()[0], cpu_count()
+    load, cores = psutil.getloadavg()[0], joblib.cpu_count()  # which knows what a container may use
     if num_threads > cores:
         say(f"warning: {num_threads} threads on {cores} cores: several times slower; give engine.num_threads={cores}")
     if load > cores / 2:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from joblib import Parallel, delayed
 
 from ngram_trie.baselines.recorded import Recorded
 from ngram_trie.bench.measure import Engine
@@ -140,8 +141,6 @@ class Replay(Engine):
         """As `Engine.answers`, method by method. A warm drafter, which remembers earlier prompts, meets all of them, in
         order and in one process; those with another kind of noise, which are the same questions, knowing nothing.
         """
-        from joblib import Parallel, delayed
-
         jobs: list[tuple[str, Sequence[Trace]]] = []
         for name, drafter in self.methods.items():
             traces = [self.items[key.item] for key in keys if key.method == name]

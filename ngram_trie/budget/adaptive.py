@@ -303,6 +303,6 @@ class AdaptiveDrafter(WrappedDrafter):
         if tree is not None:
             if self.cost is None:  # of a replay it cannot be compared with a step's
                 learned.drafting.append(self._drafting)
-                usual = median_low(learned.drafting)  # of two, since what disturbs a clock makes times longer
+                usual = median_low(learned.drafting)  # of two the smaller: what disturbs a clock makes times longer
                 self._drafting_cost = usual / self._times.plain_seconds(self._length)
             learned.guard.take(len(emitted) - self._times.cost(size, self._length) - self._drafting_cost)

@@ -22,7 +22,7 @@ from omegaconf.errors import ConfigKeyError
 
 from ngram_trie.bench.config import checked
 from ngram_trie.bench.schemas import Run
-from ngram_trie.methods import ConfigError, choices, near, settings_of
+from ngram_trie.methods import ConfigError, choices, near, settings_of, text_of
 from ngram_trie.store.files import CONFIGS, first_line
 
 
@@ -116,7 +116,7 @@ def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[st
             if name not in groups[group]:
                 raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")
             if group == "experiment":
-                text = groups[group][name].read_text(encoding="utf-8")
+                text = text_of(groups[group][name])
                 for single in sorted(keys & {"method", "dataset"}):
                     if f"@{single}s." in text:
                         raise ConfigError(

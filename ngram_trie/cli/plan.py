@@ -193,7 +193,9 @@ def ram() -> tuple[float, float]:
 
 def hours(amount: float) -> str:
     """In words; "-" for none."""
-    return (f"{amount:.1f} hours" if amount >= 1 else f"{max(1, round(60 * amount))} minutes") if amount else "-"
+    if not amount:
+        return "-"
+    return f"{amount:.1f} hours" if amount >= 1 else f"{max(1, round(60 * amount))} minutes"
 
 
 def is_on_gpu(device: str) -> bool:

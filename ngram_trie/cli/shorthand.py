@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ngram_trie.methods import ConfigError, choices, near, settings_of, sizes
+from ngram_trie.methods import ConfigError, choices, near, settings_of, sizes, text_of
 from ngram_trie.store.files import ON_HUB, PACKAGED
 
 #: Other names of methods, beside those of configs/method.
@@ -184,7 +184,7 @@ def _has_model(overrides: Sequence[str]) -> bool:
     """Whether an experiment among them has a model of its own, of which `model.path` is then a copy."""
     known = choices()["experiment"]
     named = [known.get(line.removeprefix("experiment=")) for line in overrides if line.startswith("experiment=")]
-    return any(file and "override /model:" in file.read_text(encoding="utf-8") for file in named)
+    return any(file and "override /model:" in text_of(file) for file in named)
 
 
 def model_overrides(word: str) -> list[str]:

@@ -206,7 +206,7 @@ def read_settings(vllm_config: Any) -> dict[str, Any]:
     """SETTINGS with what vLLM's `additional_config` says.
 
     Raises:
-        ValueError: no mapping, an unknown setting, or a method that is no mapping of fields.
+        ValueError: no mapping, an unknown setting, or a method that is no mapping of fields, or has a name.
     """
     more = getattr(vllm_config, "additional_config", None)
     given = more.get("ngram_trie", {}) if isinstance(more, Mapping) else {}
@@ -216,8 +216,8 @@ def read_settings(vllm_config: Any) -> dict[str, Any]:
         if field not in SETTINGS:
             raise ValueError(f"additional_config.ngram_trie: {field}: {near(str(field), list(SETTINGS))}")
     settings = {**SETTINGS, **given}
-    if not isinstance(settings["method"], Mapping):
-        raise ValueError(f"additional_config.ngram_trie: method={settings['method']!r}: must be fields of the method")
+    if not isinstance(fields := settings["method"], Mapping) or "name" in fields:  # the method is named beside them
+        raise ValueError(f"additional_config.ngram_trie: method={fields!r}: must be fields of the method, without name")
     return settings
 
 

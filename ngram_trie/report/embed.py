@@ -114,10 +114,12 @@ def pairwise_of(marker: str, root: Path = PROJECT) -> str:
     """The comparisons that a marker asks for; see the head of this module."""
     name, options = _options("pairwise", marker, PAIRWISE_OPTIONS)
     rows = pd.read_csv(root / name)
-    lines = []
+    rows, lines = rows[(rows.measure == SPEEDUP) & (rows.dataset == ALL)], []
+    if rows.empty:
+        raise ValueError(f"pairwise {name}: no speedup over all data sets")
     for pair in options.get("pairs", "").split("|"):
         a, _, b = (each.strip() for each in pair.partition("/"))
-        row = pairwise.between(rows[rows.measure == SPEEDUP], a, b).set_index("dataset").loc[ALL]
+        row = pairwise.between(rows, a, b).iloc[0]
         p = "below 0.0001" if row.p_holm < 1e-4 else f"{row.p_holm:.4f}"
         verdict = "significant" if row.significant else "not separated"
         verdict += ", exploratory" if row.get("family") == pairwise.EXPLORATORY else ""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.fake_target import FakeTarget, answer, fibonacci, jumbled
+from support.tiny import tiny_target
 
 from ngram_trie.baselines.jacobi import Jacobi
 
@@ -17,6 +18,11 @@ def test_guesses_are_the_choices_of_one_step_ago() -> None:
     # Behind 3 0 0 come 5, 3 and 0; behind 5 3 0 come 8, 8 and 3. The last tree is cut: no room for two more tokens.
     assert drafts == [[3, 0, 0], [5, 3, 0], [8, 8], [13]]
     assert all(tree.parents.tolist() == list(range(-1, tree.num_draft)) for tree in target.trees)
+
+
+def test_a_guess_that_the_model_has_not_is_refused_before_it_answers() -> None:
+    with pytest.raises(ValueError, match=r"^fill=100000: not in the model's vocabulary"):
+        Jacobi(fill=100_000).bind(tiny_target("llama"))
 
 
 @pytest.mark.parametrize(("fill", "first"), [(9, [9, 9, 9]), ("repeat", [3, 3, 3])])

@@ -96,16 +96,19 @@ def brute_force_static(documents: list[list[int]], text: list[int]) -> tuple[int
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
-@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, TEXTS, st.integers(0, 3))
+@given(st.lists(TEXTS, min_size=1, max_size=4), TEXTS, TEXTS, st.integers(0, 3), st.integers(1, 12))
 def test_the_static_match_is_what_brute_force_finds(
-    tmp_path: Path, documents: list[list[int]], prompt: list[int], output: list[int], static_bias: int
+    tmp_path: Path, documents: list[list[int]], prompt: list[int], output: list[int], static_bias: int, most: int
 ) -> None:
     build_datastore(documents, tmp_path)
     text = prompt + output
     length, follow = brute_force_static(documents, text)
     own, end = brute_force_match(text)
     expected = follow[:39] if length - static_bias > own else text[end : end + 39] if own else []
-    assert drafted(prompt, output, datastore=str(tmp_path), static_bias=static_bias, alpha=None) == expected
+    options: dict[str, Any] = {"datastore": str(tmp_path), "static_bias": static_bias, "alpha": None}
+    assert drafted(prompt, output, **options) == expected
+    assert drafted(prompt, output, num_draft=most, **options) == drafted(prompt, output, most, **options)
+    assert drafted(prompt, output, most, **options) == expected[:most]
 
 
 @given(TEXTS, st.integers(0, 60), st.integers(1, 4))

@@ -181,7 +181,8 @@ def test_what_does_not_fit_the_gpu_is_left_out_with_the_reason(
     assert made.left_out.keys() == left_out and "In the way" not in text
     if memory == 25.3:
         assert "its weights take 13.5 GB; with them the run needs 36 GB of GPU memory, and there are 25" in text
-        assert "this selection takes 22.2 GB" in text and "to fetch 28.4 GB" in text and "of use afterwards" in text
+        assert "RTX 4090, 25 GB, driver" in text and "this selection takes 22.2 GB" in text
+        assert "to fetch 28.4 GB" in text and "of use afterwards" in text
     first = composed(list(made.steps()[1].command[1:]))
     assert not left_out & set(first.methods)
 

@@ -260,6 +260,7 @@ def test_vllms_configuration_names_a_method() -> None:
         ("blend", {"store_tokens": 99, "store_seconds": 0}, "store_seconds=0: must be a number above 0"),
         ("blend", {"store_tokens": 99, "method": {"escpe": 3}}, "escpe: did you mean escape?"),
         ("blend", {"method": "pld"}, "method='pld': must be fields of the method"),
+        ("blend", {"method": {"name": "pld"}}, "method={'name': 'pld'}: must be fields of the method, without name"),
         ("blend", {"methd": {}}, "additional_config.ngram_trie: methd: did you mean method?"),
         ("blend", {"token_price": 0}, "token_price=0: must be a number above 0"),
     ],
