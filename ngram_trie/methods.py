@@ -54,16 +54,16 @@ def settings_of(file: Path) -> Any:
     return OmegaConf.merge(*parts, own)
 
 
-def bases(names: Sequence[str], file: Path) -> list[Path]:
-    """The files that `defaults` of a member of a group name: beside it, or in configs/."""
-    beside = [file.with_name(f"{name}.yaml") for name in names if name != "_self_"]
+def bases(names: Sequence[Any], file: Path) -> list[Path]:
+    """The files of its own group that `defaults` of a member name: beside it, or in configs/."""
+    beside = [file.with_name(f"{name}.yaml") for name in names if isinstance(name, str) and name != "_self_"]
     return [base if base.exists() else CONFIGS / file.parent.name / base.name for base in beside]
 
 
 def text_of(file: Path) -> str:
     """What an experiment says, and what those say that its `defaults` include."""
-    named = [name for name in OmegaConf.load(file).get("defaults", ()) if isinstance(name, str)]  # type: ignore[arg-type]
-    return "".join([file.read_text(encoding="utf-8"), *map(text_of, bases(named, file))])
+    included = bases(OmegaConf.load(file).get("defaults", ()), file)  # type: ignore[arg-type]
+    return "".join([file.read_text(encoding="utf-8"), *map(text_of, included)])
 
 
 @functools.cache

@@ -54,7 +54,7 @@ def child_of(trie: Trie, node: int, token: int) -> int:
 
 @kernel
 def node_of(trie: Trie, path: IntArray) -> int:
-    """The node at the end of a path from the root; 0 if there is none."""
+    """The node in which this path from the root ends; 0 if the trie does not hold it."""
     node = 0
     for token in path:
         node = child_of(trie, node, token)

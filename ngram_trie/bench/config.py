@@ -138,9 +138,9 @@ UNUSED = {
     "live": ("cost",),
     "replay": ("model", "dataset", "datasets", "measure"),
     "teacher_forced": (
-        *("cost", "dataset", "datasets", "measure.max_new_tokens", "measure.share_prefill", "measure.truncation"),
+        "cost", "dataset", "datasets", "measure.max_new_tokens", "measure.share_prefill", "measure.truncation",
     ),
-}
+}  # fmt: skip
 #: Letters of each part of a folder's name, which the run's id tells from others: file systems take 255 in all.
 MOST_NAMED = 60
 #: What decides where results go and what is shown, not what they are.

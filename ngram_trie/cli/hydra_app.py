@@ -153,9 +153,9 @@ def whole_text(file: Path) -> str:
     """What the file of a choice says, and behind it what it takes over from others, with their comments."""
     text = file.read_text(encoding="utf-8")
     for base in bases(OmegaConf.load(file).get("defaults", ()), file):  # type: ignore[arg-type]
-        fields = re.findall(r"^((?:#.*\n)*(\w+):.*\n)", whole_text(base), re.MULTILINE)
+        fields = re.findall(r"^((?:#.*\n)*(\w+):.*\n(?: .*\n)*)", whole_text(base), re.MULTILINE)
         text += "".join(entry for entry, name in fields if not re.search(rf"^{name}:", text, re.MULTILINE))
-    return re.sub(r"^defaults:.*\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^defaults: .*\n", "", text, flags=re.MULTILINE)
 
 
 FLAGS = """

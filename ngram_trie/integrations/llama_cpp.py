@@ -17,6 +17,7 @@ from ngram_trie.budget.rule import ChainDrafter
 from ngram_trie.drafter import check_int
 from ngram_trie.methods import DrafterLike, check_reads_tokens, make_drafter
 from ngram_trie.prompt import Prompt
+from ngram_trie.tree import num_shared
 
 try:
     from llama_cpp.llama_speculative import LlamaDraftModel
@@ -77,8 +78,7 @@ class DraftModel(LlamaDraftModel):
         """Take note of what came of the last draft: the tokens that the model went on with begin with what it accepted,
         and end with one of its own.
         """
-        size = min(len(self._draft), len(new) - 1)
-        accepted = int(np.logical_and.accumulate(self._draft[:size] == new[:size]).sum())
+        accepted = num_shared(self._draft, new[:-1])
         self.num_drafts += len(self._draft) > 0
         self.num_drafted += len(self._draft)
         self.num_accepted += accepted

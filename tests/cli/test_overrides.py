@@ -114,6 +114,12 @@ def test_help_for_a_choice_has_its_settings() -> None:
     assert "# A blend of all orders of the text so far" in text and "num_draft: 32" in text
 
 
+def test_help_shows_what_every_experiment_sets() -> None:
+    for name, file in choices()["experiment"].items():
+        text = hydra_app.help_text("run", "", "config", [f"experiment={name}"])
+        assert yaml.safe_load(text).items() >= yaml.safe_load(file.read_text(encoding="utf-8")).items()
+
+
 def test_a_choice_that_begins_with_another_is_shown_and_composed_whole(tmp_path: Path) -> None:
     (tmp_path / "method").mkdir()
     file = tmp_path / "method" / "mine.yaml"

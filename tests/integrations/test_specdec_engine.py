@@ -56,6 +56,7 @@ def ask(
     [
         {},
         {"drafter": "lookahead"},
+        {"drafter": "suffix_warm"},  # a variant, whose size stands in another file
         {"drafter": "ngrammys_context", "shape": "chain"},
         {"drafter": "vanilla"},
         {"speculative_algorithm": "NONE"},

@@ -1,4 +1,4 @@
-"""Plain greedy decoding without any code of ours, as the reference of every method that reads a model."""
+"""What tests of methods with weights share: prompts, an answer of the loop, files as PyTorch writes them."""
 
 from __future__ import annotations
 
