@@ -1,11 +1,12 @@
 """Find the passages for each question: search, rerank, keep the best; count how often they hold the answer.
 
-  python -m scripts.retrieve                                               TriviaQA over Wikipedia
+  python -m scripts.retrieve questions.limit=82                            TriviaQA over Wikipedia, as in the paper
   python -m scripts.retrieve corpus=file corpus.path=FILE encoder=minilm reranker=late_interaction questions.path=FILE
 
-Give the same corpus and encoder as to scripts.build_index. Writes to output=FOLDER, line by line (the same command
-resumes an interrupted run): contexts.jsonl, each question with its passages from IVF-PQ; places.jsonl, the rank of the
-first passage with an answer in each search; then recall.csv and a manifest, which hold only numbers.
+Give the same corpus, encoder, index, train_size and seed as to scripts.build_index. Writes to output=FOLDER, line by
+line (the same command resumes an interrupted run): contexts.jsonl, each question with its passages from IVF-PQ;
+places.jsonl, the rank of the first passage with an answer in each search; then recall.csv and a manifest, which hold
+only numbers.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def retrieve(config: DictConfig) -> Path:
     reranker = methods.build(config.reranker, "reranker")
     manifest = manifest_of(config, asked, corpus, encoder, reranker)
 
-    output = Path(config.output or configuration.PROJECT / "results" / "local" / "triviaqa")
+    own = "passages" if config.questions.path else "triviaqa"
+    output = Path(config.output or configuration.PROJECT / "results" / "local" / own)
     output.mkdir(parents=True, exist_ok=True)
     about = output / "manifest.json"
     if config.force:

@@ -173,7 +173,10 @@ class Approximate:
 
     def __init__(self, path: Path, nprobe: int) -> None:
         if not path.exists():
-            raise FileNotFoundError(f"{path}: no index here; `python -m scripts.build_index` builds it")
+            raise FileNotFoundError(
+                f"{path}: no such index here; `python -m scripts.build_index` builds it, one for each corpus, encoder, "
+                "index, train_size and seed"
+            )
         index = faiss.read_index(str(path))
         lists = faiss.extract_index_ivf(index)
         if not 1 <= nprobe <= lists.nlist:

@@ -55,10 +55,13 @@ def measure(asked: Run) -> Path:
     from ngram_trie.bench import shards
     from ngram_trie.bench.live import Live, check_answered, check_lossless
     from ngram_trie.bench.prepare import prepare
-    from ngram_trie.cli.estimate import estimate
+    from ngram_trie.cli.estimate import before_conversion, estimate
 
     end_with_parent()
     shard = shards.parse(asked.shard, os.environ)
+    if asked.dry_run and (plan := before_conversion(asked)):
+        print(plan)
+        return Path(asked.output or "")
     engine = prepare(asked)
     if asked.samples and not isinstance(engine, Live):
         raise ConfigError("samples=true: needs engine=live; recorded answers have no text")

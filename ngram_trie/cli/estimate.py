@@ -1,4 +1,4 @@
-"""What a run would do and take, before anything is loaded: `dry_run=true`."""
+"""What a run would do and take, before weights are loaded: `dry_run=true`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ngram_trie.bench import models
 from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.room import method_gb
-from ngram_trie.bench.schemas import Model, Run
+from ngram_trie.bench.schemas import Model, Replay, Run
 from ngram_trie.drafter import Drafter
 from ngram_trie.prompt import Prompt
-from ngram_trie.store.files import relative
+from ngram_trie.store.files import ON_HUB, cache_folder, relative
 from ngram_trie.targets import choose
 from ngram_trie.targets.gguf import conversion, gguf_file
-from ngram_trie.targets.hub import cached
+from ngram_trie.targets.hub import cached, cached_file
 from ngram_trie.targets.load import load_config
 
 #: Gigabytes of the weights that methods of the paper's tables bring along; their pages list them.
@@ -30,13 +30,30 @@ WEIGHTS_GB = {
     "ankner/hydra-vicuna-7b-v1.3": 3.0,
     "AntMan/vicuna-v1.3-7b-space": 13.5,
 }
+TITLE = "Plan (nothing is run):"
 #: Bytes of a record, as runs of some hundred tokens an answer write them; tables and figures beside them.
 RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
 
+def before_conversion(run: Run) -> str:
+    """The plan of a run whose GGUF file is not here or not converted, from which all else follows; "" of others."""
+    path, size = models.source(run.model)[0], run.model.download_gb
+    if isinstance(run.engine, Replay):
+        return ""
+    named = None if Path(path).exists() else ON_HUB.fullmatch(path)
+    file = cached_file(*named.groups()) if named else gguf_file(path)
+    if conversion(file).exists() if file else not named:
+        return ""
+    fetched = "" if file else f"downloaded{f' (about {size:.1f} GB)' if size else ''} and "
+    return (
+        f"{TITLE}\n  model: {models.name(run.model)}, a GGUF file that is first {fetched}converted, once, to 4 bytes a "
+        f"weight in {cache_folder()}\n  prompts, memory and disk follow from what it says: any run of it converts it"
+    )
+
+
 def estimate(engine: Engine, run: Run, folder: Path) -> str:
     """The plan in lines: what is asked, memory, disk."""
-    return "\n".join(["Plan (nothing is run):", *(f"  {line}" for line in _lines(engine, run, folder))])
+    return "\n".join([TITLE, *(f"  {line}" for line in _lines(engine, run, folder))])
 
 
 def _lines(engine: Engine, run: Run, folder: Path) -> Iterator[str]:
@@ -52,8 +69,6 @@ def _lines(engine: Engine, run: Run, folder: Path) -> Iterator[str]:
         yield f"model: {engine.model}, {run.model.dtype} on {device}, backend {backend}"
         weights = weight_gb(run.model)
         yield f"memory: {_memory(engine, run, weights, torch.device(device), 2 if backend == 'cpu' else 1)}"
-        file = gguf_file(models.source(run.model)[0])
-        written += int(1e9 * weights) if file and not conversion(file).exists() else 0
         if fetched := _fetched(engine, run.model, weights):
             yield fetched
     free = shutil.disk_usage(next(part for part in (folder, *folder.parents) if part.exists())).free

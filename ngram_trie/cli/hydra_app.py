@@ -145,7 +145,7 @@ def help_text(
     for group, (default, what) in group_defaults(primary).items():
         names = textwrap.fill(", ".join(groups[group]), 98, initial_indent="  ", subsequent_indent="  ")
         parts.append(f"{group}=NAME: {what} (default: {default})\n{names}")
-    example = "method=blend" if is_run else "encoder=bge_m3"
+    example = {"config": "method=blend", "server": "dataset=docs_rag"}.get(primary, "encoder=bge_m3")
     return "\n\n".join([*parts, f"Settings of one choice: {name} {example} --help. Of all: {name} --cfg job"])
 
 

@@ -26,9 +26,9 @@ from ngram_trie.methods import ConfigError, choices, near, settings_of, text_of
 from ngram_trie.store.files import CONFIGS, first_line
 
 
-def composed(overrides: Sequence[str], folder: Path | None = None, is_sweep: bool = True) -> Run:
+def composed(overrides: Sequence[str], folder: Path | None = None) -> Run:
     """The run that a command line asks for, its values checked, too; arguments and errors as in `layered`."""
-    return checked(layered(overrides, "config", folder, is_sweep))
+    return checked(layered(overrides, "config", folder))
 
 
 def layered(
@@ -105,13 +105,19 @@ def _check_once(overrides: Sequence[Override], is_sweep: bool) -> None:
 
 def check_choices(overrides: Sequence[Override], groups: Mapping[str, Mapping[str, Path]]) -> None:
     """Raises:
-    ConfigError: a name that its group does not have, or `method` or `dataset` beside an experiment with its own.
+    ConfigError: a name that its group does not have, several where one is taken, or `method` or `dataset` beside an
+    experiment with its own.
     """
     # +method@methods.NAME=NAME adds one to the experiment's own
     keys = {override.key_or_group.split(".")[0] for override in overrides if override.package is None}
     for override in overrides:
         if (group := override.key_or_group) not in groups or override.is_delete():
             continue
+        if group != "experiment" and any(value.startswith("[") for value in values_of(override)):
+            several = (
+                f"each as +{group}@{group}s.NAME=NAME" if group in ("method", "dataset") else "-m takes one by one"
+            )
+            raise ConfigError(f"{override.input_line}: one {group} is taken, not a list; several: {several}")
         for name in (part for value in values_of(override) for part in value.strip("[]").split(",")):  # a or [a,b]
             if name not in groups[group]:
                 raise ConfigError(f"{group}={name}: {near(name, list(groups[group]))}")

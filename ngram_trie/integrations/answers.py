@@ -17,7 +17,7 @@ class RecentAnswers:
     eighth of what is kept is new, or an answer in it has become too old.
 
     Args:
-        max_tokens: of all answers together; the oldest are forgotten first.
+        max_tokens: room for tokens, of which answers take half; the oldest are forgotten first.
         max_seconds: how long an answer is kept; None for no such limit.
     """
 

@@ -107,10 +107,12 @@ class Proposer:
         check_int("max_finished", settings["max_finished"], 0)
         check_int("store_tokens", settings["store_tokens"], 0)
         self.answers: RecentAnswers | None = None
+        if settings["store_seconds"] is not None:
+            check_positive("store_seconds", settings["store_seconds"])
+            if not settings["store_tokens"]:
+                raise ValueError("store_seconds: how long answers are kept, of which store_tokens=0 keeps none")
         if settings["store_tokens"]:
             check_int("store_tokens", settings["store_tokens"], 4)
-            if settings["store_seconds"] is not None:
-                check_positive("store_seconds", settings["store_seconds"])
             if name != "blend":
                 raise ValueError(f"store_tokens={settings['store_tokens']}: blend alone drafts from other answers")
             self.answers = RecentAnswers(settings["store_tokens"], max_seconds=settings["store_seconds"])

@@ -116,13 +116,20 @@ def fetch(repository: str, revision: str | None = None) -> Path:
         return Path(snapshot_download(repository, revision=revision, allow_patterns=names or ["*.json"]))
 
 
-def fetch_file(repository: str, name: str) -> Path:
-    """One file of a model's repository, from the cache where it is there; otherwise as `fetch`."""
+def cached_file(repository: str, name: str) -> Path | None:
+    """One file of a model's repository in the hub's cache; asks no network."""
     try:
         return Path(hf_hub_download(repository, name, local_files_only=True))
     except (OSError, ValueError):
-        with from_hub(f"{name} of {repository!r}", "there is no such file here either; or give one"):
-            return Path(hf_hub_download(repository, name))
+        return None
+
+
+def fetch_file(repository: str, name: str) -> Path:
+    """One file of a model's repository, from the cache where it is there; otherwise as `fetch`."""
+    if found := cached_file(repository, name):
+        return found
+    with from_hub(f"{name} of {repository!r}", "there is no such file here either; or give one"):
+        return Path(hf_hub_download(repository, name))
 
 
 def reach(address: str) -> tuple[int, str]:

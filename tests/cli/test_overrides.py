@@ -27,6 +27,8 @@ from scripts import run
         ("method=pld method.n=8", "method pld has no such setting; there is one in method=llma"),
         ("experiment=table1 methods.sp.max_gamma=4", "methods has no such setting; did you mean sps"),
         ("experiment=table1 method.n=9", "experiment table1 has its own methods"),
+        ("method=[pld,blend]", "one method is taken, not a list; several: each as +method@methods.NAME=NAME"),
+        ("model=[tiny]", "model=[tiny]: one model is taken, not a list; several: -m takes one by one"),
         ("experiment=categories dataset=rag", "dataset: experiment categories has its own datasets"),
         ("~methods.pld", "~methods.pld: methods has no such setting; it has none"),
         ("model.tokenizer.legacy=true", "+model.tokenizer.legacy=true adds one"),

@@ -375,16 +375,19 @@ def test_retrieval_goes_on_after_a_kill(
 
 
 def test_without_a_reranker_or_exact_search_the_table_is_short(
-    ran: Path, bge: Path, passages: str, questions: str, tmp_path: Path
+    ran: Path, bge: Path, passages: str, questions: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = tiny(bge, passages, questions, tmp_path, "flat=false", f"folder={ran / 'index'}")
+    """A file's questions go where the road does not look for TriviaQA's."""
+    config = tiny(bge, passages, questions, tmp_path, "flat=false", f"folder={ran / 'index'}", "output=null")
     config.reranker = layered(["reranker=none"], "retrieval").reranker
-    retrieve.retrieve(config)
-    assert [line[:13] for line in (tmp_path / "out" / "recall.csv").read_text().splitlines()[1:]] == [
+    monkeypatch.setattr("ngram_trie.bench.config.PROJECT", tmp_path)
+    out = retrieve.retrieve(config)
+    assert out == tmp_path / "results" / "local" / "passages"
+    assert [line[:13] for line in (out / "recall.csv").read_text().splitlines()[1:]] == [
         "ivfpq,False,5", "ivfpq,False,2"
     ]  # fmt: skip
-    kept = [[int(passage["id"]) for passage in line["passages"]] for line in lines_of(tmp_path / "out/contexts.jsonl")]
-    assert kept == np.load(tmp_path / "out" / "hits.npz")["ivfpq"][:, :5].tolist()
+    kept = [[int(passage["id"]) for passage in line["passages"]] for line in lines_of(out / "contexts.jsonl")]
+    assert kept == np.load(out / "hits.npz")["ivfpq"][:, :5].tolist()
 
 
 def test_lines_are_read_back_whatever_their_texts_hold(tmp_path: Path) -> None:

@@ -171,7 +171,7 @@ def test_where_faiss_sees_a_gpu_it_trains_adds_and_searches_there(
 
 
 def test_what_cannot_be_built_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no index here; `python -m scripts.build_index` builds it"):
+    with pytest.raises(FileNotFoundError, match=r"no such index here; `python -m scripts.build_index` builds it"):
         Approximate(tmp_path / INDEX, 1)
     vectors = index.encoded(Numbers(), Hashing(), tmp_path, SHARD, CHUNK)
     for factory in ("IVF8,PQ5", "IVF701,PQ4", "nonsense"):

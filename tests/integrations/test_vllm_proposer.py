@@ -257,6 +257,7 @@ def test_vllms_configuration_names_a_method() -> None:
         ("blend_warm", {}, "method blend_warm remembers earlier answers, and vLLM does not say whose they are: give"),
         ("pld", {"store_tokens": 100}, "store_tokens=100: blend alone drafts from other answers"),
         ("blend", {"store_tokens": 2}, "store_tokens=2: must be an integer of at least 4"),
+        ("blend", {"store_seconds": 9}, "store_seconds: how long answers are kept, of which store_tokens=0"),
         ("blend", {"store_tokens": 99, "store_seconds": 0}, "store_seconds=0: must be a number above 0"),
         ("blend", {"store_tokens": 99, "method": {"escpe": 3}}, "escpe: did you mean escape?"),
         ("blend", {"method": "pld"}, "method='pld': must be fields of the method"),
