@@ -57,9 +57,11 @@ def select_questions(questions: Sequence[Question], limit: int | None, parity: s
     `parity` says.
 
     Raises:
-        ValueError: a parity is asked for, and an id has no number.
+        ValueError: a parity is asked for, and an id has no number, or none has such a one.
     """
     kept = [q for q in questions if parity is None or question_number(q.question_id) % 2 == (parity == "odd")]
+    if questions and not kept:
+        raise ValueError(f"none of its {len(questions)} questions has an {parity} number")
     first = list(dict.fromkeys(question.question_id for question in kept))[:limit]
     return [question for question in kept if question.question_id in first]
 

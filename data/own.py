@@ -42,9 +42,9 @@ class FileDataset:
         if not questions:
             raise ValueError(f"{path}: it holds no prompts")
         self.questions = select_questions(questions, limit, parity)
-        if not self.questions:
-            raise ValueError(f"{path}: none of its {len(questions)} prompts has an {parity} number")
-        self.warmup = [_warmup(self.questions[0])]
+        # the first, and for a model to which it is too long the shortest
+        chosen = self.questions[0], min(self.questions, key=lambda question: len(question.message))
+        self.warmup = [_warmup(question) for question in {each.question_id: each for each in chosen}.values()]
 
 
 def _warmup(question: Question) -> Question:

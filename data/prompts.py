@@ -155,8 +155,9 @@ def _cut(question: Question, tokenizer: PreTrainedTokenizerBase, excess: int, wh
     kept = max(0, len(offsets) - excess)
     head = kept if where == "end" else (kept + 1) // 2
     tail = kept - head
-    start = offsets[head - 1][1] if head else 0
-    end = offsets[len(offsets) - tail][0] if tail else len(question.context)
+    # several tokens may stand for one character, which is kept or cut whole
+    start = min(offsets[head - 1][1], offsets[head][0]) if head else 0
+    end = max(offsets[-tail][0], offsets[-tail - 1][1]) if tail else len(question.context)
     # What no prompt holds, no trie reads: the span of what is left takes the place of the separate texts.
     return replace(question, context=question.context[:start] + question.context[end:], released_texts=())
 
@@ -248,6 +249,8 @@ def build_prompts(
 
         said = [text for pair in question.history for text in pair if text] + [question.message]
         about = (question.dataset, question.question_id, question.turn)
+        placeholders = tuple((asked, answered or "-") for asked, answered in question.history)
+        build(replace(question, history=placeholders))  # what is wrong with it is said before anything is measured
         return LaterTurn(*about, said, build_later, question.noise_kind)
 
     return [

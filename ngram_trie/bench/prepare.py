@@ -147,6 +147,10 @@ def _live(run: Run, methods: Mapping[str, Any], notes: dict[str, str]) -> Engine
             f"model.stop_ids={beyond[0]}: not in the model's vocabulary, which has the tokens from 0 to "
             f"{network.vocab_size - 1}"
         )
+    if run.measure.truncation != "fail" and most >= limit:
+        raise ConfigError(
+            f"measure.max_new_tokens={most}: the context of {limit:,} leaves no token for a prompt to be cut to"
+        )
     stop = Stop(most, frozenset(asked.stop_ids), tuple(asked.stop_strings), tokenizer.decode)
     build = functools.partial(
         build_prompt, tokenizer=tokenizer, max_tokens=limit - most, truncation=run.measure.truncation

@@ -58,15 +58,18 @@ def main(run: Run) -> Path:
                 prompt = item.build([trace.output_ids for trace in earlier if trace])
             else:
                 prompt = item
+            room = min(stop.max_new_tokens, target.context_limit - len(prompt.ids))
             if known := answered.get(key):
                 if known.model != engine.model or known.prompt.ids.tolist() != prompt.ids.tolist():
                     raise ValueError(f"{path} holds answers of another model or to other prompts: give another file")
+                if known.max_output_tokens != room:
+                    most = known.max_output_tokens
+                    raise ValueError(f"{path} holds answers of at most {most} tokens, not {room}: give another file")
                 continue
             try:
                 result = decoder.generate(prompt, stop)
             except PromptTooLong:
                 continue
-            room = min(stop.max_new_tokens, target.context_limit - len(prompt.ids))
             answered[key] = Trace(engine.model, prompt, result.output_ids, room, result.stop_reason)
             file.write(answered[key].to_json() + "\n")
             file.flush()

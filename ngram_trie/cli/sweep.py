@@ -18,6 +18,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 
 from ngram_trie.cli import overrides as lines
+from ngram_trie.methods import ConfigError
 from ngram_trie.report.blocks import JSON
 from ngram_trie.store.files import PROJECT, one_writer, relative
 
@@ -30,8 +31,18 @@ def sweeping(overrides: Sequence[str]) -> Iterator[None]:
 
     Args:
         overrides: of the sweep, whose settings with several values name its cells.
+
+    Raises:
+        ConfigError: all cells would write into one folder.
     """
-    swept = [o.get_key_element().lstrip("+") for o in lines.parse(overrides) if o.is_sweep_override()]
+    parsed = lines.parse(overrides)
+    swept = [o.get_key_element().lstrip("+") for o in parsed if o.is_sweep_override()]
+    given = [str(o.input_line) for o in parsed if o.key_or_group == "output" and not o.is_sweep_override()]
+    if swept and given and "${" not in given[0]:
+        raise ConfigError(
+            f"{given[0]}: each run of a sweep has a folder of its own; leave it out, or name what differs, as in "
+            f"'{given[0]}/${{method.name}}'"
+        )
     sweeps = PROJECT / "results" / "local" / "sweeps"
     for left in sweeps.glob("*/cells.jsonl"):  # of a sweep that was killed: its lock is free, and there is no table
         if not (left.parent / JSON).exists():

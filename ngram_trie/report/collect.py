@@ -82,6 +82,8 @@ def _collected(folder: Path, runs: Sequence[RunFolder]) -> list[Tables]:
         frame = sweeps.cell_table(run.frame, run.is_measured, own)
         frames.append(frame.assign(**{short: setting.get(name, "-") for name, short in fields.items()}))
     frame, last = pd.concat(frames, ignore_index=True), chosen[-1][0]
+    if "dataset.name" in names:  # "all" would be what each run was asked, under one name
+        frame = frame[frame.dataset.isin(set().union(*(run.frame.dataset for run, _ in chosen)))]
     devices = sorted({run.manifest.device for run, _ in chosen})
     notes = [*notes_of(last, [run for run, _ in chosen]), f"{len(chosen)} runs on {'; '.join(devices)}.", *notes]
     several = not is_single or "method.name" in names

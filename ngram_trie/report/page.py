@@ -120,7 +120,10 @@ class Folder:
     def opening(self) -> tuple[list[str], Figure | None]:
         """Of a live run with records the lines of its verdict, and its picture, for none may be there as a file."""
         run = RunFolder(self.files[MANIFEST].parent) if MANIFEST in self.files else None
-        if not run or self.part("engine").get("name") != "live" or not records_file(run.path).exists():
+        if not run or self.part("engine").get("name") != "live":
+            return [], None
+        file = records_file(run.path)
+        if not file.exists() or not file.stat().st_size:
             return [], None
         return verdict(run).splitlines(), None if "headline.png" in self.files else headline_figure(run)
 

@@ -57,6 +57,7 @@ def test_rouge_l_is_the_f_measure_of_the_longest_common_subsequence() -> None:
     assert scores["rouge_l"] == pytest.approx(2 * (4 / 5) * (4 / 6) / (4 / 5 + 4 / 6))
     assert all(math.isnan(scores[name]) for name in ("exact_match", "f1", "contains"))
     assert quality.measure("", Asked(reference="the cat"))["rouge_l"] == 0
+    assert math.isnan(quality.measure("кот", Asked(reference="кот"))["rouge_l"])  # it counts Latin letters alone
 
 
 def test_one_row_an_answer_of_the_first_repeat_and_none_for_a_failure() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ngram_trie.cli import sweep
+from ngram_trie.methods import ConfigError
 from ngram_trie.report.blocks import JSON
 from ngram_trie.store.files import one_writer
 
@@ -20,5 +21,7 @@ def test_the_next_sweep_clears_away_what_a_killed_one_left(tmp_path: Path, monke
     (folders["finished"] / JSON).write_text("{}")
     with one_writer(folders["running"]), sweep.sweeping(["method.n=8,9"]):
         pass  # measures nothing, and so leaves nothing itself
+    with pytest.raises(ConfigError, match=r"^output=mine: .* as in 'output=mine/\$\{method.name\}'$"):
+        sweep.sweeping(["output=mine", "method=pld,blend"]).__enter__()
     left = {folder.name for folder in folders["killed"].parent.iterdir()}
     assert left == {"finished", "running"}

@@ -39,7 +39,7 @@ def test_prompts_conversations_and_contexts(tmp_path: Path) -> None:
     assert talk.history == (("Hello", "Hello to you"),)
     assert (read.question_id, read.message, read.context) == ("4", "The text.\n\nWhat is it?", "The text.")
     assert read.answers == ("a text",)
-    assert [question.message for question in found.warmup] == ["three two one"]
+    assert [question.message for question in found.warmup] == ["three two one", "you? are Who"]
 
 
 def test_a_system_message_stands_in_the_prompt(tmp_path: Path) -> None:

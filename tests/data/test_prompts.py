@@ -158,7 +158,9 @@ def test_words_of_the_template_are_not_taken_for_the_message(tiny) -> None:
 
 
 @given(
-    words=st.lists(st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ","]), min_size=1, max_size=60),
+    words=st.lists(
+        st.sampled_from(["alder", "birch", "Hobbs", "Gardens", "1912", ",", "木", "🌲🌲"]), min_size=1, max_size=60
+    ),
     room=st.integers(1, 60),
     where=st.sampled_from(["end", "middle"]),
 )
@@ -174,6 +176,7 @@ def test_only_the_context_gives_way(words: list[str], room: int, where: str) -> 
     assert len(prompt.ids) <= fixed + room
     assert prompt.num_cut == len(whole.ids) - len(prompt.ids)
     kept = tokenizer.decode(prompt.part("context")) if "context" in prompt.spans else ""
+    assert "\ufffd" not in kept  # no character is cut in pieces
     if where == "end":
         assert question.context.startswith(kept.rstrip("\n"))
     assert tokenizer.decode(prompt.part("question")).strip() == "Which tree?"
@@ -194,3 +197,12 @@ def test_a_later_turn_takes_the_answers_of_this_run(tiny) -> None:
     built = later.build([answer])
     expected = build_prompt(replace(questions[1], history=(("One?", "Yes."),)), tiny)
     assert np.array_equal(built.ids, expected.ids) and built.turn == 1
+
+
+def test_what_is_wrong_with_a_later_turn_is_said_at_once(tiny) -> None:
+    def refuse(question: Question) -> Prompt:
+        raise ValueError(question.question_id)
+
+    question = Question("d", "7", "", " Two?", "", turn=1, history=(("One?", None),))
+    with pytest.raises(ValueError, match="7"):
+        build_prompts([question], refuse, str)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,13 @@ def test_live_rows_by_hand() -> None:
     assert frame.tokens_per_second.tolist() == pytest.approx([5 / 4, 3 / 1, 8 / 5])
     assert frame.trie_ms.tolist() == pytest.approx([150, 300, 200])  # (draft + build) / steps
     assert frame.inference_ms.tolist() == pytest.approx([1150, 400, 900])  # (verify - build + commit) / steps
+
+
+def test_all_of_one_context_stand_together() -> None:
+    noisy = [replace(each, dataset=f"{each.dataset}+words", noise_kind="words") for each in RECORDS[:2]]
+    frame = sweeps.cell_table(to_frame([*RECORDS, *noisy]), True, methods=[CELL])
+    assert frame.dataset.tolist() == ["qa", "rag", "qa+words", "all", "all+words"]
+    assert frame.speedup.tolist() == pytest.approx([2, 4, 2, 12 / 5, 2])
 
 
 # ---- layout ----------------------------------------------------------------------------------------------------------

@@ -58,12 +58,13 @@ def test_two_turns_follow_each_other(tmp_path: Path) -> None:
         (("output=FILE", "method=hf_generate"), "method=hf_generate: give a drafter"),
         (("output=FILE", "method=space"), "method=space: give a drafter for the run's own model"),
         (("output=FILE", "dataset.limit=1", "model=tiny_general"), "answers of another model"),
+        (("output=FILE", "measure.max_new_tokens=9"), "holds answers of at most 8 tokens, not 9: give another file"),
     ],
 )
 def test_what_it_cannot_record_is_one_line(tmp_path: Path, overrides: tuple[str, ...], message: str) -> None:
     path = tmp_path / "answers.jsonl"
     given = [part.replace("FILE", str(path)) for part in overrides]
-    if "another model" in message:
+    if "answers of" in message:
         main(composed(*ASKED, f"output={path}"))
     with pytest.raises((ConfigError, ValueError), match=message):
         main(composed(*ASKED, *given))
