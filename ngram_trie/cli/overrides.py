@@ -26,9 +26,9 @@ from ngram_trie.methods import ConfigError, choices, near, settings_of, text_of
 from ngram_trie.store.files import CONFIGS, first_line
 
 
-def composed(overrides: Sequence[str], folder: Path | None = None) -> Run:
+def composed(overrides: Sequence[str], folder: Path | None = None, is_sweep: bool = True) -> Run:
     """The run that a command line asks for, its values checked, too; arguments and errors as in `layered`."""
-    return checked(layered(overrides, "config", folder))
+    return checked(layered(overrides, "config", folder, is_sweep))
 
 
 def layered(

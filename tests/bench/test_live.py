@@ -20,6 +20,7 @@ from transformers import LlamaConfig
 from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.bench import live, metrics, prepare, room
 from ngram_trie.bench import measure as loop
+from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RecordWriter, RunManifest, item_key, read_records
@@ -498,6 +499,9 @@ class OnDevice(Begun):
     traits = Traits(uses_device=True)
 
 
+CURVE = CostCurve("toy", [0, 10], [1, 200], [[1.0, 2.0], [3.0, 6.0]], [1, 200], [0.5, 1.5])
+
+
 class Scored(Begun):
     traits = Traits(scores_nodes=True)
 
@@ -506,7 +510,12 @@ def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(tmp_path: Path)
     """One that needs tokens alone does not: vanilla has begun over the same target, and a copy was compiled. Under an
     adaptive length it does, since what it learns there of steps and drafts others learn, too."""
     tokens, device, scored = Begun(), OnDevice(), Scored()
-    methods = {"vanilla": NoDraft(), "tokens": tokens, "device": device, "adaptive": AdaptiveDrafter(scored)}
+    methods = {
+        "vanilla": NoDraft(),
+        "tokens": tokens,
+        "device": device,
+        "adaptive": AdaptiveDrafter(scored, cost=CURVE),
+    }
     records = measured(make_run(methods, repeats=1), tmp_path)
     assert device.began == scored.began == ["warmup", "q0", "q1", "q2"] and tokens.began == ["q0", "q1", "q2"]
     assert {record.question_id for record in records} == {"q0", "q1", "q2"}

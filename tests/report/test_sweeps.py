@@ -118,7 +118,7 @@ def test_live_rows_by_hand() -> None:
 
 
 def test_all_of_one_context_stand_together() -> None:
-    noisy = [replace(each, dataset=f"{each.dataset}+words", noise_kind="words") for each in RECORDS[:2]]
+    noisy = [replace(each, noise_kind="words") for each in RECORDS[:2]]
     frame = sweeps.cell_table(to_frame([*RECORDS, *noisy]), True, methods=[CELL])
     assert frame.dataset.tolist() == ["qa", "rag", "qa+words", "all", "all+words"]
     assert frame.speedup.tolist() == pytest.approx([2, 4, 2, 12 / 5, 2])
