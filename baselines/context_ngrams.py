@@ -89,8 +89,12 @@ class RowsDrafter(HistoryDrafter):
         return None
 
     def propose(self, budget: int) -> DraftTree:
-        most = min(budget, self.k * self.w if self.num_draft is None else self.num_draft)
+        whole = self.k * self.w if self.num_draft is None else self.num_draft
+        most = min(budget, whole)
         rows, probs = self.rows(self.text)
+        if most < whole:  # as one that is made for so many
+            rows = rows[: self.sized(most).get("k", self.k)]
+            probs = probs[: len(rows)]
         # Level by level, so that a cut leaves every row its beginning.
         begun = [row[:length] for length in range(1, self.w + 1) for row in rows.tolist()]
         sources = self.sources(len(rows))

@@ -142,10 +142,11 @@ class LogitSpec(HistoryDrafter):
         size = min(self.num_draft, budget) + 1
         tokens, parents, probs = np.empty(size, np.int64), np.empty(size, np.int64), np.zeros(size)
         tokens[0], parents[0], probs[0] = self.root, -1, 1.0
+        few = budget < self.num_draft  # as one that is made for so many
+        num_copy = min(self.num_copy, self.sized(budget)["num_copy"]) if few else self.num_copy
         size = _draft(
-            self.text, self._guesses(), self._latest, self._before, self.max_ngram, self.num_copy,
-            tokens, parents, probs,
-        )  # fmt: skip
+            self.text, self._guesses(), self._latest, self._before, self.max_ngram, num_copy, tokens, parents, probs
+        )
         return DraftTree(tokens[:size], parents[:size], probs=probs[:size])
 
     def _guesses(self) -> IntArray:

@@ -28,8 +28,8 @@ class PromptLookup(HistoryDrafter):
     """Prompt lookup: the earliest match of the last n tokens, n from `max_ngram` down to `min_ngram`, copies what
     followed it.
 
-    The defaults are the method as published. Spec-Bench's copy of it is
-    `PromptLookup(max_ngram=3, num_draft=10, require_full=True, dummy_when_none=100)`. vLLM's `ngram`
+    The defaults are the method as transformers runs it: what is copied may end with the text. Spec-Bench's copy of it
+    is `PromptLookup(max_ngram=3, num_draft=10, require_full=True, dummy_when_none=100)`. vLLM's `ngram`
     (vllm/v1/spec_decode/ngram_proposer.py, 0.10 and later) finds the same match by a single pass over the reversed
     text (`method=vllm_ngram`); its earlier versions took the latest.
 

@@ -145,8 +145,9 @@ def _retrieve(
 
 @compiled
 def _refill(
-    table: NDArray[np.int32], rank_prob: FloatArray, size: int, tokens: IntArray, parents: IntArray, probs: FloatArray
-) -> int:
+    table: NDArray[np.int32], k: int, rank_prob: FloatArray, size: int, tokens: IntArray, parents: IntArray,
+    probs: FloatArray,
+) -> int:  # fmt: skip
     """The logits tree (section 3.1, algorithm 1), merged into a draft of `size` nodes until it has m, breadth first.
 
     A node of breadth b has its b likeliest successors. The root's breadth is k, that of its children k, k/2, k/4, ...
@@ -155,7 +156,7 @@ def _refill(
     """
     breadth = np.zeros(len(tokens), np.int64)
     queue = np.zeros(len(tokens), np.int64)
-    breadth[0] = table.shape[1]
+    breadth[0] = k
     queued = 1
     for head in range(len(tokens)):
         if head == queued:
@@ -265,7 +266,8 @@ class RACER(KeepingDrafter, HistoryDrafter):
         tokens[0], parents[0], probs[0] = self.root, -1, 1.0
         suffix = self.text[max(0, len(self.text) - self.ngram + 1) :]
         size = _retrieve(self._trie, suffix, self.min_match, tokens, parents, probs)
-        size = _refill(self._table, self._rank_probs, size, tokens, parents, probs)
+        k = min(self.k, self.sized(budget)["k"]) if budget < self.num_draft else self.k  # as one made for so many
+        size = _refill(self._table, k, self._rank_probs, size, tokens, parents, probs)
         return DraftTree(tokens[:size], parents[:size], probs=probs[:size])
 
     def learn(self) -> None:

@@ -357,6 +357,7 @@ class SAMDecoding(Drafter):
         """
         if self.datastore:
             Datastore(self.datastore).check(target.model)
+            _ = self._static  # built here, beside the clock
 
     @functools.cached_property
     def _static(self) -> SuffixAutomaton | None:

@@ -506,16 +506,14 @@ class Scored(Begun):
     traits = Traits(scores_nodes=True)
 
 
-def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(tmp_path: Path) -> None:
+def test_what_needs_a_model_begins_a_prompt_that_is_not_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One that needs tokens alone does not: vanilla has begun over the same target, and a copy was compiled. Under an
     adaptive length it does, since what it learns there of steps and drafts others learn, too."""
+    monkeypatch.setattr(TargetModel, "step_costs", lambda *_: CURVE)
     tokens, device, scored = Begun(), OnDevice(), Scored()
-    methods = {
-        "vanilla": NoDraft(),
-        "tokens": tokens,
-        "device": device,
-        "adaptive": AdaptiveDrafter(scored, cost=CURVE),
-    }
+    methods = {"vanilla": NoDraft(), "tokens": tokens, "device": device, "adaptive": AdaptiveDrafter(scored)}
     records = measured(make_run(methods, repeats=1), tmp_path)
     assert device.began == scored.began == ["warmup", "q0", "q1", "q2"] and tokens.began == ["q0", "q1", "q2"]
     assert {record.question_id for record in records} == {"q0", "q1", "q2"}
