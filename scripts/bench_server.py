@@ -1,8 +1,8 @@
 """Compare OpenAI-compatible servers, or ways to run one, under load.
 
-  make bench-server ARGS="'servers={mine: ADDRESS}' model=NAME"
-  python -m scripts.bench_server 'servers={none: http://127.0.0.1:8000/v1, ours: http://127.0.0.1:8001/v1}' model=NAME
-  python -m scripts.bench_server 'servers={mine: ADDRESS}' model=NAME endpoint=chat concurrency=[] rates=[0.5]
+  make bench-server ARGS="'servers={mine: ADDRESS}' model=smollm2_135m"
+  python -m scripts.bench_server 'servers={a: http://127.0.0.1:8000/v1, b: http://127.0.0.1:8001/v1}' model=smollm2_135m
+  python -m scripts.bench_server 'servers={mine: ADDRESS}' model=smollm2_135m endpoint=chat concurrency=[] rates=[0.5]
 
 Every server answers the same questions under every load, in turns. Writes trials.jsonl, a manifest and tables: tokens
 per second, time to the first piece, time per token, goodput, whether the texts are the same, and vLLM's own counts of

@@ -12,11 +12,11 @@ from ngram_trie.baselines.logitspec import LogitSpec
 from ngram_trie.tree import DraftTree
 
 
-def first_draft(prompt: list[int], vocabulary: int, **settings: Any) -> DraftTree:
+def first_draft(prompt: list[int], vocabulary: int, budget: int = 9999, **settings: Any) -> DraftTree:
     """The draft behind the first token of the answer, which is the token after the prompt's last one."""
     target, drafter = circling(lambda text: (text[-1] + 1) % vocabulary, vocabulary), LogitSpec(**settings)
     begun(drafter, target, [*prompt, (prompt[-1] + 1) % vocabulary])
-    return drafter.propose(9999)
+    return drafter.propose(budget)
 
 
 def test_the_first_step_by_hand() -> None:
@@ -32,6 +32,10 @@ def test_the_first_step_by_hand() -> None:
     assert longer.tokens.tolist() == [6, 7, 8, 1, 5, 6, 9, 2, 5] and longer.depths.tolist() == list(range(9))
     assert first_draft([3], 50, num_draft=3).tokens.tolist() == [4, 5, 6, 7]  # nothing to copy
     assert first_draft([3], 50, top_k=2).tokens.tolist() == [4, 5]
+    asked, made = first_draft(prompt, 50, 8), first_draft(prompt, 50, **LogitSpec.sized(8))
+    assert (
+        asked.tokens.tolist() == made.tokens.tolist() == [6, 9, 2, 5, 7, 8, 1, 5, 8]
+    )  # a copy of 3, guesses behind it
 
 
 def drafted(text: list[int], guesses: list[int], most: int, max_ngram: int, num_copy: int) -> list[tuple[int, ...]]:

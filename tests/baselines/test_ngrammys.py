@@ -77,6 +77,7 @@ def test_mixed_rows_come_from_the_context_first(tmp_path: Path) -> None:
     drafter = mixed(k=2)
     drafter.start(Prompt(np.array([1, 2, 2, 1])))
     assert drafter.propose(99).tokens.tolist() == [1, 2, 2, 0]  # the rows 2 2 and 2 0 share a node
+    assert drafter.propose(3).tokens.tolist() == [1, 2, 2]  # of so few nodes it takes one row
 
 
 def test_smaller_tables_than_asked_for_are_named(tmp_path: Path) -> None:

@@ -72,6 +72,11 @@ def test_both_trees_in_one_by_hand() -> None:
     assert few.tokens.tolist() == [2, 3, 4, 4] and few.parents.tolist() == [-1, 0, 0, 1]
     _, fewer = first_draft(target, TEXT, budget=1, ngram=3, k=2)
     assert fewer.tokens.tolist() == [2, 3]
+    _, asked = first_draft(
+        target, TEXT, budget=11
+    )  # made for 63 nodes, it takes the shape of as many as it is asked for
+    _, made = first_draft(target, TEXT, **RACER.sized(11))
+    assert asked.tokens.tolist() == made.tokens.tolist() and asked.depths.max() == made.depths.max() > 2
     _, unmatched = first_draft(target, TEXT, ngram=3, k=1, min_match=3)
     assert unmatched.tokens.tolist() == [2, 3, 4, 5, 6]
 
