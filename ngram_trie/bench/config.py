@@ -48,7 +48,7 @@ def named(plain: Mapping[str, Any], group: str) -> dict[str, dict[str, Any]]:
     """The methods or data sets ("method", "dataset") by name: an experiment's, the cells of a grid, or the one."""
     one = plain[group]
     if group == "dataset":  # an answer knows its set by the name, whatever the set's key is
-        return {part["name"]: part for part in (plain["datasets"] or {"": one}).values()}
+        return {part.get("name", key): part for key, part in (plain["datasets"] or {"": one}).items()}
     if plain[f"{group}s"]:
         return dict(plain[f"{group}s"])
     if group == "method" and plain["grid"]:

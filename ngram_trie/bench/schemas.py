@@ -37,6 +37,14 @@ class _Whole(_Fields):
     def keep(cls, plain: dict[str, Any]) -> dict[str, Any]:
         return {"*": plain, **plain}
 
+    @model_validator(mode="after")
+    def names_of_their_own(self) -> Self:
+        names = {key: part.get("name", key) for key, part in self.plain["datasets"].items()}
+        if twice := [key for key, name in names.items() if list(names.values()).count(name) > 1]:
+            one, other = twice[:2]
+            raise ValueError(f"datasets.{one}, {other}: both are called {names[one]}; give datasets.{other}.name=NAME")
+        return self
+
 
 #: Ranges: what is drafted in a step, how often and how long something is done, and processes and threads.
 Nodes = Annotated[int, Field(gt=0, le=1 << 13)]
@@ -222,10 +230,6 @@ class Run(_Whole):
 
     @model_validator(mode="after")
     def one_source_of_methods(self) -> Self:
-        names = {key: part.name for key, part in self.datasets.items()}
-        if len(set(names.values())) < len(names):
-            listed = ", ".join(f"datasets.{key}={name}" for key, name in names.items())
-            raise ValueError(f"{listed}: two data sets of one name; run them apart")
         if self.grid == {}:
             raise ValueError("grid={}: must have a field with values, or be null")
         if self.grid and self.methods:

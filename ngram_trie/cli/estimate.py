@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import torch
 
-from ngram_trie.bench import models
+from ngram_trie.bench import models, schemas
+from ngram_trie.bench.config import budgeted, build_all
 from ngram_trie.bench.live import Live
 from ngram_trie.bench.measure import Engine
 from ngram_trie.bench.room import method_gb
@@ -36,7 +37,11 @@ RECORD_BYTES, TABLES_BYTES = 4000, 2_000_000
 
 
 def before_conversion(run: Run) -> str:
-    """The plan of a run whose GGUF file is not here or not converted, from which all else follows; "" of others."""
+    """The plan of a run whose GGUF file is not here or not converted, from which all else follows; "" of others.
+
+    Raises:
+        ConfigError: wrong methods or data sets.
+    """
     path, size = models.source(run.model)[0], run.model.download_gb
     if isinstance(run.engine, Replay):
         return ""
@@ -44,11 +49,17 @@ def before_conversion(run: Run) -> str:
     file = cached_file(*named.groups()) if named else gguf_file(path)
     if conversion(file).exists() if file else not named:
         return ""
+    methods = build_all(budgeted(run), "method")
+    datasets = build_all(run, "dataset") if isinstance(run.engine, schemas.Live) else {}
     fetched = "" if file else f"downloaded{f' (about {size:.1f} GB)' if size else ''} and "
-    return (
-        f"{TITLE}\n  model: {models.name(run.model)}, a GGUF file that is first {fetched}converted, once, to 4 bytes a "
-        f"weight in {cache_folder()}\n  prompts, memory and disk follow from what it says: any run of it converts it"
-    )
+    plan = [
+        TITLE,
+        f"methods: {', '.join(methods)}",
+        f"data sets: {', '.join(datasets)}",
+        f"model: {models.name(run.model)}, a GGUF file that is first {fetched}converted, once, to 4 bytes a weight",
+        f"in {cache_folder()}; prompts, memory and disk follow from what it says, once any run has converted it",
+    ]
+    return "\n  ".join(plan)
 
 
 def estimate(engine: Engine, run: Run, folder: Path) -> str:

@@ -23,7 +23,7 @@ from ngram_trie.cli import shorthand
 from ngram_trie.cli.app import RESUMES, end, one_line_errors, started_as
 from ngram_trie.cli.effects import check_effects
 from ngram_trie.cli.overrides import layered
-from ngram_trie.cli.sweep import sweeping
+from ngram_trie.cli.sweep import check_output, sweeping
 from ngram_trie.methods import bases, choices, near
 from ngram_trie.store.files import CONFIGS
 
@@ -65,6 +65,8 @@ def hydra_app(
         asked = typed(config, primary)
         if names:
             check_effects(options.overrides, names, options.config_dir)
+        if options.multirun and measures:
+            check_output(options.overrides)
     if not options.multirun:  # nothing is left for Hydra to do
         with one_line_errors(interrupted, also):
             task(asked)

@@ -25,24 +25,31 @@ from ngram_trie.store.files import PROJECT, one_writer, relative
 VARIABLE = "NGRAM_TRIE_SWEEP"
 
 
+def swept_of(overrides: Sequence[str]) -> list[str]:
+    """The settings that have several values."""
+    return [o.get_key_element().lstrip("+") for o in lines.parse(overrides) if o.is_sweep_override()]
+
+
+def check_output(overrides: Sequence[str]) -> None:
+    """Raises:
+    ConfigError: all runs of a sweep would write into one folder, which shards alone do.
+    """
+    given = [line for line in overrides if line.lstrip("+").startswith("output=") and "${" not in line]
+    if given and {*swept_of(overrides)} - {"shard", "output"}:
+        raise ConfigError(
+            f"{given[0]}: each run of a sweep has a folder of its own; leave it out, or name what differs, as in "
+            f"'{given[0]}/${{method.name}}'"
+        )
+
+
 @contextlib.contextmanager
 def sweeping(overrides: Sequence[str]) -> Iterator[None]:
     """Gather the cells that are measured meanwhile; at the end, also of an interrupted sweep, print their table.
 
     Args:
         overrides: of the sweep, whose settings with several values name its cells.
-
-    Raises:
-        ConfigError: all cells would write into one folder.
     """
-    parsed = lines.parse(overrides)
-    swept = [o.get_key_element().lstrip("+") for o in parsed if o.is_sweep_override()]
-    given = [str(o.input_line) for o in parsed if o.key_or_group == "output" and not o.is_sweep_override()]
-    if swept and given and "${" not in given[0]:
-        raise ConfigError(
-            f"{given[0]}: each run of a sweep has a folder of its own; leave it out, or name what differs, as in "
-            f"'{given[0]}/${{method.name}}'"
-        )
+    swept = swept_of(overrides)
     sweeps = PROJECT / "results" / "local" / "sweeps"
     for left in sweeps.glob("*/cells.jsonl"):  # of a sweep that was killed: its lock is free, and there is no table
         if not (left.parent / JSON).exists():

@@ -82,8 +82,9 @@ def _collected(folder: Path, runs: Sequence[RunFolder]) -> list[Tables]:
         frame = sweeps.cell_table(run.frame, run.is_measured, own)
         frames.append(frame.assign(**{short: setting.get(name, "-") for name, short in fields.items()}))
     frame, last = pd.concat(frames, ignore_index=True), chosen[-1][0]
-    if "dataset.name" in names:  # "all" would be what each run was asked, under one name
-        frame = frame[frame.dataset.isin(set().union(*(run.frame.dataset for run, _ in chosen)))]
+    by_dataset = "dataset.name" in names
+    if by_dataset:  # "all" would be what each run was asked, under one name
+        frame = frame[frame.dataset != ALL]
     devices = sorted({run.manifest.device for run, _ in chosen})
     notes = [*notes_of(last, [run for run, _ in chosen]), f"{len(chosen)} runs on {'; '.join(devices)}.", *notes]
     several = not is_single or "method.name" in names
@@ -94,7 +95,8 @@ def _collected(folder: Path, runs: Sequence[RunFolder]) -> list[Tables]:
         return write_sweep(last, folder, frame, list(fields.values()), title, notes, numbers)
     if "budget" in fields:
         notes = [WORDS["notes"]["budgets"], *notes]
-    shown = frame[frame.dataset.isin(SHOWN)] if set(SHOWN[:-1]) & set(frame.dataset) else frame
+    has_shown = not by_dataset and set(SHOWN[:-1]) & set(frame.dataset)
+    shown = frame[frame.dataset.isin(SHOWN)] if has_shown else frame
     shown = shown.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable")
     groups = shown.drop_duplicates("method").set_index("method").group
     blocks = sweeps.grid_blocks(shown, ["method", *fields.values()], speed_of(frame), models, notes)

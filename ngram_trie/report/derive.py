@@ -205,8 +205,8 @@ def _replay_table(
     tasks = dict(zip(run.frame.dataset, run.frame.task, strict=True))
     for context, part in (table1.contexts(run.frame, datasets) or {metrics.CLEAN: datasets}).items():
         cells = sweeps.cell_table(run.frame[run.frame.context == context], False, methods, part)
-        names = cells.dataset.replace(metrics.pooled(context), table1.ALL)
-        parts.append(cells.assign(task=names.map(lambda name: tasks.get(name, name)), context=context))
+        cells = cells.assign(task=cells.dataset.map(lambda name: tasks.get(name, name)), context=context)
+        parts.append(cells.replace({"dataset": {table1.ALL: metrics.pooled(context)}}))
     frame = pd.concat(parts)
     order = list(frame.method.unique())
     frame = frame.sort_values("method", key=lambda each: each.map(order.index), kind="stable", ignore_index=True)

@@ -29,8 +29,8 @@ def cell_table(
     datasets: Sequence[str] | None = None,
     cells: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> pd.DataFrame:
-    """One row for each method and dataset, and one for all of a context ("all"): ABOUT, the measures that are `known`,
-    COUNTS; a dataset without records keeps its row, of nan and num_prompts 0.
+    """One row for each method and dataset and one with dataset "all", of those without noise where there are any:
+    ABOUT, the measures that are `known`, COUNTS; a dataset without records keeps its row, of nan and num_prompts 0.
 
     Args:
         frame: answers of one run, see `metrics.to_frame`.
@@ -39,11 +39,11 @@ def cell_table(
         cells: method -> fields of its cell; the fields become columns.
     """
     groups = {method: metrics.group(part) for method, part in frame.groupby("method", sort=False)}
-    measures, pooled = known(frame, is_measured), frame.context.map(metrics.pooled)
+    measures, clean = known(frame, is_measured), frame[frame.context == metrics.CLEAN]
     rows = []
     for method in methods or list(frame.method.unique()):
-        for dataset in [*(datasets or frame.dataset.unique()), *(pooled.unique() if len(frame) else [ALL])]:
-            part = frame[(frame.dataset == dataset) | (pooled == dataset)]
+        for dataset in [*(datasets or frame.dataset.unique()), ALL]:
+            part = frame[frame.dataset == dataset] if dataset != ALL else clean if len(clean) else frame
             ours = part[part.method == method]
             about = {"method": method, "group": groups.get(method, "-"), "dataset": dataset}
             counts = {"num_prompts": metrics.num_prompts(ours), "num_steps": metrics.num_steps(ours)}

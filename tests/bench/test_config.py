@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from ngram_trie import methods
 from ngram_trie.bench import config as configuration
+from ngram_trie.bench.prepare import prepare
 from ngram_trie.cli.overrides import composed, layered
 from ngram_trie.decoding import Decoder
 from ngram_trie.drafter import Drafter
@@ -37,6 +38,16 @@ def test_every_choice_composes_and_resolves(choice: str) -> None:
     for group in ("method", "dataset"):
         for name, part in configuration.named(plain, group).items():
             assert part["name"] == name
+
+
+def test_a_data_set_is_known_by_its_name_and_not_by_its_key() -> None:
+    plain = composed(["+dataset@datasets.mine=file", "datasets.mine.path=some/prompts.jsonl"]).plain
+    assert list(configuration.named(plain, "dataset")) == ["prompts"]
+
+
+def test_prompts_that_would_be_cut_to_nothing_are_refused() -> None:
+    with pytest.raises(methods.ConfigError, match=r"measure.max_new_tokens=99999: .* leaves no token for a prompt"):
+        prepare(composed(["measure.max_new_tokens=99999", "measure.truncation=end"]))
 
 
 @pytest.mark.parametrize("name", GROUPS["method"])

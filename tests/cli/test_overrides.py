@@ -42,7 +42,7 @@ from scripts import run
         ("+foo=1", "foo: no such setting; did you mean force?"),
         ("+plain={}", "plain: no such setting; there are: model"),
         ("~model.path", "model.path: must be given"),
-        ("+dataset@datasets.a=rag +dataset@datasets.b=rag", "datasets.b=rag: two data sets of one name; run them"),
+        ("+dataset@datasets.a=rag +dataset@datasets.b=rag", "both are called rag; give datasets.b.name=NAME"),
         ("model.stop_ids=5", "model.stop_ids=5: must be a valid list"),
         ("measure=5", "measure=5: no such name. There are: default"),
         ("measure.repeats=two", "measure.repeats=two: must be a valid integer"),

@@ -212,6 +212,19 @@ def test_a_run_that_is_not_complete_is_named_and_wins_nothing(tmp_path: Path) ->
         collect.collect(tmp_path)
 
 
+def test_runs_over_several_data_sets_have_a_column_each(tmp_path: Path) -> None:
+    for name in ("rag", "qa"):
+        folder = make_looping(tmp_path / name, "replay", {name: ("1",)})
+        manifest, records = RunManifest.read(folder / "manifest.json"), folder / "records.jsonl"
+        config = {key: value for key, value in manifest.config.items() if key != "methods"}
+        own = {"method": {"name": "ngram_trie"}, "dataset": {"name": name}}
+        lines = [line for line in records.read_text().splitlines(keepends=True) if '"method":"ngram_trie"' in line]
+        records.write_text("".join(lines))
+        replace(manifest, config={**config, **own}, prompts=name).write(folder / "manifest.json")
+    (tables,) = collect.collect(tmp_path)
+    assert [sorted(block.columns) for block in tables.measured] == [["qa", "rag"]]
+
+
 def test_live_and_replayed_runs_are_gathered_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that has answered nothing yet is left out, and so is a grid, which has a table of its own."""
     for name, engine in (("a", "live"), ("b", "replay"), ("c", "replay"), ("begun", "live"), ("grid", "live")):
