@@ -265,8 +265,7 @@ class Live(Interleaved):
             decoder.target.capture(drafter.traits.reads_top_k)
         remembers = drafter is not None and drafter.traits.remembers
         is_ready = drafter and drafter.traits.needs_tokens_alone and decoder.target.device.type == "cpu"
-        is_ready = is_ready and not isinstance(drafter, AdaptiveDrafter)
-        if not is_ready or remembers or decoder.target not in self._ready:
+        if not is_ready or remembers or isinstance(drafter, AdaptiveDrafter) or decoder.target not in self._ready:
             if decoder.baseline == name and self._begin(decoder, FEW) > SLOW_S:
                 self._warmup_tokens = FEW
             self._begin(decoder, self._warmup_tokens)

@@ -57,7 +57,7 @@ def before_conversion(run: Run) -> str:
         f"methods: {', '.join(methods)}",
         f"data sets: {', '.join(datasets)}",
         f"model: {models.name(run.model)}, a GGUF file that is first {fetched}converted, once, to 4 bytes a weight",
-        f"in {cache_folder()}; prompts, memory and disk follow from what it says, once any run has converted it",
+        f"conversion: {cache_folder()}; prompts, memory and disk are known once any run has made it",
     ]
     return "\n  ".join(plan)
 

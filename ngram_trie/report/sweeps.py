@@ -40,10 +40,10 @@ def cell_table(
     """
     groups = {method: metrics.group(part) for method, part in frame.groupby("method", sort=False)}
     measures, clean = known(frame, is_measured), frame[frame.context == metrics.CLEAN]
-    rows = []
+    pooled, rows = clean if len(clean) else frame, []
     for method in methods or list(frame.method.unique()):
         for dataset in [*(datasets or frame.dataset.unique()), ALL]:
-            part = frame[frame.dataset == dataset] if dataset != ALL else clean if len(clean) else frame
+            part = pooled if dataset == ALL else frame[frame.dataset == dataset]
             ours = part[part.method == method]
             about = {"method": method, "group": groups.get(method, "-"), "dataset": dataset}
             counts = {"num_prompts": metrics.num_prompts(ours), "num_steps": metrics.num_steps(ours)}

@@ -9,13 +9,14 @@ from typing import Any
 import html5lib
 import pytest
 from PIL import Image
+from support.records import write_records
 from support.runs import write_run
 
 from ngram_trie.cli import commands
 from ngram_trie.cli.app import invoke
 from ngram_trie.report.blocks import read
 from ngram_trie.report.markup import parts
-from ngram_trie.report.page import LOCAL, datasets_in_words, folders, page
+from ngram_trie.report.page import LOCAL, Folder, datasets_in_words, folders, page
 from ngram_trie.report.render import note, report_page
 from ngram_trie.store.files import PROJECT
 
@@ -83,6 +84,12 @@ def test_a_run_appears_with_what_it_is(tmp_path: Path) -> None:
     assert "&lt;script&gt;x&lt;/script&gt;" in shown and "<script>x" not in shown
     assert '<a href="../h200/a%20b/table.json">table.json</a>' in shown
     html5lib.HTMLParser(strict=True).parse(shown)
+
+
+def test_a_run_that_has_answered_nothing_is_no_error(tmp_path: Path) -> None:
+    write_records(tmp_path / "begun", [], {"engine": {"name": "live"}})
+    folder = Folder("begun", {file.name: file for file in (tmp_path / "begun").iterdir()})
+    assert "records.jsonl" in folder.files and folder.opening == ([], None)
 
 
 def test_an_empty_folder_and_pictures_and_links(tmp_path: Path) -> None:

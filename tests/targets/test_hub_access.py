@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from support.hub_server import GOOD, OTHER, HubServer, Repository
 
-from ngram_trie.cli.estimate import before_conversion
+from ngram_trie.cli.commands import measure
 from ngram_trie.cli.overrides import composed
 from ngram_trie.data.sources import fetch_url
 from ngram_trie.targets import hub as hubs
@@ -46,13 +46,17 @@ def test_one_format_is_fetched_once(hub: HubServer, monkeypatch: pytest.MonkeyPa
     assert fetch("owner/name") == folder == cached("owner/name") and not hub.requests
 
 
-def test_a_gguf_file_is_fetched_alone_and_once(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gguf_file_is_fetched_alone_and_once(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = hub.repositories["model", "owner/name"].revisions["main"]
     (folder / "some.gguf").write_bytes(b"GGUF" + bytes(100))
     asked = composed(["model=local", "model.path=owner/name/some.gguf", "dry_run=true"])
-    assert "is first downloaded and converted" in before_conversion(asked) and not hub.requests
+    measure(asked)
+    assert "is first downloaded and converted" in capsys.readouterr().out and not hub.requests
     file = gguf_file("owner/name/some.gguf")
-    assert "is first converted" in before_conversion(asked)
+    measure(asked)
+    assert "is first converted" in capsys.readouterr().out
     assert file and file.read_bytes() == (folder / "some.gguf").read_bytes()
     assert {path.rsplit("/", 1)[1] for path in hub.downloads()} == {"some.gguf"}
     with pytest.raises(FileNotFoundError, match=r"^other\.gguf of 'owner/name' cannot be loaded: .*; there is no such"):
