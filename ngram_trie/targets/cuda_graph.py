@@ -44,7 +44,8 @@ from ngram_trie.tree import DraftTree, IntArray
 
 #: Numbers of nodes, the root counted, that steps are padded to; beyond, multiples of the last.
 SIZES = (1, 8, 16, 32, 64, 128)
-#: Of a prompt, the queries that attend at once where scores are capped, which no fused kernel does.
+#: Of a prompt, the queries that attend at once where scores are capped, which no fused kernel does; four times as many
+#: where a window hides a part: a mask of the whole prompt would take more memory than all else.
 BLOCK = 256
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
@@ -423,30 +424,28 @@ def attend_prompt(
     `window` leaves of them.
     """
     length, heads, _ = queries.shape
+    window = min(window or length, length)
+    if window == length and not plan.attention_cap:
+        return F.scaled_dot_product_attention(
+            queries.transpose(0, 1)[None],
+            keys[None],
+            values[None],
+            is_causal=True,
+            enable_gqa=heads > len(keys),
+            scale=plan.attention,
+        )[0].transpose(0, 1)
     places = torch.arange(length, device=queries.device)
-    reaches_all = window is None or window >= length
-    if plan.attention_cap:
-        parts = []
-        for block in places.split(BLOCK):
-            distance = block[:, None] - places[: int(block[-1]) + 1]
-            seen = (distance >= 0) & (distance < (window or length))
-            bias = torch.zeros_like(seen, dtype=queries.dtype)
-            bias.masked_fill_(~seen, torch.finfo(queries.dtype).min / 4)
-            ends = keys[:, : len(bias[0])], values[:, : len(bias[0])]
-            bias = bias.repeat(heads // len(keys), 1)
-            parts.append(attend_tree(queries[block], *ends, bias, "products", plan.attention, plan.attention_cap))
-        return torch.cat(parts)
-    distance = places[:, None] - places if not reaches_all else None
-    mask = None if distance is None else (distance >= 0) & (distance < (window or 0))
-    return F.scaled_dot_product_attention(
-        queries.transpose(0, 1)[None],
-        keys[None],
-        values[None],
-        attn_mask=mask,
-        is_causal=mask is None,
-        enable_gqa=heads > len(keys),
-        scale=plan.attention,
-    )[0].transpose(0, 1)
+    size = BLOCK if plan.attention_cap else 4 * BLOCK
+    parts = []
+    for start in range(0, length, size):
+        own = slice(start, min(start + size, length))
+        read = slice(max(0, start + 1 - window), own.stop)
+        distance = places[own, None] - places[read]
+        seen = (distance >= 0) & (distance < window)
+        bias = torch.zeros_like(seen, dtype=queries.dtype).masked_fill_(~seen, torch.finfo(queries.dtype).min / 4)
+        bias, texts = bias.repeat(heads // len(keys), 1), (keys[:, read], values[:, read])
+        parts.append(attend_tree(queries[own], *texts, bias, "whole", plan.attention, plan.attention_cap))
+    return torch.cat(parts)
 
 
 def attend_tree(

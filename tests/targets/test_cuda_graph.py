@@ -21,7 +21,7 @@ from ngram_trie.budget.compiling import num_compiled
 from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets import choose, state
+from ngram_trie.targets import choose, cuda_graph, state
 from ngram_trie.targets.cuda_graph import ATTENTION, GraphNetwork, attend_tree, attended, uncollected
 from ngram_trie.targets.model import TargetModel
 from ngram_trie.tree import DraftTree
@@ -44,6 +44,32 @@ def test_few_lengths_and_little_in_vain() -> None:
     for length in range(1, 5000):
         assert length <= attended(length, 16) <= max(1.25 * length, length + 15)
         assert attended(attended(length, 16), 16) == attended(length, 16)
+
+
+@pytest.mark.parametrize("name", ["mistral", "gemma2"])
+def test_a_window_over_a_prompt_takes_no_mask_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask of 32,000 x 32,000 would take more memory than all else."""
+    length, widths, of_model = 70, [], plan(cached_model(name))
+    window = next(filter(None, of_model.windows))
+
+    def seen_tree(queries: torch.Tensor, keys: torch.Tensor, *rest: Any) -> torch.Tensor:
+        widths.append(keys.shape[1])
+        return attend_tree(queries, keys, *rest)
+
+    monkeypatch.setattr(cuda_graph, "BLOCK", 4)
+    monkeypatch.setattr(cuda_graph, "attend_tree", seen_tree)
+    queries = torch.randn(length, of_model.num_heads, of_model.head_size)
+    keys, values = torch.randn(2, of_model.num_key_value_heads, length, of_model.head_size)
+    found = cuda_graph.attend_prompt(queries, keys, values, of_model, window)
+    groups = of_model.num_heads // of_model.num_key_value_heads
+    scores = torch.einsum("qhd,hkd->hqk", queries, keys.repeat_interleave(groups, 0)) * of_model.attention
+    if cap := of_model.attention_cap:
+        scores = cap * torch.tanh(scores / cap)
+    distance = torch.arange(length)[:, None] - torch.arange(length)
+    scores = scores.masked_fill((distance < 0) | (distance >= window), float("-inf"))
+    expected = torch.einsum("hqk,hkd->qhd", scores.softmax(-1), values.repeat_interleave(groups, 0))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert max(widths) < window + 4 * 4
 
 
 def test_the_stock_model_shares_its_weights_and_goes_on_to_work() -> None:
