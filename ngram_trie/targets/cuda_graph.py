@@ -45,7 +45,7 @@ from ngram_trie.tree import DraftTree, IntArray
 #: Numbers of nodes, the root counted, that steps are padded to; beyond, multiples of the last.
 SIZES = (1, 8, 16, 32, 64, 128)
 #: Of a prompt, the queries that attend at once where scores are capped, which no fused kernel does; four times as many
-#: where a window hides a part: a mask of the whole prompt would take more memory than all else.
+#: where a window alone hides a part: a mask of the whole prompt would grow with the square of its length.
 BLOCK = 256
 #: Cached tokens are attended to in multiples of this; a power of two.
 CHUNK = 256
@@ -363,7 +363,6 @@ class GraphNetwork:
         slots = stage.past + buffers.slots[:size]
         positions = stage.past + stage.depths
         groups = plan.num_heads // plan.num_key_value_heads
-        hidden_score = torch.finfo(self.decoder.dtype).min / 4
         biases, rows = {}, {}
         for window in plan.spans:
             # Of a long text, layers with a window read the rows that it may reach, from the first of them on.
@@ -378,8 +377,7 @@ class GraphNetwork:
             if window:
                 behind = torch.where(column < 0, index, positions.index_select(0, node))
                 seen &= positions[:, None] - behind < window
-            bias = torch.zeros_like(seen, dtype=self.decoder.dtype).masked_fill_(~seen, hidden_score)
-            biases[window] = bias.repeat(groups, 1)
+            biases[window] = _bias(seen, groups, self.decoder.dtype)
 
         def attend(number: int, queries: torch.Tensor) -> torch.Tensor:
             window = plan.windows[number]
@@ -441,11 +439,15 @@ def attend_prompt(
         own = slice(start, min(start + size, length))
         read = slice(max(0, start + 1 - window), own.stop)
         distance = places[own, None] - places[read]
-        seen = (distance >= 0) & (distance < window)
-        bias = torch.zeros_like(seen, dtype=queries.dtype).masked_fill_(~seen, torch.finfo(queries.dtype).min / 4)
-        bias, texts = bias.repeat(heads // len(keys), 1), (keys[:, read], values[:, read])
-        parts.append(attend_tree(queries[own], *texts, bias, "whole", plan.attention, plan.attention_cap))
+        bias = _bias((distance >= 0) & (distance < window), heads // len(keys), queries.dtype)
+        rows = queries[own], keys[:, read], values[:, read]
+        parts.append(attend_tree(*rows, bias, "whole", plan.attention, plan.attention_cap))
     return torch.cat(parts)
+
+
+def _bias(seen: torch.Tensor, groups: int, dtype: torch.dtype) -> torch.Tensor:
+    """(groups * q, k) that hides from each query what it has not `seen` (q, k), for all heads that share keys."""
+    return torch.zeros_like(seen, dtype=dtype).masked_fill_(~seen, torch.finfo(dtype).min / 4).repeat(groups, 1)
 
 
 def attend_tree(

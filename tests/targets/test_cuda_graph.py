@@ -48,7 +48,6 @@ def test_few_lengths_and_little_in_vain() -> None:
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
 def test_a_window_over_a_prompt_takes_no_mask_of_the_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mask of 32,000 x 32,000 would take more memory than all else."""
     length, widths, of_model = 70, [], plan(cached_model(name))
     window = next(filter(None, of_model.windows))
 
