@@ -212,6 +212,15 @@ def test_a_run_that_is_not_complete_is_named_and_wins_nothing(tmp_path: Path) ->
         collect.collect(tmp_path)
 
 
+def test_replayed_noisy_answers_have_a_pool_of_their_own(tmp_path: Path) -> None:
+    pairs = [("", 2), ("words", 6)]
+    made = [answer("ngram_trie", "1", size, dataset="rag", noise_kind=kind) for kind, size in pairs]
+    derive.write(make_folder(tmp_path / "run", "replay", [], [], made))
+    table = pd.read_csv(tmp_path / "run" / "table.csv").set_index("dataset")
+    assert list(table.index) == ["rag", "all", "rag+words", "all+words"]
+    assert table.accept_length["all+words"] == table.accept_length["rag+words"] > table.accept_length["all"]
+
+
 def test_runs_over_several_data_sets_have_a_column_each(tmp_path: Path) -> None:
     for name in ("rag", "qa"):
         folder = make_looping(tmp_path / name, "replay", {name: ("1",)})
