@@ -35,7 +35,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 			|| echo "warning: $$package cannot be had; what needs it is refused or skipped"; done
 	@touch $@
 
-reproduce-table1: ## Table 1 of SmolLM2-135M (10 minutes) or MODEL=...; ROWS=all, DATA=spec_bench, PROFILE=tiny, PROFILE=paper
+reproduce-table1: ## Table 1 of SmolLM2-135M (10 to 20 minutes) or MODEL=...; ROWS=all, DATA=spec_bench, PROFILE=tiny, PROFILE=paper
 reproduce-table2: ## Tables 2, 5 and 6: speed and trie time over n x L_p
 reproduce-table3: ## Table 3: speed over the number of drafted tokens
 reproduce-table4: ## Table 4: noisy contexts

@@ -67,7 +67,7 @@ RECIPES = {
     ),
     # the paper's tables and figures
     "table1": Recipe(
-        "Table 1 of SmolLM2-135M (10 minutes; ROWS=all: half an hour)",
+        "Table 1 of SmolLM2-135M (10 to 20 minutes; ROWS=all: half an hour)",
         ["run experiment={table1_small} output={output} measure.sessions={sessions}"],
         ["datastore-small"],
     ),

@@ -12,11 +12,15 @@ import pandas as pd
 import typer
 from matplotlib.figure import Figure
 
+from ngram_trie.bench.config import checked
 from ngram_trie.bench.metrics import accept_length, answered, speedup, to_frame
-from ngram_trie.bench.traces import read_traces
+from ngram_trie.bench.prepare import prepare
+from ngram_trie.bench.traces import Trace, read_traces
 from ngram_trie.cli.app import run as run_command
+from ngram_trie.cli.overrides import composed
 from ngram_trie.report.plots import STYLE, line_figure, line_style, plain_axes, save_figure
 from ngram_trie.report.run_folder import RunFolder, save_csv
+from ngram_trie.store.files import content_hash
 
 #: Tokens of an answer are copied that end an n-gram of this length which the prompt or the answer has before.
 LENGTH = 4
@@ -32,8 +36,28 @@ def share_of_copies(prompt: Sequence[int], output: Sequence[int]) -> float:
     return copied / (len(output) - LENGTH + 1) if len(output) >= LENGTH else float("nan")
 
 
+def traces_of(run: RunFolder) -> list[Trace]:
+    """Vanilla's answers with their prompts: the run's own traces.jsonl, which git does not hold, or its records and
+    prompts that are built again.
+
+    Raises:
+        ValueError: these are others.
+    """
+    if (kept := run.path / "traces.jsonl").exists():
+        return read_traces(kept)
+    plain = composed(["method=vanilla"]).plain
+    asked = plain | {name: value for name, value in run.config.items() if name in plain and name != "methods"}
+    asked["model"], asked["engine"] = asked["model"] | {"device": "cpu"}, asked["engine"] | {"backend": "auto"}
+    records = {record.key: record for record in run.records}
+    found = prepare(checked(asked)).traces(records)
+    hashes = {record.key.item: record.prompt_hash for record in run.records}
+    if any(content_hash(trace.prompt.ids.tolist()) != hashes[trace.key] for trace in found):
+        raise ValueError(f"{run.path}: its prompts were others; measure it again, then it has a traces.jsonl")
+    return found
+
+
 def answers(run: RunFolder, method: str) -> pd.DataFrame:
-    """One row a question of a live run with its traces: model, data set, share of copies, the method's decoding speedup
+    """One row a question of a live run: model, data set, share of copies, the method's decoding speedup
     over vanilla and its tokens per step.
 
     Raises:
@@ -45,7 +69,7 @@ def answers(run: RunFolder, method: str) -> pd.DataFrame:
         (trace.prompt.dataset, trace.prompt.question_id, trace.prompt.turn): share_of_copies(
             trace.prompt.ids.tolist(), trace.output_ids
         )
-        for trace in read_traces(run.path / "traces.jsonl")
+        for trace in traces_of(run)
     }
     frame, keys = answered(to_frame(run.records)), ["task", "question_id", "turn"]
     sums = frame.pivot_table(["decode_seconds", "num_emitted", "num_steps"], keys, "method", aggfunc="sum")
@@ -108,7 +132,7 @@ def figure_of(frame: pd.DataFrame) -> Figure:
 
 
 def main(
-    folders: Annotated[list[Path], typer.Argument(help="of live runs, with their traces.jsonl")],
+    folders: Annotated[list[Path], typer.Argument(help="of live runs")],
     output: Annotated[Path, typer.Option(help="folder for copies.csv, copies.png, size.csv and size.png")],
     method: Annotated[str, typer.Option(help="that is drawn")] = "blend_logits",
     methods: Annotated[

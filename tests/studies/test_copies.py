@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,8 @@ from support.records import record, write_records
 from ngram_trie.bench.traces import Trace, write_traces
 from ngram_trie.decoding import PhaseSeconds
 from ngram_trie.prompt import Prompt
+from ngram_trie.report.run_folder import RunFolder
+from ngram_trie.store.files import place
 from scripts.studies import copies
 
 
@@ -22,6 +26,20 @@ def test_n_grams_that_the_text_had_before() -> None:
     assert copies.share_of_copies([1, 2], [7, 7, 7, 7, 7]) == 0.5  # the first four are new
     assert copies.share_of_copies([1, 2, 3, 4], [5, 1, 2, 3, 4]) == 0.5  # 5123 is new, 1234 is the prompt's
     assert math.isnan(copies.share_of_copies([1, 2], [3]))
+
+
+def test_a_run_without_traces_has_its_prompts_built_again(tmp_path: Path) -> None:
+    committed = place("results/table1/tiny-xeon")
+    for name in ("manifest.json", "records.jsonl.gz"):  # what git holds of other runs
+        shutil.copy(committed / name, tmp_path)
+    built, kept = copies.traces_of(RunFolder(tmp_path)), copies.traces_of(RunFolder(committed))
+    assert [(trace.key, trace.output_ids) for trace in built] == [(trace.key, trace.output_ids) for trace in kept]
+    assert all(np.array_equal(one.prompt.ids, other.prompt.ids) for one, other in zip(built, kept, strict=True))
+    about = json.loads((tmp_path / "manifest.json").read_text())
+    about["config"]["model"]["chat_template"] = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    (tmp_path / "manifest.json").write_text(json.dumps(about))
+    with pytest.raises(ValueError, match="its prompts were others"):
+        copies.traces_of(RunFolder(tmp_path))
 
 
 def test_a_models_name_says_its_size() -> None:
