@@ -46,10 +46,12 @@ def traces_of(run: RunFolder) -> list[Trace]:
     if (kept := run.path / "traces.jsonl").exists():
         return read_traces(kept)
     plain = composed(["method=vanilla"]).plain
-    asked = plain | {name: value for name, value in run.config.items() if name in plain and name != "methods"}
-    asked["model"], asked["engine"] = asked["model"] | {"device": "cpu"}, asked["engine"] | {"backend": "auto"}
+    # what decides the prompts; fields that came later have their defaults
+    decides = {name: run.config[name] for name in ("dataset", "datasets", "noise") if run.config.get(name)}
+    decides |= {name: plain[name] | run.config[name] for name in ("model", "measure")}
+    decides["model"]["device"] = "cpu"
     records = {record.key: record for record in run.records}
-    found = prepare(checked(asked)).traces(records)
+    found = prepare(checked(plain | decides)).traces(records)
     hashes = {record.key.item: record.prompt_hash for record in run.records}
     if any(content_hash(trace.prompt.ids.tolist()) != hashes[trace.key] for trace in found):
         raise ValueError(f"{run.path}: its prompts were others; measure it again, then it has a traces.jsonl")

@@ -36,7 +36,7 @@ def test_a_run_without_traces_has_its_prompts_built_again(tmp_path: Path) -> Non
     assert [(trace.key, trace.output_ids) for trace in built] == [(trace.key, trace.output_ids) for trace in kept]
     assert all(np.array_equal(one.prompt.ids, other.prompt.ids) for one, other in zip(built, kept, strict=True))
     about = json.loads((tmp_path / "manifest.json").read_text())
-    about["config"]["model"]["chat_template"] = "{% for message in messages %}{{ message.content }}{% endfor %}"
+    about["config"]["model"]["chat_template"] = "vicuna_v1.1"
     (tmp_path / "manifest.json").write_text(json.dumps(about))
     with pytest.raises(ValueError, match="its prompts were others"):
         copies.traces_of(RunFolder(tmp_path))
