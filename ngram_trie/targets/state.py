@@ -13,7 +13,7 @@ import copy
 import functools
 import os
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MethodType
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from ngram_trie.store.compiled import compiled
 from ngram_trie.targets.internals import has_global_hook, hooks_of, new_model, tensors_of
 from ngram_trie.targets.plan import plan_of
-from ngram_trie.targets.writes import PAGE, Watch
+from ngram_trie.targets.writes import PAGE, Span, Watch
 
 #: Attributes of modules that have no part in a forward.
 _IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size", "generate"}
@@ -60,9 +60,10 @@ class ModelState(NamedTuple):
 
 def state_of(model: PreTrainedModel) -> ModelState:
     """The state of a model. Digests are made where a packed copy is."""
-    digests = [] if isinstance(plan_of(model.config), str) else _digests(model)
+    tensors = _tensors(model)
+    digests = [] if isinstance(plan_of(model.config), str) else _digests(model, tensors)
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
-    parts, addresses = _parts(model), addresses_of(model)
+    parts, addresses = _parts(model), [tensor.data_ptr() for tensor in tensors]
     return ModelState(model.device, config, has_global_hook(), parts, digests, addresses, autocast, os.getpid())
 
 
@@ -70,7 +71,12 @@ def addresses_of(model: PreTrainedModel) -> list[int]:
     """Where the tensors of a model lie. Graphs hold the addresses of weights, which go on being read when the model has
     others: `model.to()`, `load_state_dict(assign=True)`.
     """
-    return [tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())]
+    return [tensor.data_ptr() for tensor in _tensors(model)]
+
+
+def _tensors(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Parameters and buffers, each once. A walk over modules takes a good part of what a look at the model does."""
+    return list({id(each): each for module in model.modules() for each in tensors_of(module).values()}.values())
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
@@ -128,32 +134,35 @@ def _unheld(value: Any) -> Any:
     if isinstance(value, functools.partial):
         named = {name: _unheld(each) for name, each in value.keywords.items()}
         return _unheld(value.func), [*map(_unheld, value.args)], named
-    is_plain = isinstance(value, type) or not (callable(value) or isinstance(value, torch.nn.Module))
+    if isinstance(value, type) or not (callable(value) or isinstance(value, torch.nn.Module)):
+        return value
     with contextlib.suppress(TypeError):  # of some objects there are no weak references
         if isinstance(value, MethodType):
             return _Same(value.__func__), _Same(value.__self__)
-        return value if is_plain else _Same(value)
+        return _Same(value)
     return value
 
 
-def _digests(model: PreTrainedModel) -> list[bytes]:
+def _digests(model: PreTrainedModel, tensors: Sequence[torch.Tensor]) -> list[bytes]:
     """A digest of all tensors of which a network keeps a copy. Graphs read the model's own parameters, but rotary
     tables are copies everywhere. Whole pages are not read again while the kernel sees no write to any of them.
     """
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32
     pages: list[np.ndarray] = []
+    spans: list[Span] = []
     rest = [np.empty(0, np.uint32)]
-    for tensor in (*(model.parameters() if is_copied else ()), *model.buffers()):
-        if tensor.dtype == torch.float32:
-            words = tensor.detach().cpu().contiguous().flatten().numpy().view(np.uint32)
-            address = words.ctypes.data
+    for tensor in tensors:
+        if tensor.dtype == torch.float32 and (is_copied or not isinstance(tensor, torch.nn.Parameter)):
+            flat = tensor.detach().cpu().contiguous().flatten()
+            words, address = flat.numpy().view(np.uint32), flat.data_ptr()
             start = -(address // -PAGE) * PAGE - address
             end = (address + words.nbytes) // PAGE * PAGE - address
             if end <= start or address != tensor.data_ptr():  # less than a page, or a copy
                 start = end = 0
+            else:
+                spans.append((address + start, address + end))
             pages.append(words[start // 4 : end // 4])
             rest += [words[: start // 4], words[end // 4 :]]
-    spans = [(part.ctypes.data, part.ctypes.data + part.nbytes) for part in pages if len(part)]
     watch, known = _WATCHED.get(model, (None, []))
     if watch is None or watch.spans != spans or not watch.saw_no_write():
         watch, known = Watch(spans), _digests_of(pages)  # in this order

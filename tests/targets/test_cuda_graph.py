@@ -36,7 +36,7 @@ def on_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU: graphs are the fastest, and steps are recorded."""
     monkeypatch.setattr(choose, "fastest", lambda *_: "cuda_graph")
     monkeypatch.setattr(GraphNetwork, "_plain", recorded)
-    monkeypatch.setattr(state, "_digests", lambda model: [])
+    monkeypatch.setattr(state, "_digests", lambda model, tensors: [])
 
 
 def test_few_lengths_and_little_in_vain() -> None:
