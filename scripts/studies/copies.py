@@ -52,8 +52,8 @@ def traces_of(run: RunFolder) -> list[Trace]:
     decides["model"]["device"] = "cpu"
     records = {record.key: record for record in run.records}
     found = prepare(checked(plain | decides)).traces(records)
-    hashes = {record.key.item: record.prompt_hash for record in run.records}
-    if any(content_hash(trace.prompt.ids.tolist()) != hashes[trace.key] for trace in found):
+    told = {key.item: each.prompt_hash for key, each in records.items() if key.method == "vanilla" and not each.failure}
+    if told != {trace.key: content_hash(trace.prompt.ids.tolist()) for trace in found}:
         raise ValueError(f"{run.path}: its prompts were others; measure it again, then it has a traces.jsonl")
     return found
 

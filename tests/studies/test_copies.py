@@ -35,11 +35,14 @@ def test_a_run_without_traces_has_its_prompts_built_again(tmp_path: Path) -> Non
     built, kept = copies.traces_of(RunFolder(tmp_path)), copies.traces_of(RunFolder(committed))
     assert [(trace.key, trace.output_ids) for trace in built] == [(trace.key, trace.output_ids) for trace in kept]
     assert all(np.array_equal(one.prompt.ids, other.prompt.ids) for one, other in zip(built, kept, strict=True))
-    about = json.loads((tmp_path / "manifest.json").read_text())
-    about["config"]["model"]["chat_template"] = "vicuna_v1.1"
-    (tmp_path / "manifest.json").write_text(json.dumps(about))
-    with pytest.raises(ValueError, match="its prompts were others"):
-        copies.traces_of(RunFolder(tmp_path))
+    for group, change in (("model", {"chat_template": "vicuna_v1.1"}), ("datasets", {})):  # other ones, or fewer
+        about = json.loads((committed / "manifest.json").read_text())
+        if not change:
+            about["config"][group].popitem()
+        about["config"][group].update(change)
+        (tmp_path / "manifest.json").write_text(json.dumps(about))
+        with pytest.raises(ValueError, match="its prompts were others"):
+            copies.traces_of(RunFolder(tmp_path))
 
 
 def test_a_models_name_says_its_size() -> None:
