@@ -5,8 +5,9 @@ The target is anything with the four calls of `Target`: a network (`ngram_trie.t
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any, Protocol, runtime_checkable
@@ -322,12 +323,13 @@ class SpeculativeDecoder(Decoder):
         while True:
             kept, reason = stop.trim(output, emitted, room)
             output += kept
-            if emit:
+            cached = len(prompt.ids) + len(output) - 1
+            with watch("draft"), self._named(cached):
+                self.drafter.observe(kept)  # the end as well: some remember answers
+            if emit:  # only now: a drafter may time steps, and what the caller does with tokens is no part of one
                 emit(kept)
             if reason:
-                self.drafter.observe(kept)  # one that remembers answers remembers their ends, too
                 break
-            cached = len(prompt.ids) + len(output) - 1
             for_drafts = self.target.draft_limit - len(prompt.ids)
             max_depth = min(stop.max_new_tokens, room, for_drafts) - len(output) - 1
             emitted, num_draft = self.step(kept, cached, max_depth, watch, sampler)
@@ -339,7 +341,8 @@ class SpeculativeDecoder(Decoder):
         # The last step may have emitted more than was kept.
         if accept_lengths:
             accept_lengths[-1] = len(kept)
-        draft_us = [round(1e6 * lap, 1) for lap in watch.laps["draft"]]
+        laps = watch.laps["draft"]  # of a step two: it observes, and proposes
+        draft_us = [round(1e6 * sum(both), 1) for both in zip(laps[::2], laps[1::2], strict=False)]
         return GenerationResult(output, accept_lengths, tree_sizes, seconds, reason, draft_us)
 
     def _read(self, prompt: Prompt, watch: Stopwatch) -> Seen:
@@ -366,7 +369,8 @@ class SpeculativeDecoder(Decoder):
         """One decoding step.
 
         Args:
-            new_ids: the tokens that the previous step emitted; the last is the pending root of the draft.
+            new_ids: the tokens that the previous step emitted, which the drafter has observed; the last is the pending
+                root of the draft.
             cached: number of tokens in the target's cache.
             max_depth: deepest draft that the answer still has room for.
 
@@ -374,7 +378,7 @@ class SpeculativeDecoder(Decoder):
             The tokens it emits (one more than were accepted) and the number of nodes drafted.
         """
         with watch("draft"):
-            tree = self._draft(new_ids, cached, max_depth)
+            tree = self._draft(new_ids[-1], cached, max_depth)
         with watch("verify"):
             seen = self.target.verify(tree, self.drafter.traits.reads_top_k)
             next_tokens = sampler.next_tokens(new_ids, self.target) if sampler else seen.choices
@@ -384,23 +388,30 @@ class SpeculativeDecoder(Decoder):
             self.target.commit(cached, path)
         return [*tree.tokens[path[1:]].tolist(), int(next_tokens[path[-1]])], tree.num_draft
 
-    def _draft(self, new_ids: list[int], cached: int, max_depth: int) -> DraftTree:
-        """The drafter's tree behind `new_ids`, cut to the room there is. Without room the drafter is not asked.
+    def _where(self, cached: int) -> str:
+        return f"{type(layers(self.drafter)[-1]).__name__}, step behind {cached} cached tokens"
+
+    @contextlib.contextmanager
+    def _named(self, cached: int) -> Iterator[None]:
+        """Whatever the drafter raises names it and the step."""
+        try:
+            yield
+        except Exception as error:
+            if "OutOfMemory" in type(error).__name__:  # torch's, which a run notes; there is no torch here
+                raise
+            raise DrafterError(f"{self._where(cached)}: {type(error).__name__}: {first_line(error)}") from error
+
+    def _draft(self, root: int, cached: int, max_depth: int) -> DraftTree:
+        """The drafter's tree behind the text, cut to the room there is. Without room the drafter is not asked.
 
         Raises:
             DrafterError: the tree would change the answer.
         """
-        root, max_draft = new_ids[-1], self.target.max_draft
-        where = f"{type(layers(self.drafter)[-1]).__name__}, step behind {cached} cached tokens"
-        try:
-            self.drafter.observe(new_ids)
-            if max_draft < 1 or max_depth < 1:
-                return DraftTree.root_only(root)
+        max_draft, where = self.target.max_draft, self._where(cached)
+        if max_draft < 1 or max_depth < 1:
+            return DraftTree.root_only(root)
+        with self._named(cached):
             tree = self.drafter.propose(max_draft)
-        except Exception as error:
-            if "OutOfMemory" in type(error).__name__:  # torch's, which a run notes; there is no torch here
-                raise
-            raise DrafterError(f"{where}: {type(error).__name__}: {first_line(error)}") from error
         if not isinstance(tree, DraftTree):
             raise DrafterError(f"{where}: it proposed a {type(tree).__name__}; a DraftTree is needed")
         if tree.tokens.dtype.kind not in "iu" or tree.parents.dtype.kind not in "iu":

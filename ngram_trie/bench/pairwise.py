@@ -17,8 +17,8 @@ could give at best, 2^(1 - questions).
 
 **Correction**: Holm's (1979), within a family: of one run, data set and measure the comparisons that are planned, each
 method with plain decoding, each with the paper's trie (`ngram_trie`), and ours (`OURS`) with the best peer, the cold
-method of others that has the highest measure there (chosen by the same answers, which is against us). All other pairs
-are exploratory, and corrected by the number of all pairs.
+method of others that has the highest measure there (chosen by the same answers, which is against us), in a run that has
+the paper's trie. All other pairs are exploratory, and corrected by the number of all pairs.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from ngram_trie.blend.variants import BlendDrafter
 from ngram_trie.budget import adaptive
 from ngram_trie.budget.adaptive import LOOK, MOST_LOST, REST, SOON, STALE, AdaptiveDrafter, Guard, Learned, StepTimes
 from ngram_trie.budget.trust import Trust
+from ngram_trie.decoding import SpeculativeDecoder, Stop
 from ngram_trie.drafter import Drafter, State, Traits
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.network import Forward
@@ -143,6 +144,20 @@ def test_a_step_that_compiled_teaches_no_times(monkeypatch: pytest.MonkeyPatch) 
     rule = RULES["jumbled"]
     _, sizes = time_of(lambda clock: Compiles(rule, True, 0.9, clock, 0.1), rule, PRICES["packed"], 100)
     assert len(sizes) < 40
+
+
+def test_what_the_caller_does_with_tokens_is_no_part_of_a_step() -> None:
+    """A streamer that takes five plain steps for each token."""
+    clock, rule = Clock(), RULES["jumbled"]
+    drafter = AdaptiveDrafter(Guess(rule, True, 0.9, clock, 0.1), clock=clock)
+
+    def emit(new_ids: list[int]) -> None:
+        clock.now += 5 * PLAIN * len(new_ids)
+
+    decoder = SpeculativeDecoder(TimedTarget(rule, PRICES["stock"], clock), drafter)
+    decoder.generate(Prompt(np.array([1, 2, 3])), Stop(max_new_tokens=100), emit=emit)
+    times = drafter.learned.times
+    assert times is not None and (times.pace, times.amount) == pytest.approx((1, 1))
 
 
 @pytest.mark.parametrize("disturbed", [range(1, 30), range(0, 2000, 3)], ids=["at first", "again and again"])
