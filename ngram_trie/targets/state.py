@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import ctypes
 import functools
 import os
 import weakref
@@ -148,32 +149,35 @@ def _digests(model: PreTrainedModel, tensors: Sequence[torch.Tensor]) -> list[by
     tables are copies everywhere. Whole pages are not read again while the kernel sees no write to any of them.
     """
     is_copied = model.device.type == "cpu" and model.dtype == torch.float32
-    pages: list[np.ndarray] = []
+    kept = [each for each in tensors if is_copied or not isinstance(each, torch.nn.Parameter)]
+    kept = [each.detach() for each in kept if each.dtype == torch.float32]  # holds the memory until it is read
     spans: list[Span] = []
-    rest = [np.empty(0, np.uint32)]
-    for tensor in tensors:
-        if tensor.dtype == torch.float32 and (is_copied or not isinstance(tensor, torch.nn.Parameter)):
-            flat = tensor.detach().cpu().contiguous().flatten()
-            words, address = flat.numpy().view(np.uint32), flat.data_ptr()
-            start = -(address // -PAGE) * PAGE - address
-            end = (address + words.nbytes) // PAGE * PAGE - address
-            if end <= start or address != tensor.data_ptr():  # less than a page, or a copy
-                start = end = 0
-            else:
-                spans.append((address + start, address + end))
-            pages.append(words[start // 4 : end // 4])
-            rest += [words[: start // 4], words[end // 4 :]]
+    rest: list[bytes] = []
+    for tensor in kept:
+        first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+        start, end = -(first // -PAGE) * PAGE, behind // PAGE * PAGE
+        if start < end and tensor.is_cpu and tensor.is_contiguous():
+            spans.append((start, end))
+            rest += [ctypes.string_at(first, start - first), ctypes.string_at(end, behind - end)]
+        else:
+            rest.append(tensor.numpy(force=True).tobytes())
     watch, known = _WATCHED.get(model, (None, []))
     if watch is None or watch.spans != spans or not watch.saw_no_write():
-        watch, known = Watch(spans), _digests_of(pages)  # in this order
+        watch = Watch(spans)  # before they are read
+        known = _digests_of([_rows((ctypes.c_char * (end - start)).from_address(start)) for start, end in spans])
         _WATCHED[model] = watch, known
-    small = np.concatenate(rest)
-    return [*known, *_digests_of([np.pad(small, (0, -len(small) % _LANES))])]
+    small = bytearray().join(rest)
+    small += bytes(-len(small) % (4 * _LANES))
+    return [*known, _digest(_rows(small)).tobytes()]
+
+
+def _rows(memory: Any) -> np.ndarray:
+    """(k, `_LANES`) the words of an object that lends its memory."""
+    return np.frombuffer(memory, np.uint32).reshape(-1, _LANES)
 
 
 def _digests_of(parts: list[np.ndarray]) -> list[bytes]:
     """One of each part, by all threads; the longest part's first."""
-    parts = [part.reshape(-1, _LANES) for part in parts]
     parts.sort(key=len, reverse=True)  # threads have as much to read as each other
     count = min(torch.get_num_threads(), len(parts))
     with ThreadPoolExecutor(max(1, count)) as threads:
