@@ -60,6 +60,8 @@ def _retrieve(
     low, high, length = 0, 0, min(max_span, len(text))
     while length >= min_span:
         low, high = _hits(tokens, suffixes, text, length)
+        while low < high and tokens[suffixes[low] + length] == BORDER:  # what ends a document comes first
+            low += 1
         if low < high:
             break
         length -= 1
@@ -88,7 +90,8 @@ class REST(HistoryDrafter):
     read, 10 tokens after each. The release keeps 64 prefixes by a heap, in the order of a hash where counts are equal,
     and then drops whole paths until at most 64 nodes are left; here exactly the most frequent 64 are kept, those nearer
     to the root first where counts are equal. Its tokens have 16 bits and its documents run into each other; here
-    tokens have 32 bits and no continuation crosses the end of a document.
+    tokens have 32 bits, no continuation crosses the end of a document, and what stands at one is no hit: a shorter span
+    is looked up where nothing else is.
 
     Args:
         datastore: folder that `scripts.build_datastore` wrote; opened by `bind`, or when the first prompt starts.

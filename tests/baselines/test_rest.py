@@ -33,7 +33,8 @@ def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
     assert drafted(store, [0, 1, 2]) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
     assert drafted(store, [0, 1, 2], num_tokens=2) == [[3], [3, 4], [3, 5]]
     assert drafted(store, [0, 1, 2], num_draft=1) == drafted(store, [0, 1, 2], budget=1) == [[3]]
-    assert drafted(store, [0, 1, 2], max_hits=2) == [[3], [3, 4]]  # "1 2" at an end comes first
+    assert drafted(store, [0, 1, 2], max_hits=1) == [[3], [3, 4]]  # "1 2" at an end, which comes first, is none
+    assert drafted(store, [5, 6, 1, 2], num_tokens=1) == [[3]]  # as "6 1 2" is, so "1 2" is looked up
 
 
 def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:
@@ -69,7 +70,7 @@ def test_drafts_are_the_most_frequent_prefixes_of_brute_force(
         for document, end in ends:
             follow = document[end : end + num_tokens]
             counts.update(tuple(follow[:size]) for size in range(1, len(follow) + 1))
-        if ends:
+        if counts:
             break
     kept = [tuple(path) for path in drafted(tmp_path, text, num_tokens=num_tokens, num_draft=num_draft)]
     assert len(set(kept)) == len(kept) == min(num_draft, len(counts))
