@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,6 +32,8 @@ from ngram_trie.targets.writes import PAGE, Span, Watch
 #: Attributes of modules that have no part in a forward.
 _IDLE = {"training", "padding_idx", "gradient_checkpointing", "name_or_path", "vocab_size", "generate"}
 _LANES = 64
+#: By name, a module and its own tensors by theirs.
+_Held: TypeAlias = dict[str, tuple[torch.nn.Module, dict[str, torch.Tensor]]]
 #: What watches the tensors of a model, and the digests of what it watches.
 _WATCHED: WeakKeyDictionary[PreTrainedModel, tuple[Watch, list[bytes]]] = WeakKeyDictionary()
 
@@ -61,10 +63,11 @@ class ModelState(NamedTuple):
 
 def state_of(model: PreTrainedModel) -> ModelState:
     """The state of a model. Digests are made where a packed copy is."""
-    tensors = _tensors(model)
+    held = _held(model)
+    tensors = _tensors(held)
     digests = [] if isinstance(plan_of(model.config), str) else _digests(model, tensors)
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)
-    parts, addresses = _parts(model), [tensor.data_ptr() for tensor in tensors]
+    parts, addresses = _parts(held), [tensor.data_ptr() for tensor in tensors]
     return ModelState(model.device, config, has_global_hook(), parts, digests, addresses, autocast, os.getpid())
 
 
@@ -72,12 +75,17 @@ def addresses_of(model: PreTrainedModel) -> list[int]:
     """Where the tensors of a model lie. Graphs hold the addresses of weights, which go on being read when the model has
     others: `model.to()`, `load_state_dict(assign=True)`.
     """
-    return [tensor.data_ptr() for tensor in _tensors(model)]
+    return [tensor.data_ptr() for tensor in _tensors(_held(model))]
 
 
-def _tensors(model: PreTrainedModel) -> list[torch.Tensor]:
-    """Parameters and buffers, each once. A walk over modules takes a good part of what a look at the model does."""
-    return list({id(each): each for module in model.modules() for each in tensors_of(module).values()}.values())
+def _held(model: PreTrainedModel) -> _Held:
+    """Its modules and what they hold. This walk takes a good part of what a look at the model does."""
+    return {name: (module, tensors_of(module)) for name, module in model.named_modules()}
+
+
+def _tensors(held: _Held) -> list[torch.Tensor]:
+    """Parameters and buffers, each once."""
+    return list({id(each): each for _, own in held.values() for each in own.values()}.values())
 
 
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
@@ -93,8 +101,8 @@ def alteration(model: PreTrainedModel) -> str | None:
         config = copy.deepcopy(model.config)
         is_known = type(model).__module__.startswith("transformers.models.")
         make = functools.partial(new_model, type(model)) if is_known else AutoModelForCausalLM.from_config
-        said = _parts(make(config, dtype=model.dtype))
-    parts = _parts(model)
+        said = _parts(_held(make(config, dtype=model.dtype)))
+    parts = _parts(_held(model))
     for name in said | parts:
         if name not in said or name not in parts:
             return f"{name} is not as the configuration says ({'missing' if name in said else 'added'})"
@@ -104,11 +112,11 @@ def alteration(model: PreTrainedModel) -> str | None:
     return None
 
 
-def _parts(model: PreTrainedModel) -> dict[str, Part]:
-    return {name: _part(module) for name, module in model.named_modules()}
+def _parts(held: _Held) -> dict[str, Part]:
+    return {name: _part(module, own) for name, (module, own) in held.items()}
 
 
-def _part(module: torch.nn.Module) -> Part:
+def _part(module: torch.nn.Module, own: Mapping[str, torch.Tensor]) -> Part:
     settings = {
         name: _unheld(value)
         for name, value in vars(module).items()
@@ -116,7 +124,7 @@ def _part(module: torch.nn.Module) -> Part:
     }
     tensors = {
         name: (tensor.shape, tensor.dtype if isinstance(tensor, torch.nn.Parameter) else None)
-        for name, tensor in tensors_of(module).items()
+        for name, tensor in own.items()
     }
     return Part(type(module), type(module).forward, [*map(_unheld, hooks_of(module))], settings, tensors)
 
