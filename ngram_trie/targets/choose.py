@@ -95,7 +95,6 @@ def network_for(model: PreTrainedModel, limit: int, backend: str = "auto", verif
     Raises:
         ValueError: the backend does not know the model, or drafts would change its answers.
     """
-    model.eval()
     with _MAKING:
         state = state_of(model)
         if model not in _KEPT or _KEPT[model].state != state:

@@ -62,8 +62,10 @@ class ModelState(NamedTuple):
 
 
 def state_of(model: PreTrainedModel) -> ModelState:
-    """The state of a model. Digests are made where a packed copy is."""
+    """The state of a model, which is put in evaluation mode. Digests are made where a packed copy is."""
     held = _held(model)
+    if any(module.training for module, _ in held.values()):
+        model.eval()
     tensors = _tensors(held)
     digests = [] if isinstance(plan_of(model.config), str) else _digests(model, tensors)
     config, autocast = repr(vars(model.config)), autocast_dtype(model.device)

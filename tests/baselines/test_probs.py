@@ -120,9 +120,9 @@ def test_by_hand(name: str) -> None:
 
 def test_of_a_store_by_hand(stored: dict[str, str]) -> None:
     rest = REST(datastore=stored["datastore"])
-    # "1 2" stands in three documents and goes on in two.
+    # "1 2" stands in three documents and goes on in two, which are the hits.
     assert scores(drafted(rest, [9, 1], [2], budget=4)) == pytest.approx(
-        {(3,): 2 / 4, (3, 0): 1 / 4, (3, 2): 1 / 4, (3, 2, 1): 1 / 4}
+        {(3,): 2 / 3, (3, 0): 1 / 3, (3, 2): 1 / 3, (3, 2, 1): 1 / 3}
     )
     sam = SAMDecoding(datastore=stored["datastore"], static_bias=0)
     # A match of three in the second document.
