@@ -185,6 +185,9 @@ class AdaptiveDrafter(WrappedDrafter):
         ValueError: a drafter that does not say how likely its nodes are.
     """
 
+    not_sent = ("_target",)
+    _target: Any = None
+
     def __init__(
         self,
         drafter: Drafter,
@@ -215,6 +218,7 @@ class AdaptiveDrafter(WrappedDrafter):
             ValueError: neither the target nor anybody else says what steps cost.
         """
         super().bind(target)
+        self._target = target
         if self.cost is None and not hasattr(target, "step_costs"):
             raise ValueError("budget=auto: nothing says what steps cost, as a model's target does: give cost")
         curve = self.cost or target.step_costs(self.traits.reads_top_k)
@@ -294,6 +298,8 @@ class AdaptiveDrafter(WrappedDrafter):
         """From the step that emitted these tokens."""
         assert self._under_way is not None
         learned, (tree, size), self._under_way = self.learned, self._under_way, None
+        if self.cost is None:
+            size = self._target.last.tree.num_draft  # less, where an answer's room has cut the draft
         if tree is not None and tree.num_draft and tree.probs is not None:
             learned.trust.judge(tree, emitted)
         if num_compiled() != self._compiled:

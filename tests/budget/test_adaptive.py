@@ -147,7 +147,7 @@ def test_a_step_that_compiled_teaches_no_times(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_the_caller_does_with_tokens_is_no_part_of_a_step() -> None:
-    """A streamer that takes five plain steps for each token."""
+    """A streamer that takes five plain steps for each token; and the last draft is cut to the tokens that are left."""
     clock, rule = Clock(), RULES["jumbled"]
     drafter = AdaptiveDrafter(Guess(rule, True, 0.9, clock, 0.1), clock=clock)
 
@@ -157,7 +157,7 @@ def test_what_the_caller_does_with_tokens_is_no_part_of_a_step() -> None:
     decoder = SpeculativeDecoder(TimedTarget(rule, PRICES["stock"], clock), drafter)
     decoder.generate(Prompt(np.array([1, 2, 3])), Stop(max_new_tokens=100), emit=emit)
     times = drafter.learned.times
-    assert times is not None and (times.pace, times.amount) == pytest.approx((1, 1), rel=0.02)
+    assert times is not None and (times.pace, times.amount) == pytest.approx((1, 1))
 
 
 @pytest.mark.parametrize("disturbed", [range(1, 30), range(0, 2000, 3)], ids=["at first", "again and again"])
