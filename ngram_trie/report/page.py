@@ -78,20 +78,26 @@ class Folder:
         return SYNTHETIC if is_own and top != LOCAL else top
 
     @property
+    def datasets(self) -> list[str]:
+        """What was asked, or of which categories recorded answers are."""
+        if not self.manifest:
+            return []
+        asked = self.manifest.config.get("datasets") or self.part("engine").get("categories") or []
+        return [asked] if isinstance(asked, str) else list(asked)
+
+    @property
     def title(self) -> str:
         """Which of the papers' tables or figures it is, the model, the machine and what was asked."""
         found = re.search(r"/(table|figure)(\d)", self.name)
         which = f"{found[1].capitalize()} {found[2]}: " if found else ""
         if not self.manifest:
             return f"{which}{self.model or self.name}"
-        engine, budget = self.part("engine"), self.part("budget")
-        is_replay = engine.get("name") == "replay"
-        asked = self.manifest.config.get("datasets") or (engine.get("categories") if is_replay else None) or []
+        budget, is_replay = self.part("budget"), self.part("engine").get("name") == "replay"
         words = re.split("[-/]", self.name)
         parts = [
             f"{which}{self.model}" + ", random weights" * (self.part("model").get("weights") == "random"),
             "recorded answers" if is_replay else re.sub(r"\(R\)|, \d+ threads?$| Processor", "", self.manifest.device),
-            datasets_in_words([asked] if isinstance(asked, str) else list(asked)),
+            datasets_in_words(self.datasets),
             {"equal": f"{budget.get('num_nodes')} nodes", "auto": "adaptive length"}.get(str(budget.get("rule")), ""),
             *(about for word, about in ASKED.items() if word in words),
         ]
@@ -168,7 +174,8 @@ def folders(root: Path, with_local: bool = False) -> Iterator[Folder]:
 
 def in_order(found: Sequence[Folder]) -> list[tuple[str, list[Folder]]]:
     """Title and folders of each of SECTIONS, in its order; what it does not name follows, and last what is synthetic.
-    The largest model stands first, and of one model what was measured last; a run stays with the folders below it.
+    The largest model stands first, of one model the run of most data sets, and of such the latest; a run stays with the
+    folders below it.
     """
     runs: dict[str, list[Folder]] = {}
     for folder in found:
@@ -178,7 +185,7 @@ def in_order(found: Sequence[Folder]) -> list[tuple[str, list[Folder]]]:
     def place(run: Sequence[Folder]) -> tuple[float, ...]:
         names = (run[0].section, run[0].name.partition("/")[0])
         first, second = (places.get(name, len(places) - 1.5) for name in names)
-        return first, second, -max(folder.size for folder in run)
+        return first, second, -max(folder.size for folder in run), -max(len(folder.datasets) for folder in run)
 
     sections: dict[str, list[Folder]] = {}
     latest = sorted(runs.values(), key=lambda run: max(folder.started for folder in run), reverse=True)

@@ -25,7 +25,7 @@ from ngram_trie.bench.measures import Value
 from ngram_trie.report.blocks import Block, Cell
 from ngram_trie.report.markup import leads, notes, parts
 
-_MARKED = re.compile(r"(?<!\S)(\*{1,2})([^*\s][^*]*?)\1(?=[\s.,;]|$)")
+_MARKED = re.compile(r"(?<!\S)(\*{1,2})([^*\s][^*]*?)\1(?=[\s.,;:]|$)")
 _CODE = re.compile(r"`([^`]+)`")
 
 

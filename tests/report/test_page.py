@@ -111,15 +111,19 @@ def test_it_reads_in_the_papers_order_the_largest_model_first(tmp_path: Path) ->
         ("table1/a", "tiny", "2031"), ("table1/b", "smollm2-135m", "2029"), ("table1/c", "smollm2-135m", "2030"),
         ("table1/d", "qwen2.5-coder-0.5b", "2028"), ("table1/e", "own-1.5B", "2027"), ("zebra/f", "own-3b", "2030"),
         ("drafters/g", "smollm2-135m", "2030"), ("table2/h", "smollm2-135m", "2030"),
+        ("table1/i", "smollm2-135m", "2028"),
     ):  # fmt: skip
         write_run(tmp_path / name, model, 1.9)
         manifest = tmp_path / name / "manifest.json"
         manifest.write_text(manifest.read_text().replace('"2030-', f'"{started}-'))
+    about = json.loads((tmp_path / "table1" / "i" / "manifest.json").read_text())
+    about["config"]["datasets"] = {"spec_bench_rag": {}, "triviaqa": {}}
+    (tmp_path / "table1" / "i" / "manifest.json").write_text(json.dumps(about))
     (tmp_path / "table2" / "h" / "table2").mkdir()
     (tmp_path / "table2" / "h" / "table2" / "data.csv").write_text("1")
     table1, table2, *rest = opened(tmp_path)
     assert table1[0].startswith("Table 1:")
-    assert table1[1] == ["table1/e", "table1/d", "table1/c", "table1/b"]
+    assert table1[1] == ["table1/e", "table1/d", "table1/i", "table1/c", "table1/b"]
     assert table2[1] == ["table2/h"] and '<a href="table2/h/table2/data.csv">' in render(tmp_path)
     assert [part for _, part in rest] == [["drafters/g"], ["zebra/f"], ["table1/a"]]
 
@@ -167,6 +171,6 @@ def test_what_is_no_manifest_is_named(tmp_path: Path, content: str) -> None:
 
 
 def test_notes_are_escaped() -> None:
-    assert str(note("<b> `make x` **bold**, *italic*. mixed (k*, w*)")) == (
-        "&lt;b&gt; <code>make x</code> <strong>bold</strong>, <em>italic</em>. mixed (k*, w*)"
+    assert str(note("**best**: <b> `make x` **bold**, *italic*. mixed (k*, w*)")) == (
+        "<strong>best</strong>: &lt;b&gt; <code>make x</code> <strong>bold</strong>, <em>italic</em>. mixed (k*, w*)"
     )
