@@ -137,16 +137,19 @@ def speedup_figure(frame: pd.DataFrame, tasks: bool = True) -> Figure:
     whole = rows[rows.dataset == pooled].sort_values("speedup", ascending=False, na_position="last", kind="stable")
     whole = whole.sort_values("group", key=lambda groups: groups.map(group_order), kind="stable").set_index("method")
     places, headings = _places(whole.group)
-    height = max(places) + 1
-    figure = Figure(figsize=(TEXT_WIDTH, 0.85 + 0.145 * height), layout="constrained")
+    height, has_control = max(places) + 1, any(row.lossless.is_control for row in whole.itertuples())
+    titles = {
+        dataset: textwrap.fill(dataset_name(dataset), 12, break_long_words=False) for dataset in [*single, pooled]
+    }
+    around = 0.73 + 0.12 * max(title.count("\n") + 1 for title in titles.values()) + 0.2 * has_control
+    figure = Figure(figsize=(TEXT_WIDTH, around + 0.145 * height), layout="constrained")
     panels = figure.subplots(
         1, len(single) + 2, sharey=True, squeeze=False, width_ratios=[*[1] * len(single), 1.9, 1.2]
     )[0]
     looks = [_marker(row.group, row.lossless.is_control) for row in whole.itertuples()]
-    for dataset, axes in zip([*single, pooled], panels, strict=False):
+    for (dataset, title), axes in zip(titles.items(), panels, strict=False):
         part = rows[rows.dataset == dataset].set_index("method").reindex(whole.index)
         _dots(axes, places, part.speedup.to_numpy(), errors_of(part, "speedup"), looks)
-        title = textwrap.fill(dataset_name(dataset), 12, break_long_words=False)
         axes.set_title(f"{title}\n({part.num_prompts.max():.0f} prompts)")
     share_limits(panels[:-1])
     *_, speeds, lengths = panels
@@ -164,7 +167,7 @@ def speedup_figure(frame: pd.DataFrame, tasks: bool = True) -> Figure:
         label.set_weight("bold" if label.get_text() in (*headings, *_MARKED.values()) else "normal")
     speeds.set_xlabel("speedup over vanilla\n(ratio of tokens/s)")
     lengths.set_xlabel("tokens per\nverification step")
-    if any(row.lossless.is_control for row in whole.itertuples()):
+    if has_control:
         hollow = Line2D([], [], label="open: outside system, own loop", **_marker("cold", True))
         figure.legend(handles=[hollow], loc="outside lower left")
     return figure
