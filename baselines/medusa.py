@@ -214,7 +214,7 @@ class Medusa(HeadDrafter):
     def load(self, tensors: dict[str, torch.Tensor], folder: Path) -> nn.Module:
         numbers = {key: int(key.partition(".")[0]) for key in tensors if key[0].isdigit()}
         self.check_stored(len(set(numbers.values())), folder)
-        config = self.target.model.config
+        config = self.target.model.config.get_text_config()
         with init_empty_weights():
             heads = MedusaHeads(self.num_heads, config.hidden_size, config.vocab_size)
         used = {key: value for key, value in tensors.items() if numbers.get(key, 0) < self.num_heads}
