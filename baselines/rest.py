@@ -46,6 +46,26 @@ def _hits(tokens: Tokens, suffixes: Tokens, text: IntArray, length: int) -> tupl
 
 
 @compiled
+def _starts(tokens: Tokens, suffixes: Tokens, low: int, high: int, length: int, most: int) -> IntArray:
+    """Where the text goes on behind the first `most` hits of `length` tokens that do not end a document."""
+    if length < SORTED_TOKENS:  # those that do come first
+        last = high
+        while low < last:
+            middle = (low + last) // 2
+            if tokens[suffixes[middle] + length] == BORDER:
+                low = middle + 1
+            else:
+                last = middle
+    starts, found = np.empty(min(most, high - low), np.int64), 0
+    for hit in range(low, high):
+        if found == len(starts):
+            break
+        starts[found] = suffixes[hit] + length
+        found += tokens[starts[found]] != BORDER
+    return starts[:found]
+
+
+@compiled
 def _retrieve(
     tokens: Tokens,
     suffixes: Tokens,
@@ -57,27 +77,22 @@ def _retrieve(
     num_draft: int,
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Tokens, parents and probabilities of the draft; the root alone if there is no hit."""
-    low, high, length = 0, 0, min(max_span, len(text))
-    while length >= min_span:
+    starts, length = np.empty(0, np.int64), min(max_span, len(text))
+    while length >= min_span and not len(starts):
         low, high = _hits(tokens, suffixes, text, length)
-        while low < high and tokens[suffixes[low] + length] == BORDER:  # what ends a document comes first
-            low += 1
-        if low < high:
-            break
+        starts = _starts(tokens, suffixes, low, high, length, max_hits)
         length -= 1
-    if low == high:
+    if not len(starts):
         return text[-1:].copy(), np.full(1, -1, np.int64), np.ones(1)
-    high = min(high, low + max_hits)
-    capacity = (high - low) * num_tokens + 1
+    capacity = len(starts) * num_tokens + 1
     trie = Trie(np.zeros((capacity, NUM_FIELDS), np.int32), empty_table(capacity), np.ones(1, np.int64))
-    for hit in range(low, high):
-        start = suffixes[hit] + length
-        node = 0
+    for hit in range(len(starts)):
+        start, node = int(starts[hit]), 0
         for position in range(start, min(start + num_tokens, len(tokens))):
             if tokens[position] == BORDER:
                 break
             node = add_child(trie, node, tokens[position], 1)
-    trie.nodes[0, COUNT] = high - low
+    trie.nodes[0, COUNT] = len(starts)
     return prune(trie.nodes, 0, num_draft, False, text[-1])
 
 

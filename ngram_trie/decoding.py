@@ -324,10 +324,12 @@ class SpeculativeDecoder(Decoder):
             kept, reason = stop.trim(output, emitted, room)
             output += kept
             cached = len(prompt.ids) + len(output) - 1
-            with watch("draft"), self._named(cached):
-                self.drafter.observe(kept)  # the end as well: some remember answers
-            if emit:  # only now: a drafter may time steps, and what the caller does with tokens is no part of one
-                emit(kept)
+            try:
+                with watch("draft"), self._named(cached):
+                    self.drafter.observe(kept)  # the end as well: some remember answers
+            finally:  # only now: a drafter may time steps, and what the caller does with tokens is no part of one
+                if emit:
+                    emit(kept)
             if reason:
                 break
             for_drafts = self.target.draft_limit - len(prompt.ids)

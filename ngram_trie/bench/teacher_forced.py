@@ -21,6 +21,7 @@ from ngram_trie.decoding import GenerationResult, Seen
 from ngram_trie.drafter import Drafter
 from ngram_trie.targets.costs import MeasuredCosts
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.network import Forward
 from ngram_trie.tree import DraftTree, IntArray
 
 
@@ -32,6 +33,10 @@ class TeacherForcedTarget(replay.TraceTarget):
         self.context_limit = target.context_limit
         self._prompt_ids = trace.prompt.ids
         self._target = target
+
+    @property
+    def last(self) -> Forward:
+        return self._target.last
 
     def begin_prefill(self, prompt_ids: IntArray) -> None:
         self._target.begin_prefill(prompt_ids)

@@ -16,6 +16,7 @@ Tokens never depend on any of this, times do.
 from __future__ import annotations
 
 import copy
+import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -218,7 +219,7 @@ class AdaptiveDrafter(WrappedDrafter):
             ValueError: neither the target nor anybody else says what steps cost.
         """
         super().bind(target)
-        self._target = target
+        self._target = weakref.ref(target)  # its memory is free when others let go of it
         if self.cost is None and not hasattr(target, "step_costs"):
             raise ValueError("budget=auto: nothing says what steps cost, as a model's target does: give cost")
         curve = self.cost or target.step_costs(self.traits.reads_top_k)
@@ -299,7 +300,7 @@ class AdaptiveDrafter(WrappedDrafter):
         assert self._under_way is not None
         learned, (tree, size), self._under_way = self.learned, self._under_way, None
         if self.cost is None:
-            size = self._target.last.tree.num_draft  # less, where an answer's room has cut the draft
+            size = self._target().last.tree.num_draft  # less, where an answer's room has cut the draft
         if tree is not None and tree.num_draft and tree.probs is not None:
             learned.trust.judge(tree, emitted)
         if num_compiled() != self._compiled:

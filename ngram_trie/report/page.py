@@ -5,6 +5,7 @@ data, and escaped.
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,6 +85,11 @@ class Folder:
             return []
         asked = self.manifest.config.get("datasets") or self.part("engine").get("categories") or []
         return [asked] if isinstance(asked, str) else list(asked)
+
+    @property
+    def num_datasets(self) -> float:
+        """How many; infinite for recorded answers of all categories."""
+        return len(self.datasets) or (math.inf if "categories" in self.part("engine") else 0)
 
     @property
     def title(self) -> str:
@@ -185,7 +191,7 @@ def in_order(found: Sequence[Folder]) -> list[tuple[str, list[Folder]]]:
     def place(run: Sequence[Folder]) -> tuple[float, ...]:
         names = (run[0].section, run[0].name.partition("/")[0])
         first, second = (places.get(name, len(places) - 1.5) for name in names)
-        return first, second, -max(folder.size for folder in run), -max(len(folder.datasets) for folder in run)
+        return first, second, -max(folder.size for folder in run), -max(folder.num_datasets for folder in run)
 
     sections: dict[str, list[Folder]] = {}
     latest = sorted(runs.values(), key=lambda run: max(folder.started for folder in run), reverse=True)

@@ -166,11 +166,11 @@ def _digests(model: PreTrainedModel, tensors: Sequence[torch.Tensor]) -> list[by
     for tensor in kept:
         first, behind = tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
         start, end = -(first // -PAGE) * PAGE, behind // PAGE * PAGE
-        if start < end and tensor.is_cpu and tensor.is_contiguous():
+        if first and start < end and tensor.is_cpu and tensor.is_contiguous():
             spans.append((start, end))
             rest += [ctypes.string_at(first, start - first), ctypes.string_at(end, behind - end)]
-        else:
-            rest.append(tensor.numpy(force=True).tobytes())
+        else:  # less than a page, elsewhere, or without memory of its own, as quantised weights may be
+            rest.append(tensor.cpu().contiguous().flatten().numpy().tobytes())
     watch, known = _WATCHED.get(model, (None, []))
     if watch is None or watch.spans != spans or not watch.saw_no_write():
         watch = Watch(spans)  # before they are read

@@ -28,6 +28,15 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
+def test_a_hit_of_the_longest_span_that_ends_a_document_is_none(tmp_path: Path) -> None:
+    """Behind 16 tokens hits are not in order; the largest node's probability is 2 / 3 where two go on."""
+    span = list(range(16))
+    build_datastore([[*span, 50], span, span, [*span, 50]], tmp_path)
+    tree = of_drafter(REST(datastore=str(tmp_path)), span, budget=9)
+    assert tree.tokens.tolist() == [15, 50] and tree.probs is not None and tree.probs[1] == pytest.approx(2 / 3)
+    assert drafted(tmp_path, span, max_hits=1) == [[50]]
+
+
 @pytest.mark.slow
 def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
     assert drafted(store, [0, 1, 2]) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]

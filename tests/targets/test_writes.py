@@ -9,11 +9,13 @@ import multiprocessing
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.tiny import tiny_model
+from torch import nn
 
 from ngram_trie.targets import state, writes
 from ngram_trie.targets.writes import PAGE, Watch
@@ -118,3 +120,31 @@ def test_a_model_that_nothing_was_written_to_is_read_once(memory: np.ndarray, mo
         model.model.layers[1].mlp.down_proj.weight[16, 256] = 3
     state.state_of(model)
     assert len(read) == 2 and read[1] == read[0]
+
+
+class Wrapped(torch.Tensor):
+    """A tensor without memory of its own, as quantised weights may be: what it computes is its `inner` one's."""
+
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Wrapped:
+        made: Wrapped = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.ops.aten.detach.default:
+            return cls(args[0].inner)
+        return function(*[each.inner if isinstance(each, cls) else each for each in args], **kwargs or {})
+
+
+@pytest.mark.parametrize("width", [64, 72], ids=["whole pages", "not whole pages"])
+def test_a_tensor_without_memory_of_its_own_is_read_as_it_says(width: int) -> None:
+    model, inner = tiny_model("llama"), torch.zeros(width, 64)
+    model.register_parameter("more", nn.Parameter(Wrapped(inner), requires_grad=False))
+    before = state.state_of(model)
+    assert state.state_of(model) == before
+    inner[3, 3] = 7
+    assert state.state_of(model) != before
