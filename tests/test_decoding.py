@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.fake_target import FakeTarget, fibonacci
 from support.tiny import VOCABULARY, Scripted, adversarial_tree, plain_greedy, tiny_target
 
-from ngram_trie.decoding import PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
+from ngram_trie.decoding import DrafterError, PromptTooLong, SpeculativeDecoder, Stop, verify_greedy
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.prompt import Prompt
 from ngram_trie.tree import DraftTree
@@ -142,3 +144,24 @@ def test_without_room_the_drafter_is_not_asked() -> None:
     drafter = Scripted([lambda text: DraftTree.root_only(text[-1])] * 9)
     SpeculativeDecoder(tiny_target("llama"), drafter).generate(Prompt(np.array(PROMPT)), Stop(4))
     assert drafter.step == 2  # the first token is from prefill, the last step emits one
+
+
+class Deaf(NoDraft):
+    """Fails at the third token."""
+
+    heard = 0
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        super().observe(new_ids)
+        self.heard += len(new_ids)
+        if self.heard == 3:
+            raise RuntimeError("too much")
+
+
+@pytest.mark.parametrize("length", [3, 9], ids=["at the end", "before it"])
+def test_a_token_reaches_the_caller_though_the_drafter_fails_on_it(length: int) -> None:
+    emitted: list[int] = []
+    decoder = SpeculativeDecoder(FakeTarget(fibonacci), Deaf())
+    with pytest.raises(DrafterError, match=r"^Deaf, step behind 4 cached tokens: RuntimeError: too much"):
+        decoder.generate(Prompt(np.array([1, 2])), Stop(length), emit=emitted.extend)
+    assert emitted == [3, 5, 8]

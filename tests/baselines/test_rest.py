@@ -42,8 +42,8 @@ def test_the_most_frequent_continuations_by_hand(store: Path) -> None:
     assert drafted(store, [0, 1, 2]) == [[3], [3, 4], [3, 5], [3, 5, 100_000], [3, 5, 100_000, 7]]
     assert drafted(store, [0, 1, 2], num_tokens=2) == [[3], [3, 4], [3, 5]]
     assert drafted(store, [0, 1, 2], num_draft=1) == drafted(store, [0, 1, 2], budget=1) == [[3]]
-    assert drafted(store, [0, 1, 2], max_hits=1) == [[3], [3, 4]]  # "1 2" at an end, which comes first, is none
-    assert drafted(store, [5, 6, 1, 2], num_tokens=1) == [[3]]  # as "6 1 2" is, so "1 2" is looked up
+    assert drafted(store, [0, 1, 2], max_hits=1) == [[3], [3, 4]]  # the first "1 2" ends a document
+    assert drafted(store, [5, 6, 1, 2], num_tokens=1) == [[3]]  # "6 1 2" ends one, so "1 2" is looked up
 
 
 def test_the_datastore_is_a_part_that_the_run_asks_for_and_identifies(store: Path) -> None:

@@ -116,14 +116,17 @@ def test_it_reads_in_the_papers_order_the_largest_model_first(tmp_path: Path) ->
         write_run(tmp_path / name, model, 1.9)
         manifest = tmp_path / name / "manifest.json"
         manifest.write_text(manifest.read_text().replace('"2030-', f'"{started}-'))
-    about = json.loads((tmp_path / "table1" / "i" / "manifest.json").read_text())
-    about["config"]["datasets"] = {"spec_bench_rag": {}, "triviaqa": {}}
-    (tmp_path / "table1" / "i" / "manifest.json").write_text(json.dumps(about))
+    asked = {"datasets": {"spec_bench_rag": {}, "triviaqa": {}}}
+    for name, config in ("i", asked), ("b", {"engine": {"name": "replay", "categories": None}}):  # of all categories
+        manifest = tmp_path / "table1" / name / "manifest.json"
+        about = json.loads(manifest.read_text())
+        about["config"] |= config
+        manifest.write_text(json.dumps(about))
     (tmp_path / "table2" / "h" / "table2").mkdir()
     (tmp_path / "table2" / "h" / "table2" / "data.csv").write_text("1")
     table1, table2, *rest = opened(tmp_path)
     assert table1[0].startswith("Table 1:")
-    assert table1[1] == ["table1/e", "table1/d", "table1/i", "table1/c", "table1/b"]
+    assert table1[1] == ["table1/e", "table1/d", "table1/b", "table1/i", "table1/c"]
     assert table2[1] == ["table2/h"] and '<a href="table2/h/table2/data.csv">' in render(tmp_path)
     assert [part for _, part in rest] == [["drafters/g"], ["zebra/f"], ["table1/a"]]
 
