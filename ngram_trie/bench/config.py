@@ -63,8 +63,9 @@ def named(plain: Mapping[str, Any], group: str) -> dict[str, dict[str, Any]]:
 
 def budgeted(run: Run) -> Run:
     """The run with its methods in the size that `budget` asks for and in the `shape`. A method with a field
-    `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto one that
-    does not score its nodes; one with a field `shape` has that. Of a run that is so already, the same.
+    `budget: published` keeps its own size, and so does one that has no size, such as vanilla, or under auto without
+    num_nodes one that does not score its nodes; one with a field `shape` has that. Of a run that is so already, the
+    same.
     """
     if run.methods:
         return changed(run, methods={name: _sized(run, method) for name, method in run.plain["methods"].items()})
@@ -75,10 +76,8 @@ def _sized(run: Run, method: dict[str, Any]) -> dict[str, Any]:
     rule, own = run.budget, method if run.shape == "tree" else {**method, "shape": method.get("shape", run.shape)}
     if isinstance(rule, Published) or own.get("budget") or not sizes(own, 1):
         return own
-    if isinstance(rule, Equal):
-        return own | fixed_size(own, rule.num_nodes)
-    if not getattr(class_of(own), "traits", Traits()).scores_nodes:
-        return own
+    if isinstance(rule, Equal) or not getattr(class_of(own), "traits", Traits()).scores_nodes:
+        return own if rule.num_nodes is None else own | fixed_size(own, rule.num_nodes)
     cost = {"cost": run.plain["cost"]} if isinstance(run.engine, Replay) else {}
     return own | sizes(own, rule.max_nodes) | {"budget": {"adaptive": True, **cost}}
 

@@ -186,6 +186,7 @@ class Auto(_Fields):
 
     rule: Literal["auto"]
     max_nodes: Nodes
+    num_nodes: Nodes | None
 
 
 class Measure(_Fields):

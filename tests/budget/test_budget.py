@@ -151,7 +151,9 @@ def test_auto_goes_to_methods_that_score_their_nodes() -> None:
     assert isinstance(found, AdaptiveDrafter) and found.traits.remembers and found.cost is not None
     found = built(composed(["method=blend", "budget=auto", "shape=chain"]))["blend"]
     assert isinstance(found, AdaptiveDrafter) and isinstance(found.drafter, ChainDrafter)
-    assert not isinstance(built(composed(["method=jacobi", "budget=auto"]))["jacobi"], AdaptiveDrafter)
+    for budget, size in (("auto", 5), ("auto8", 8)):  # it scores no nodes: its own size, or the budget's
+        found = built(composed(["method=jacobi", f"budget={budget}"]))["jacobi"]
+        assert not isinstance(found, AdaptiveDrafter) and found.num_draft == size
     kept = composed(["method=blend", "budget=auto", "+method.budget=published"])
     assert not isinstance(built(kept)["blend"], AdaptiveDrafter)
 

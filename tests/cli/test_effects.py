@@ -42,7 +42,7 @@ def checked(words: list[str], folder: Path | None = None) -> tuple[list[str], bo
         ("-m method=pld method.num_draft=4,8 budget=equal8", "method.num_draft=4,8: budget=equal makes it 8"),
         ("tiny rag method.num_draft=16", "method.num_draft=16: the methods are ngram_trie, pld, blend: set"),
         ("tiny rag,open_qa dataset.limit=2", "dataset.limit=2: the datasets are rag, open_qa: set datasets.NAME"),
-        ("experiment=table1_small methods.pld.num_draft=4", "methods.pld.num_draft=4: budget=equal makes it 8"),
+        ("experiment=table1_small methods.pld.num_draft=4", "methods.pld.num_draft=4: budget=auto makes it 64"),
         ("method=pld method.num_draft=2,4", "method.num_draft=2,4: several values; -m takes one after the other"),
         ("tiny rag method=pld method.num_draft=2,4", "method.num_draft=2,4: several values"),
         ("method.n=8 method.n=9", "method.n: given twice"),
