@@ -38,7 +38,7 @@ from ngram_trie.tree import DraftTree, FloatArray
 #: drafter then rests, and what it may lose when it is looked at again.
 WINDOW, MOST_LOST, REST, LOOK = 64, 4.0, 32, 1.0
 #: Exponent of the costs (`budget.rule`).
-CAUTION = 1.25
+CAUTION = 1.5
 #: The drafter is asked for at least so many nodes, and for twice as many as were worth drafting in the last few steps:
 #: what is drafted and cut takes time, too.
 LEAST_ASKED, RECENT = 7, 8

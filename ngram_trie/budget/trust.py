@@ -6,7 +6,8 @@ path has the product of its nodes'.
 
 That still promises too much of the nodes that a draft would take last: they stand there because they look good, and of
 many that do some are overrated. So it is corrected once more by a node's rank in its draft, by how many nodes of such
-ranks were accepted over how many were expected.
+ranks were accepted over how many were expected. Nodes behind the last token that a step emitted count as expected
+behind it: left out, they would count where a draft fails before them, and not where it goes on.
 
 All of it is compiled: between two steps a processor's caches hold weights, and each line of Python takes many times as
 long as in a loop of its own.
@@ -113,16 +114,18 @@ def _judge(
     """Count nodes around each knot and of each class of ranks, and those that were right, in place."""
     found = _along_paths(parents, probs, nodes, right, prior)
     depths, known = np.zeros(len(tokens), np.int64), np.ones(len(tokens), np.bool_)
-    accepted = np.zeros(len(tokens), np.bool_)
+    accepted = np.zeros(len(tokens))  # 1 or 0; where that is not known, how likely
     new, new_right = np.zeros(len(KNOTS)), np.zeros(len(KNOTS))
-    accepted[0] = True
+    accepted[0] = 1.0
     for node in range(1, len(tokens)):
         above = parents[node]
         depths[node] = depths[above] + 1
-        known[node] = known[above] and not (accepted[above] and depths[node] > len(emitted))
-        if not known[node] or not accepted[above]:
+        known[node] = known[above] and not (accepted[above] > 0 and depths[node] > len(emitted))
+        if not known[node] and found[above] > 0:
+            accepted[node] = accepted[above] * found[node] / found[above]
+        if not known[node] or accepted[above] == 0:
             continue
-        accepted[node] = tokens[node] == emitted[depths[node] - 1]
+        accepted[node] = 1.0 if tokens[node] == emitted[depths[node] - 1] else 0.0
         share, at = _behind_parent(node, parents, probs), 0
         while at < len(KNOTS) - 1 and share > (KNOTS[at] + KNOTS[at + 1]) / 2:
             at += 1
@@ -134,6 +137,5 @@ def _judge(
     order = from_the_largest(found)
     for rank in range(1, len(order)):
         node, kind = order[rank], _class_of(rank)
-        if known[node]:
-            expected[kind] += found[node] - (expected[kind] - AS_EXPECTED) / MEMORY
-            came[kind] += accepted[node] - (came[kind] - AS_EXPECTED) / MEMORY
+        expected[kind] += found[node] - (expected[kind] - AS_EXPECTED) / MEMORY
+        came[kind] += accepted[node] - (came[kind] - AS_EXPECTED) / MEMORY

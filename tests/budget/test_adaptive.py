@@ -326,6 +326,16 @@ def test_the_last_nodes_of_a_draft_are_trusted_by_their_rank() -> None:
     assert (np.diff(found) <= 0).all()
 
 
+def test_nodes_behind_the_end_of_what_was_emitted_count_as_expected() -> None:
+    """Half of the chains are copies to their end, the others fail at once. A step shows but three of a copy's tokens:
+    were the others left out, they would be counted in failures alone, and never trusted.
+    """
+    chain, trust = DraftTree.chain(9, list(range(1, 9)), np.array([1, *[0.5] * 8])), Trust()
+    for number in range(400):
+        trust.judge(chain, [1, 2, 3] if number % 2 else [99])
+    assert trust.of(chain)[1:] == pytest.approx(np.full(8, 0.5), abs=0.05)
+
+
 def test_a_drafter_without_probabilities_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^budget=auto: Jacobi does not say how likely its nodes are"):
         AdaptiveDrafter(Jacobi())
