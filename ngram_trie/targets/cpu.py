@@ -35,6 +35,8 @@ from ngram_trie.tree import DraftTree, IntArray
 #: Tokens of a prompt that go through all layers together: whole tiles of `small_gemm`.
 PREFILL_CHUNK = 99
 
+_TILE = small_gemm.MAX_ROWS
+
 
 def fits(weight_bytes: int) -> bool:
     """Whether this machine has the memory to hold this many bytes of weights once more, and half of them on the way."""
@@ -73,12 +75,9 @@ class PackedNetwork:
         ValueError: weights that cannot be read.
     """
 
-    #: A step costs more with each token, and more with each tile that is begun; less so for the first few, which are
-    #: computed while memory gives the weights.
-    sizes = tuple(
-        (tokens, tokens)
-        for tokens in sorted({1, small_gemm.MAX_ROWS, small_gemm.MAX_ROWS + 1, 2 * small_gemm.MAX_ROWS, 18, 36})
-    )
+    #: A step costs more with each token, and more with each tile that is begun; hardly more for the first of a tile,
+    #: which are computed while memory gives the weights.
+    sizes = tuple((tokens, tokens) for tokens in sorted({1, 2 * _TILE // 3, _TILE, _TILE + 1, 2 * _TILE, 18, 36}))
 
     def __init__(self, model: PreTrainedModel, plan: Plan) -> None:
         base: Any = decoder_of(model)

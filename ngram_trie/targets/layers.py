@@ -218,7 +218,7 @@ def _attend(
             to = address(seen) + 4 * (head * lanes + top) * width
             call(
                 tiles, height, width, until - start, address(scores), 4 * stride, of_values, value_bytes, to,
-                4 * width, of_values + value_bytes * AHEAD, value_bytes,
+                4 * width, of_values + value_bytes * 2 * AHEAD, value_bytes,
             )  # fmt: skip
 
 

@@ -41,7 +41,8 @@ VECTORS = 3
 #: Outputs whose weights lie beside each other.
 PANEL = VECTORS * WIDTH
 
-#: How many inputs before its use a weight is fetched.
+#: How many inputs before its use a weight is fetched into the nearest cache; into the next one twice as many. One alone
+#: is too little: the nearest has few places for what is on its way.
 AHEAD = 16
 
 # of parallel loops, only those that are written as such
@@ -62,9 +63,10 @@ untyped_intrinsic: Any = intrinsic
 def packed(weight: torch.Tensor) -> torch.Tensor:
     """The weights (out, in) as `product` reads them: (panels, in, `PANEL`), with zeros behind the last output."""
     outputs, inputs = weight.shape
-    panels = weight.new_zeros(-(-outputs // PANEL), inputs, PANEL)
+    # numpy asks the kernel for large pages, PyTorch does not
+    panels = torch.from_numpy(np.empty((-(-outputs // PANEL), inputs, PANEL), np.float32))
     for panel, rows in zip(panels, weight.split(PANEL), strict=True):
-        panel[:, : len(rows)] = rows.T
+        panel[:, : len(rows)], panel[:, len(rows) :] = rows.T, 0
     return panels
 
 
@@ -156,8 +158,11 @@ def _generate_tile(
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
-        ahead = at(builder.add(fetched, builder.mul(place, fetched_step)), _INT(vector * _BYTES), _BYTE)
-        builder.call(fetch, [ahead, INT32(0), INT32(3), INT32(1)])  # to read, to keep, data
+        soon = builder.add(line, times(weight_step, AHEAD))
+        later = builder.add(fetched, builder.mul(place, fetched_step))
+        for start_of, level in ((soon, INT32(3)), (later, INT32(2))):  # the nearest, the next one
+            ahead = at(start_of, _INT(vector * _BYTES), _BYTE)
+            builder.call(fetch, [ahead, INT32(0), level, INT32(1)])  # to read; data
     totals = []
     for row in range(rows):
         value = builder.load(at(values, times(row_step, row), FLOAT.as_pointer()), align=4)
@@ -199,7 +204,7 @@ def tiles(
     Args:
         width: outputs of a row, a multiple of `WIDTH`.
         num_inputs: 1 or more.
-        fetched: with each input, a line of weights from here on is fetched for later.
+        fetched: with each input, a line of weights from here on is fetched into the cache behind the nearest.
     """
     for row in range(0, rows, MAX_ROWS):
         height, source, target = min(MAX_ROWS, rows - row), values + row * value_step, outputs + row * output_step
@@ -304,7 +309,7 @@ def _panels(
             to, step = address(edge) + 4 * top * PANEL, 4 * PANEL
             if is_whole:
                 to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-            fetched, fetched_step = weights + 4 * PANEL * AHEAD, 4 * PANEL
+            fetched, fetched_step = weights + 4 * PANEL * 2 * AHEAD, 4 * PANEL
             if parts > 1:  # of the next panel, this tile's share
                 fetched, fetched_step = weights + 4 * PANEL * size * (parts + number) // parts, 4 * PANEL // parts
             source = address(inputs) + 4 * top * size
