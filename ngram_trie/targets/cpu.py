@@ -39,8 +39,8 @@ _TILE = small_gemm.MAX_ROWS
 
 
 def fits(weight_bytes: int) -> bool:
-    """Whether this machine has the memory to hold this many bytes of weights once more, and half of them on the way."""
-    return 1.5 * weight_bytes < psutil.virtual_memory().available
+    """Whether this machine has the memory to hold this many bytes of weights once more, and a tenth on the way."""
+    return 1.1 * weight_bytes < psutil.virtual_memory().available
 
 
 class PackedText:
@@ -87,7 +87,7 @@ class PackedNetwork:
             self.plan, self.rotary, self.embedding = plan, base.rotary_emb, base.embed_tokens.weight
             self.layers = _layers([parts_of(layer, plan.family) for layer in base.layers], plan)
             self.final_norm = _norm(base.norm, plan)
-            self.head, self.head_bias = _packed([head], plan.logits)
+            (self.head,), (self.head_bias,) = _packed([[head]], plan.logits)
             self.num_tokens = len(head.weight)
             compiling.result()
         self.numbers = layers.Numbers(
@@ -174,12 +174,10 @@ def _layers(parts: Sequence[Parts], plan: Plan) -> layers.Layers:
         for place in range(4)
     )
     arrays: dict[str, np.ndarray] = {}
-    for name in layers.PRODUCTS:  # one after the other: on the way, each is there twice
+    for name in layers.PRODUCTS:
         behind_it = {"out": behind, "down": mlp_behind}.get(name)
         scale = plan.residual if behind_it is not None and not behind_it.shape[1] else 1.0
-        weights, biases = zip(*[_packed(getattr(part, name), scale) for part in parts], strict=True)
-        arrays |= {name: np.stack(weights), f"{name}_bias": np.stack(biases)}
-        del weights
+        arrays[name], arrays[f"{name}_bias"] = _packed([getattr(part, name) for part in parts], scale)
     return layers.Layers(
         norm=before,
         out_norm=behind,
@@ -201,11 +199,12 @@ def _norm(module: Any, plan: Plan, scale: float = 1.0) -> np.ndarray:
     return (1 + weight if plan.family.adds_one else weight) * np.float32(scale)
 
 
-def _packed(parts: Sequence[torch.nn.Linear], scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    """Weights and bias of all parts below each other, times `scale`, as `small_gemm.product` reads them."""
+def _packed(products: Sequence[Sequence[torch.nn.Linear]], scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and biases of n products, each of parts below each other, times `scale`, as `small_gemm.product` reads
+    them: (n, panels, in, `PANEL`) and (n, out or 0).
+    """
     with torch.no_grad():
-        weight = torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight
-        biases: list[Any] = [part.bias for part in parts if part.bias is not None]
-        bias = torch.cat(biases) if biases else torch.empty(0)
-        packed = small_gemm.packed(weight)
-        return (packed if scale == 1 else packed.mul_(scale)).numpy(), (bias * scale).numpy()
+        packed = small_gemm.packed([[part.weight for part in parts] for parts in products])
+        found: list[list[Any]] = [[part.bias for part in parts if part.bias is not None] for parts in products]
+        biases = torch.stack([torch.cat(each) if each else torch.empty(0) for each in found])
+        return (packed if scale == 1 else packed.mul_(scale)).numpy(), (biases * scale).numpy()

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from itertools import product as product_of
@@ -60,14 +61,20 @@ _BYTES = 4 * WIDTH
 untyped_intrinsic: Any = intrinsic
 
 
-def packed(weight: torch.Tensor) -> torch.Tensor:
-    """The weights (out, in) as `product` reads them: (panels, in, `PANEL`), with zeros behind the last output."""
-    outputs, inputs = weight.shape
+def packed(weights: Sequence[Sequence[torch.Tensor]]) -> torch.Tensor:
+    """The weights of n products, each (out, in) in parts below each other, as `product` reads them: (n, panels, in,
+    `PANEL`), with zeros behind the last output.
+    """
+    outputs, inputs = sum(map(len, weights[0])), weights[0][0].shape[1]
+    whole, rest = divmod(outputs, PANEL)
     # numpy asks the kernel for large pages, PyTorch does not
-    panels = torch.from_numpy(np.empty((-(-outputs // PANEL), inputs, PANEL), np.float32))
-    for panel, rows in zip(panels, weight.split(PANEL), strict=True):
-        panel[:, : len(rows)], panel[:, len(rows) :] = rows.T, 0
-    return panels
+    found = torch.from_numpy(np.empty((len(weights), -(-outputs // PANEL), inputs, PANEL), np.float32))
+    for parts, panels in zip(weights, found, strict=True):
+        weight = torch.cat([*parts]) if len(parts) > 1 else parts[0]
+        panels[:whole] = weight[: whole * PANEL].unflatten(0, (whole, PANEL)).transpose(1, 2)
+        if rest:
+            panels[whole, :, :rest], panels[whole, :, rest:] = weight[whole * PANEL :].T, 0
+    return found
 
 
 @untyped_intrinsic

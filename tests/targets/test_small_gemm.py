@@ -49,14 +49,16 @@ def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
     inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
     bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
     added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
-    found = small_gemm.product(inputs.numpy(), small_gemm.packed(weight).numpy(), bias, added, outputs, team(threads))
+    found = small_gemm.product(
+        inputs.numpy(), small_gemm.packed([[weight]])[0].numpy(), bias, added, outputs, team(threads)
+    )
     right = F.linear(inputs.double(), weight.double()).numpy()
     right += (bias if has_bias else 0) + (added if is_added else 0)
     np.testing.assert_allclose(found, right, atol=1e-4)
 
 
 def test_a_row_does_not_depend_on_the_rows_beside_it() -> None:
-    inputs, panels = rows_of(1, 20, 96).numpy(), small_gemm.packed(rows_of(2, 100, 96)).numpy()
+    inputs, panels = rows_of(1, 20, 96).numpy(), small_gemm.packed([[rows_of(2, 100, 96)]])[0].numpy()
     together = small_gemm.product(inputs, panels, NO_BIAS, NOTHING, 100, team(2))
     for row in range(20):
         assert (
