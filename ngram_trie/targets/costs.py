@@ -1,8 +1,9 @@
 """What steps of a network cost on this machine, for an adaptive draft length: timed once, before the first answer, and
 kept in the user's cache for every later process.
 
-Sizes and two lengths take turns, and of each the least time counts, since what disturbs a clock makes times longer. A
-text needs no tokens for that: what lies in its rows decides no time.
+Sizes and two lengths take turns, and of each the least time counts, since what disturbs a clock makes times longer.
+Behind the longer text the smallest and the largest size are enough: what it adds grows with a step's tokens. A text
+needs no tokens for that: what lies in its rows decides no time.
 """
 
 from __future__ import annotations
@@ -30,9 +31,10 @@ from ngram_trie.tree import DraftTree, FloatArray
 
 #: Cached tokens behind which steps are timed, where the text has room; few lengths, so that few are timed at all.
 LENGTHS = (64, 1024)
-#: Seconds for which steps are timed, how often at least behind the shortest text, and how many of the latest count.
+#: Seconds for which steps are timed, twice as many on a machine that has other work; how often each size is at least,
+#: and how many of the latest times count.
 LIMIT, LEAST, LATEST = 0.5, 2, 4
-#: Largest ratio of the two shortest plain steps that were timed on a machine with nothing else to do.
+#: Largest ratio of the two shortest steps of any size on a machine with nothing else to do.
 QUIET = 1.25
 #: Whoever waits longer than this, in seconds, is told what for.
 SILENT = 1.0
@@ -132,17 +134,27 @@ def timed(
     seconds_of(1, 0)  # numba does not tell of all that it compiles
     if seconds_of(1, 0) * LEAST * len(sizes) > SILENT:
         print(f"timing steps of this model, once (kept in {cache_folder()})", file=sys.stderr)
-    laps: dict[int, list[deque[float]]] = {length: [deque(maxlen=LATEST) for _ in sizes] for length in lengths}
-    spent = 0.0
+    most, ends = [most for _, most in sizes], sorted({sizes[0][1], sizes[-1][1]})
+    laps: dict[int, dict[int, deque[float]]] = {
+        length: {size: deque(maxlen=LATEST) for size in (ends if number else most)}
+        for number, length in enumerate(lengths)
+    }
+    spent, is_quiet = 0.0, False
     for lap in itertools.count():
-        is_over = spent > LIMIT
-        if is_over and len(laps[lengths[0]][0]) >= LEAST:
+        begun = [length for length in lengths if laps[length][most[0]]]
+        shortest = [sorted(times)[:LEAST] for length in begun for times in laps[length].values()]
+        is_timed = lap > 0 and all(len(times) == LEAST for times in shortest)
+        is_quiet = is_timed and all(times[-1] < QUIET * times[0] for times in shortest)
+        if is_timed and spent > (LIMIT if is_quiet else 2 * LIMIT):
             break
-        length = lengths[0] if is_over else lengths[lap % len(lengths)]
-        for group in rng.permutation(len(sizes)):
-            spent += (seconds := seconds_of(sizes[group][1], length))
-            laps[length][group].append(seconds)
+        turn = lengths[lap % len(lengths)]
+        length = turn if spent < LIMIT else min(begun, key=lambda each: len(laps[each][most[0]]))
+        for size in rng.permutation([*laps[length]]).tolist():
+            spent += (seconds := seconds_of(size, length))
+            laps[length][size].append(seconds)
     text.truncate(0)
-    found = {length: [min(times) for times in each] for length, each in laps.items() if each[0]}
-    shortest = sorted(laps[lengths[0]][0])[:2]
-    return MeasuredCosts(sizes, list(found), list(found.values())), shortest[-1] < QUIET * shortest[0]
+    found = [[min(laps[lengths[0]][size]) for size in most]]
+    for length in begun[1:]:
+        added = [max(0.0, min(laps[length][size]) - min(laps[lengths[0]][size])) for size in ends]
+        found.append((found[0] + np.interp(most, ends, added)).tolist())
+    return MeasuredCosts(sizes, begun, found), is_quiet

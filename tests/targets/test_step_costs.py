@@ -85,7 +85,15 @@ def test_a_step_that_is_captured_on_the_way_says_nothing(told: Callable[..., Mea
                 note_preparation()
 
     found = told(Graphs(lambda tokens, step: 1e-3 * (1 + tokens)))
-    assert len(captured) == 3 * 2 + 1 and np.array(found.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2))
+    assert len(captured) == 3 + 2 + 1 and np.array(found.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2))
+
+
+@pytest.mark.parametrize("disturbed", range(3, 13))
+def test_one_disturbed_step_changes_no_cost(told: Callable[..., MeasuredCosts], disturbed: int) -> None:
+    found = told(Steps(lambda tokens, step: 0.03 * (1 + tokens / 16) * (3 if step == disturbed else 1)))
+    assert found.lengths == [64, 1024] and np.array(found.seconds) == pytest.approx(
+        np.array([[0.03 * (1 + tokens / 16) for tokens in (1, 8, 16)]] * 2)
+    )
 
 
 def test_a_slow_model_is_timed_twice_behind_a_short_text_and_a_disturbed_machine_forgotten(
