@@ -139,11 +139,11 @@ def timed(
         length: {size: deque(maxlen=LATEST) for size in (ends if number else most)}
         for number, length in enumerate(lengths)
     }
-    spent, is_quiet = 0.0, False
+    spent = 0.0
     for lap in itertools.count():
         begun = [length for length in lengths if laps[length][most[0]]]
         shortest = [sorted(times)[:LEAST] for length in begun for times in laps[length].values()]
-        is_timed = lap > 0 and all(len(times) == LEAST for times in shortest)
+        is_timed = bool(begun) and all(len(times) == LEAST for times in shortest)
         is_quiet = is_timed and all(times[-1] < QUIET * times[0] for times in shortest)
         if is_timed and spent > (LIMIT if is_quiet else 2 * LIMIT):
             break

@@ -162,11 +162,11 @@ def _generate_tile(
     sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
     line = builder.add(weights, builder.mul(place, weight_step))
     values = builder.add(inputs, builder.mul(place, _INT(4)))
+    soon = builder.add(line, times(weight_step, AHEAD))
+    later = builder.add(fetched, builder.mul(place, fetched_step))
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
-        soon = builder.add(line, times(weight_step, AHEAD))
-        later = builder.add(fetched, builder.mul(place, fetched_step))
         for start_of, level in ((soon, INT32(3)), (later, INT32(2))):  # the nearest, the next one
             ahead = at(start_of, _INT(vector * _BYTES), _BYTE)
             builder.call(fetch, [ahead, INT32(0), level, INT32(1)])  # to read; data

@@ -49,9 +49,8 @@ def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
     inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
     bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
     added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
-    found = small_gemm.product(
-        inputs.numpy(), small_gemm.packed([[weight]])[0].numpy(), bias, added, outputs, team(threads)
-    )
+    panels = small_gemm.packed([[weight.flip(0)], weight.split(7)])[1].numpy()  # of the second product, in parts
+    found = small_gemm.product(inputs.numpy(), panels, bias, added, outputs, team(threads))
     right = F.linear(inputs.double(), weight.double()).numpy()
     right += (bias if has_bias else 0) + (added if is_added else 0)
     np.testing.assert_allclose(found, right, atol=1e-4)

@@ -88,6 +88,18 @@ def test_a_step_that_is_captured_on_the_way_says_nothing(told: Callable[..., Mea
     assert len(captured) == 3 + 2 + 1 and np.array(found.seconds) == pytest.approx(np.array([[2e-3, 9e-3, 17e-3]] * 2))
 
 
+def test_what_a_longer_text_adds_is_told_for_sizes_that_were_not_timed_behind_it(
+    told: Callable[..., MeasuredCosts],
+) -> None:
+    class Longer(Steps):
+        def step(self, text: KVCache, tree: DraftTree, top_k: int) -> None:
+            super().step(text, tree, top_k)
+            self.now += 1e-6 * text.length * (1 + len(tree))
+
+    found = np.array(told(Longer(lambda tokens, step: 1e-3)).seconds)
+    assert found[1] - found[0] == pytest.approx(960e-6 * np.array([2, 9, 17]))
+
+
 @pytest.mark.parametrize("disturbed", range(3, 13))
 def test_one_disturbed_step_changes_no_cost(told: Callable[..., MeasuredCosts], disturbed: int) -> None:
     found = told(Steps(lambda tokens, step: 0.03 * (1 + tokens / 16) * (3 if step == disturbed else 1)))
