@@ -203,7 +203,7 @@ def _attend(
                 weights, to = of_keys + panel_bytes * panel, address(scores) + 4 * PANEL * panel
                 call(
                     tiles, height, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, 4 * stride,
-                    weights + panel_bytes, 4 * PANEL,
+                    weights + 4 * PANEL * AHEAD, weights + panel_bytes, 4 * PANEL, 0,
                 )  # fmt: skip
             for lane in range(height):
                 row, of_lane = (top + lane) // group, scores[lane, : until - start]
@@ -218,7 +218,7 @@ def _attend(
             to = address(seen) + 4 * (head * lanes + top) * width
             call(
                 tiles, height, width, until - start, address(scores), 4 * stride, of_values, value_bytes, to,
-                4 * width, of_values + value_bytes * 2 * AHEAD, value_bytes,
+                4 * width, of_values + value_bytes * AHEAD, of_values + value_bytes * 2 * AHEAD, value_bytes, 0,
             )  # fmt: skip
 
 
@@ -248,7 +248,7 @@ def attention(
         scale: of scores.
         cap: scores x become cap tanh(x / cap); 0 leaves them.
     """
-    (rows, _, size), (threads, tiles) = queries.shape, team
+    (rows, _, size), (threads, tiles, _) = queries.shape, team
     shared, past = len(keys), length - rows
     group, width = heads // shared, -(-size // WIDTH) * WIDTH
     first = starts[0]
@@ -432,6 +432,6 @@ def compile_all() -> None:
     weights = {name: places.get(name, of(4 if name in PRODUCTS else 2)) for name in Layers._fields}
     numbers = (types.int64, types.float32, types.float32, types.float32, types.boolean)
     kinds = (types.NamedTuple(list(weights.values()), Layers), types.NamedTuple(numbers, Numbers))
-    cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 2)
+    cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 3)
     run_layers.compile((of(2), *kinds, of(4), of(4), *cache, of(3, types.boolean), of(2, types.int64), team))
     rms_norm.compile((of(2), of(1), types.float32, of(2)))

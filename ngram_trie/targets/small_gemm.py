@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from itertools import product as product_of
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import llvmlite.binding
@@ -45,6 +46,18 @@ PANEL = VECTORS * WIDTH
 #: How many inputs before its use a weight is fetched into the nearest cache; into the next one twice as many. One alone
 #: is too little: the nearest has few places for what is on its way.
 AHEAD = 16
+
+
+def _nearest_cache() -> int:
+    """Bytes of the processor's nearest cache, where the system tells."""
+    with contextlib.suppress(OSError, ValueError):
+        return 1024 * int(Path("/sys/devices/system/cpu/cpu0/cache/index0/size").read_text("ascii").strip().rstrip("K"))
+    return 0
+
+
+#: How many inputs of a panel several tiles take in turns, so that those after the first find its weights in the nearest
+#: cache, while memory gives the next ones. Two such blocks and the inputs don't fit into 32 KiB: there, all of a panel.
+BLOCK = 64 if _nearest_cache() > 32768 else 1 << 20
 
 # of parallel loops, only those that are written as such
 PRANGE: Any = {
@@ -105,8 +118,10 @@ def _tile(
     outputs: Any,
     output_step: Any,
     num_inputs: Any,
-    fetched: Any,
+    near: Any,
+    far: Any,
     fetched_step: Any,
+    goes_on: Any,
 ) -> Any:
     """The tile of a size. `step` is the bytes from the values of one row to those of the next."""
 
@@ -123,7 +138,7 @@ def _tile(
         builder.position_at_end(end)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 11), generate
+    return types.void(*[types.intp] * 13), generate
 
 
 def _generate_tile(
@@ -137,8 +152,10 @@ def _generate_tile(
     outputs: Any,
     output_step: Any,
     num_inputs: Any,
-    fetched: Any,
+    near: Any,
+    far: Any,
     fetched_step: Any,
+    goes_on: Any,
 ) -> None:
     """The tile of one size: a loop over the inputs, with all sums in registers."""
     module = builder.module
@@ -153,6 +170,15 @@ def _generate_tile(
     def times(step: Any, number: int) -> Any:
         return builder.mul(step, _INT(number))
 
+    places = [
+        [
+            at(outputs, builder.add(times(output_step, row), _INT(vector * _BYTES)), _VECTOR.as_pointer())
+            for vector in range(vectors)
+        ]
+        for row in range(rows)
+    ]
+    begins, nothing = builder.icmp_signed("==", goes_on, _INT(0)), ir.Constant(_VECTOR, None)
+    begun = [builder.select(begins, nothing, builder.load(each, align=4)) for each in chain(*places)]
     start = builder.block
     loop, after = builder.append_basic_block("loop"), builder.append_basic_block("after")
     builder.branch(loop)
@@ -162,13 +188,13 @@ def _generate_tile(
     sums = [[builder.phi(_VECTOR) for _ in range(vectors)] for _ in range(rows)]
     line = builder.add(weights, builder.mul(place, weight_step))
     values = builder.add(inputs, builder.mul(place, _INT(4)))
-    soon = builder.add(line, times(weight_step, AHEAD))
-    later = builder.add(fetched, builder.mul(place, fetched_step))
+    fetched = builder.mul(place, fetched_step)
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
-        for start_of, level in ((soon, INT32(3)), (later, INT32(2))):  # the nearest, the next one
-            ahead = at(start_of, _INT(vector * _BYTES), _BYTE)
+        # the nearest cache, the next one; of high tiles, which take their time, the processor fetches the rest of these
+        for start_of, level in ((near, INT32(3)), (far, INT32(2)))[: 1 if vector > 1 and rows > MAX_ROWS // 2 else 2]:
+            ahead = at(builder.add(start_of, fetched), _INT(vector * _BYTES), _BYTE)
             builder.call(fetch, [ahead, INT32(0), level, INT32(1)])  # to read; data
     totals = []
     for row in range(rows):
@@ -178,15 +204,13 @@ def _generate_tile(
         totals.append([builder.call(fma, [each, spread, sum_]) for each, sum_ in zip(read, sums[row], strict=True)])
     following = builder.add(place, _INT(1))
     place.add_incoming(following, loop)
-    for sum_, total in zip(chain(*sums), chain(*totals), strict=True):
-        sum_.add_incoming(ir.Constant(_VECTOR, None), start)
+    for sum_, first, total in zip(chain(*sums), begun, chain(*totals), strict=True):
+        sum_.add_incoming(first, start)
         sum_.add_incoming(total, loop)
     builder.cbranch(builder.icmp_signed("<", following, num_inputs), loop, after)
     builder.position_at_end(after)
-    for row in range(rows):
-        line = builder.add(outputs, times(output_step, row))
-        for vector in range(vectors):
-            builder.store(totals[row][vector], at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4)
+    for total, each in zip(chain(*totals), chain(*places), strict=True):
+        builder.store(total, each, align=4)
 
 
 @compiled(nogil=True, error_model="numpy")
@@ -200,8 +224,10 @@ def tiles(
     weight_step: int,
     outputs: int,
     output_step: int,
-    fetched: int,
+    near: int,
+    far: int,
     fetched_step: int,
+    goes_on: int,
 ) -> None:
     """outputs[row, j] = sum over i of values[row, i] * weights[i, j], in tiles whose sums stay in registers.
 
@@ -211,15 +237,16 @@ def tiles(
     Args:
         width: outputs of a row, a multiple of `WIDTH`.
         num_inputs: 1 or more.
-        fetched: with each input, a line of weights from here on is fetched into the cache behind the nearest.
+        near, far: with each input, a line of weights from here on is fetched into the nearest cache and the next one.
+        goes_on: 0, or the outputs are what the sums begin with.
     """
     for row in range(0, rows, MAX_ROWS):
         height, source, target = min(MAX_ROWS, rows - row), values + row * value_step, outputs + row * output_step
         for first in range(0, width, PANEL):
             vectors, columns, to = min(VECTORS, (width - first) // WIDTH), weights + 4 * first, target + 4 * first
             _tile(
-                height, vectors, source, value_step, columns, weight_step, to, output_step, num_inputs, fetched,
-                fetched_step,
+                height, vectors, source, value_step, columns, weight_step, to, output_step, num_inputs, near, far,
+                fetched_step, goes_on,
             )  # fmt: skip
 
 
@@ -236,27 +263,29 @@ def call(
     weight_step: Any,
     outputs: Any,
     output_step: Any,
-    fetched: Any,
+    near: Any,
+    far: Any,
     fetched_step: Any,
+    goes_on: Any,
 ) -> Any:
     """Call `tiles` by its address."""
 
     def generate(context: Any, builder: ir.IRBuilder, _: Any, arguments: Any) -> Any:
         function, *others = arguments
-        kind = ir.FunctionType(ir.VoidType(), [_INT] * 11)
+        kind = ir.FunctionType(ir.VoidType(), [_INT] * 13)
         builder.call(builder.inttoptr(function, kind.as_pointer()), others)
         return context.get_dummy_value()
 
-    return types.void(*[types.intp] * 12), generate
+    return types.void(*[types.intp] * 14), generate
 
 
-#: How many threads compute, and the address of compiled `tiles`.
-Team: TypeAlias = tuple[int, int]
+#: How many threads compute, the address of compiled `tiles`, and how many inputs several tiles take in turns.
+Team: TypeAlias = tuple[int, int, int]
 
 
 @cache
 def _address_of_tiles() -> int:
-    return address_of(tiles, types.void(*[types.intp] * 11))
+    return address_of(tiles, types.void(*[types.intp] * 13))
 
 
 _one_at_a_time = threading.RLock()
@@ -294,35 +323,39 @@ def threads_and_kernel(threads: int | None = None) -> Team:
     """
     threads = threads or min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(min(threads, config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    return threads, _address_of_tiles()
+    return threads, _address_of_tiles(), BLOCK
 
 
 @kernel(_nrt=True, error_model="numpy")
 def _panels(
     inputs: np.ndarray, panels: np.ndarray, begin: int, end: int, bias: np.ndarray, added: np.ndarray, tiles: int,
-    outputs: np.ndarray,
+    turn: int, outputs: np.ndarray,
 ) -> None:  # fmt: skip
     """`product` of the panels from `begin` to `end`, in `outputs`."""
     (rows, size), num_outputs = inputs.shape, outputs.shape[1]
     parts = -(-rows // MAX_ROWS)
     height = -(-rows // parts)
     edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
+    line, block = 4 * PANEL, size if parts == 1 else min(turn, size)
     for panel in range(begin, end):
         first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
-        weights = address(panels) + 4 * panel * size * PANEL
         is_whole = until - first == PANEL
-        for number in range(parts):  # those after the first find the panel in the processor's cache
-            top, bottom = number * height, min((number + 1) * height, rows)
-            to, step = address(edge) + 4 * top * PANEL, 4 * PANEL
-            if is_whole:
-                to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-            fetched, fetched_step = weights + 4 * PANEL * 2 * AHEAD, 4 * PANEL
-            if parts > 1:  # of the next panel, this tile's share
-                fetched, fetched_step = weights + 4 * PANEL * size * (parts + number) // parts, 4 * PANEL // parts
-            source = address(inputs) + 4 * top * size
-            call(
-                tiles, bottom - top, PANEL, size, source, 4 * size, weights, 4 * PANEL, to, step, fetched, fetched_step,
-            )  # fmt: skip
+        for start in range(0, size, block):
+            weights = address(panels) + line * (panel * size + start)
+            for number in range(parts):
+                top, bottom = number * height, min((number + 1) * height, rows)
+                to, step = address(edge) + line * top, line
+                if is_whole:
+                    to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
+                near, far = weights + line * AHEAD, weights + line * 2 * AHEAD
+                if parts > 1:  # this tile's share of the next block, and of that behind it
+                    near = weights + line * block * (parts + number) // parts
+                    far = near + line * block
+                source = address(inputs) + 4 * (top * size + start)
+                call(
+                    tiles, bottom - top, PANEL, min(block, size - start), source, 4 * size, weights, line, to, step,
+                    near, far, line // parts, start,
+                )  # fmt: skip
         for row in range(rows):
             if not is_whole:
                 for at in range(first, until):
@@ -344,10 +377,10 @@ def product(
     Args:
         bias, added: (num_outputs,) and (q, num_outputs); empty ones are none.
     """
-    threads, tiles = team
+    threads, tiles, turn = team
     outputs = np.empty((len(inputs), num_outputs), np.float32)
     for thread in numba.prange(threads):
         begin, end = len(panels) * thread // threads, len(panels) * (thread + 1) // threads
         # a function of its own: numba would compile what stands in a parallel loop twice
-        _panels(inputs, panels, begin, end, bias, added, tiles, outputs)
+        _panels(inputs, panels, begin, end, bias, added, tiles, turn, outputs)
     return outputs

@@ -40,17 +40,19 @@ def in_panels(keys: torch.Tensor) -> np.ndarray:
     size=st.integers(1, 70),
     outputs=st.integers(1, 3 * small_gemm.PANEL + 1),
     threads=st.integers(1, 3),
+    block=st.sampled_from([8, 64, 1 << 20]),
     has_bias=st.booleans(),
     is_added=st.booleans(),
 )
 def test_products_are_right_for_every_number_of_rows_outputs_and_threads(
-    rows: int, size: int, outputs: int, threads: int, has_bias: bool, is_added: bool
+    rows: int, size: int, outputs: int, threads: int, block: int, has_bias: bool, is_added: bool
 ) -> None:
     inputs, weight = rows_of(1, rows, size), rows_of(2, outputs, size)
     bias = rows_of(3, outputs).numpy() if has_bias else NO_BIAS
     added = rows_of(4, rows, outputs).numpy() if is_added else NOTHING
     panels = small_gemm.packed([[weight.flip(0)], weight.split(7)])[1].numpy()  # of the second product, in parts
-    found = small_gemm.product(inputs.numpy(), panels, bias, added, outputs, team(threads))
+    its_team = (*team(threads)[:2], block)
+    found = small_gemm.product(inputs.numpy(), panels, bias, added, outputs, its_team)
     right = F.linear(inputs.double(), weight.double()).numpy()
     right += (bias if has_bias else 0) + (added if is_added else 0)
     np.testing.assert_allclose(found, right, atol=1e-4)
