@@ -56,7 +56,7 @@ def _nearest_cache() -> int:
 
 
 #: How many inputs of a panel several tiles take in turns, so that those after the first find its weights in the nearest
-#: cache, while memory gives the next ones. Two such blocks and the inputs don't fit into 32 KiB: there, all of a panel.
+#: cache, while memory gives the next ones. With 32 KiB of it steps took longer so (Zen 4): there, all of a panel.
 BLOCK = 64 if _nearest_cache() > 32768 else 1 << 20
 
 # of parallel loops, only those that are written as such
