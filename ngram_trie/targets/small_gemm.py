@@ -17,7 +17,6 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import chain
 from itertools import product as product_of
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import llvmlite.binding
@@ -43,21 +42,17 @@ VECTORS = 3
 #: Outputs whose weights lie beside each other.
 PANEL = VECTORS * WIDTH
 
-#: How many inputs before its use a weight is fetched into the nearest cache; into the next one twice as many. One alone
-#: is too little: the nearest has few places for what is on its way.
-AHEAD = 16
+#: AMD's Zen fetches the weights of low tiles itself, faster if not asked, and others late into its nearest cache.
+_IS_ZEN = llvmlite.binding.get_host_cpu_name().startswith("znver")
 
+#: Into which caches weights are fetched (3: the nearest), how many inputs before their use (into a second cache twice
+#: as many), and the highest tile without. Elsewhere one is too little: the nearest has few places for what is on its
+#: way.
+_CACHES, AHEAD, _UNFETCHED = ((2,), 64, MAX_ROWS * 3 // 4) if _IS_ZEN else ((3, 2), 16, 0)
 
-def _nearest_cache() -> int:
-    """Bytes of the processor's nearest cache, where the system tells."""
-    with contextlib.suppress(OSError, ValueError):
-        return 1024 * int(Path("/sys/devices/system/cpu/cpu0/cache/index0/size").read_text("ascii").strip().rstrip("K"))
-    return 0
-
-
-#: How many inputs of a panel several tiles take in turns, so that those after the first find its weights in the nearest
-#: cache, while memory gives the next ones. With 32 KiB of it steps took longer so (Zen 4): there, all of a panel.
-BLOCK = 64 if _nearest_cache() > 32768 else 1 << 20
+#: How many inputs of a panel several tiles take in turns, so that those after the first find its weights in a cache,
+#: while memory gives the next ones.
+BLOCK = 1024 if _IS_ZEN else 64
 
 # of parallel loops, only those that are written as such
 PRANGE: Any = {
@@ -192,10 +187,11 @@ def _generate_tile(
     read = []
     for vector in range(vectors):
         read.append(builder.load(at(line, _INT(vector * _BYTES), _VECTOR.as_pointer()), align=4))
-        # the nearest cache, the next one; of high tiles, which take their time, the processor fetches the rest of these
-        for start_of, level in ((near, INT32(3)), (far, INT32(2)))[: 1 if vector > 1 and rows > MAX_ROWS // 2 else 2]:
+        # of high tiles, which take their time, the processor fetches the rest into the next cache
+        caches = zip((near, far), _CACHES[: 1 if vector > 1 and rows > MAX_ROWS // 2 else 2], strict=False)
+        for start_of, level in caches:
             ahead = at(builder.add(start_of, fetched), _INT(vector * _BYTES), _BYTE)
-            builder.call(fetch, [ahead, INT32(0), level, INT32(1)])  # to read; data
+            builder.call(fetch, [ahead, INT32(0), INT32(level), INT32(1)])  # to read; data
     totals = []
     for row in range(rows):
         value = builder.load(at(values, times(row_step, row), FLOAT.as_pointer()), align=4)
@@ -336,7 +332,7 @@ def _panels(
     parts = -(-rows // MAX_ROWS)
     height = -(-rows // parts)
     edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
-    line, block = 4 * PANEL, size if parts == 1 else min(turn, size)
+    line, block = 4 * PANEL, size if parts == 1 else -(-size // -(-size // turn))
     for panel in range(begin, end):
         first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
         is_whole = until - first == PANEL
@@ -347,14 +343,16 @@ def _panels(
                 to, step = address(edge) + line * top, line
                 if is_whole:
                     to, step = address(outputs) + 4 * (top * num_outputs + first), 4 * num_outputs
-                near, far = weights + line * AHEAD, weights + line * 2 * AHEAD
+                near, far, fetched = weights + line * AHEAD, weights + line * 2 * AHEAD, line
                 if parts > 1:  # this tile's share of the next block, and of that behind it
                     near = weights + line * block * (parts + number) // parts
-                    far = near + line * block
+                    far, fetched = near + line * block, line // parts
+                elif height <= _UNFETCHED:
+                    fetched = 0  # one line again and again
                 source = address(inputs) + 4 * (top * size + start)
                 call(
                     tiles, bottom - top, PANEL, min(block, size - start), source, 4 * size, weights, line, to, step,
-                    near, far, line // parts, start,
+                    near, far, fetched, start,
                 )  # fmt: skip
         for row in range(rows):
             if not is_whole:
