@@ -248,7 +248,7 @@ def attention(
         scale: of scores.
         cap: scores x become cap tanh(x / cap); 0 leaves them.
     """
-    (rows, _, size), (threads, tiles, _) = queries.shape, team
+    (rows, _, size), (threads, tiles, _, _) = queries.shape, team
     shared, past = len(keys), length - rows
     group, width = heads // shared, -(-size // WIDTH) * WIDTH
     first = starts[0]
@@ -432,6 +432,6 @@ def compile_all() -> None:
     weights = {name: places.get(name, of(4 if name in PRODUCTS else 2)) for name in Layers._fields}
     numbers = (types.int64, types.float32, types.float32, types.float32, types.boolean)
     kinds = (types.NamedTuple(list(weights.values()), Layers), types.NamedTuple(numbers, Numbers))
-    cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 3)
+    cache, team = (of(5), of(4), of(1, types.int64)), types.UniTuple(types.int64, 4)
     run_layers.compile((of(2), *kinds, of(4), of(4), *cache, of(3, types.boolean), of(2, types.int64), team))
     rms_norm.compile((of(2), of(1), types.float32, of(2)))

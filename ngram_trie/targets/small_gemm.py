@@ -42,17 +42,23 @@ VECTORS = 3
 #: Outputs whose weights lie beside each other.
 PANEL = VECTORS * WIDTH
 
-#: AMD's Zen fetches the weights of low tiles itself, faster if not asked, and others late into its nearest cache.
-_IS_ZEN = llvmlite.binding.get_host_cpu_name().startswith("znver")
+_HOST = llvmlite.binding.get_host_cpu_name()
+
+#: Most rows of a low tile: high ones compute for longer than memory takes for their weights.
+_LOW = MAX_ROWS * 3 // 4
 
 #: Into which caches weights are fetched (3: the nearest), how many inputs before their use (into a second cache twice
-#: as many), and the highest tile without. Elsewhere one is too little: the nearest has few places for what is on its
-#: way.
-_CACHES, AHEAD, _UNFETCHED = ((2,), 64, MAX_ROWS * 3 // 4) if _IS_ZEN else ((3, 2), 16, 0)
-
-#: How many inputs of a panel several tiles take in turns, so that those after the first find its weights in a cache,
-#: while memory gives the next ones.
-BLOCK = 1024 if _IS_ZEN else 64
+#: as many), and the highest tile without. `TURNS` is how many inputs of a panel several low tiles, and several high
+#: ones, take in turns, so that those after the first find its weights in a cache, while memory gives the next ones.
+_CACHES, AHEAD, _UNFETCHED, TURNS = (
+    # one cache is too little: the nearest has few places for what is on its way
+    ((3, 2), 16, 0, (64, 64))
+    if not _HOST.startswith("znver")
+    # AMD's Zen 4 fetches the weights of low tiles itself, faster if not asked, and others late into its nearest cache
+    else ((2,), 64, _LOW, (1024, 1024))
+    if _HOST < "znver5"
+    else ((3,), 32, 0, (128, 1024))
+)
 
 # of parallel loops, only those that are written as such
 PRANGE: Any = {
@@ -275,8 +281,8 @@ def call(
     return types.void(*[types.intp] * 14), generate
 
 
-#: How many threads compute, the address of compiled `tiles`, and how many inputs several tiles take in turns.
-Team: TypeAlias = tuple[int, int, int]
+#: How many threads compute, the address of compiled `tiles`, and `TURNS`.
+Team: TypeAlias = tuple[int, int, int, int]
 
 
 @cache
@@ -319,20 +325,21 @@ def threads_and_kernel(threads: int | None = None) -> Team:
     """
     threads = threads or min(torch.get_num_threads(), config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
     numba.set_num_threads(min(threads, config.NUMBA_NUM_THREADS))  # type: ignore[attr-defined]
-    return threads, _address_of_tiles(), BLOCK
+    return threads, _address_of_tiles(), *TURNS
 
 
 @kernel(_nrt=True, error_model="numpy")
 def _panels(
     inputs: np.ndarray, panels: np.ndarray, begin: int, end: int, bias: np.ndarray, added: np.ndarray, tiles: int,
-    turn: int, outputs: np.ndarray,
+    low: int, high: int, outputs: np.ndarray,
 ) -> None:  # fmt: skip
     """`product` of the panels from `begin` to `end`, in `outputs`."""
     (rows, size), num_outputs = inputs.shape, outputs.shape[1]
     parts = -(-rows // MAX_ROWS)
     height = -(-rows // parts)
     edge = np.empty((rows, PANEL), np.float32)  # what a tile has behind the last output is left here
-    line, block = 4 * PANEL, size if parts == 1 else -(-size // -(-size // turn))
+    line, turn = 4 * PANEL, high if height > _LOW else low
+    block = size if parts == 1 else -(-size // -(-size // turn))
     for panel in range(begin, end):
         first, until = panel * PANEL, min((panel + 1) * PANEL, num_outputs)
         is_whole = until - first == PANEL
@@ -375,10 +382,10 @@ def product(
     Args:
         bias, added: (num_outputs,) and (q, num_outputs); empty ones are none.
     """
-    threads, tiles, turn = team
+    threads, tiles, low, high = team
     outputs = np.empty((len(inputs), num_outputs), np.float32)
     for thread in numba.prange(threads):
         begin, end = len(panels) * thread // threads, len(panels) * (thread + 1) // threads
         # a function of its own: numba would compile what stands in a parallel loop twice
-        _panels(inputs, panels, begin, end, bias, added, tiles, turn, outputs)
+        _panels(inputs, panels, begin, end, bias, added, tiles, low, high, outputs)
     return outputs
