@@ -42,7 +42,7 @@ def test_its_picture_is_of_an_answer_without_repetition() -> None:
 
 
 def test_its_picture_is_of_the_committed_run() -> None:
-    run = PROJECT / "results/table1/qwen2.5-coder-1.5b-auto-xeon"
+    run = PROJECT / "results/table1/qwen2.5-coder-1.5b-auto-epyc"
     record = case_study.median(run, "ngram_trie", "docs_summarization", None)
     (shown,) = re.findall(r"\((results/\S+\.svg)\)", TEXT)
     picture = (PROJECT / shown).read_text("utf-8")
