@@ -16,7 +16,7 @@ After the path, each optional, separated by ";":
 
 Two methods compared:
 
-    <!-- pairwise: results/table1/smollm2-docs-xeon/pairwise.csv; pairs: blend/suffix | blend/pld -->
+    <!-- pairwise: results/table1/smollm2-docs-epyc/pairwise.csv; pairs: blend/suffix | blend/pld -->
     <!-- end -->
 
     pairs: "a/b", one line each: their speedup over all data sets.
