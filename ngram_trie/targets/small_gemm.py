@@ -44,7 +44,7 @@ PANEL = VECTORS * WIDTH
 
 _HOST = llvmlite.binding.get_host_cpu_name()
 
-#: Most rows of a low tile: high ones compute for longer than memory takes for their weights.
+#: Most rows of a low tile; the weights of high ones are best fetched otherwise, as measured.
 _LOW = MAX_ROWS * 3 // 4
 
 #: Into which caches weights are fetched (3: the nearest), how many inputs before their use (into a second cache twice
