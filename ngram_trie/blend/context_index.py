@@ -121,7 +121,7 @@ class BlendIndex:
         """
         ids = np.asarray(new_ids, np.int32)
         self._reserve(0, len(ids))
-        self._begin(3 * len(ids))
+        self._begin(len(ids))
         last = self._index.text[self.last_place : self.last_place + 1]
         tokens = np.concatenate([last, occurrences.enter_all(ids, self._index)])
         chain = Nodes(tokens, np.arange(-1, len(ids)), np.ones(len(tokens)))
@@ -202,6 +202,6 @@ class BlendIndex:
             tree: what `draft` returned, of the index as it is.
         """
         assert tree.probs is not None
-        self._begin(4 * len(tree))
+        self._begin(len(tree))
         draft = Nodes(occurrences.enter_all(tree.tokens.astype(np.int32), self._index), tree.parents, tree.probs)
         return prediction.explain(tuple(draft), tuple(self._index), self._fields, tuple(self._settings))

@@ -37,8 +37,10 @@ from ngram_trie.tree import Fields, IntArray
 #: rejected drafts, other texts, and order 0.
 SOURCES = ("text", "model", "rejected", "elsewhere", "frequent")
 
-#: Rows of `Settings.shares`.
-HARD, SOFT = range(2)
+#: Rows of `Settings.shares`, which has two; of `Scratch.given`, which has these.
+HARD, SOFT, REJECTED = range(3)
+#: For `_expect`: no token is followed.
+NO_TOKEN = -1
 
 #: Distributions at places that agree in so many tokens count however many there are.
 ALWAYS = 2
@@ -88,6 +90,8 @@ class Scratch(NamedTuple):
         depths: (m,) of the drafted nodes.
         successors, earlier, elsewhere: of the node's context, here, in earlier texts, and in the background.
         context, last_ids: (max_order,) the last tokens of the context, the last one first; numbers, and ids.
+        given: (3, 1 + max_order) what occurrences of each length give to the share of one token: by tokens that
+            followed, by distributions, and by those behind rejected drafts.
     """
 
     queue: Nodes
@@ -97,6 +101,7 @@ class Scratch(NamedTuple):
     elsewhere: Successors
     context: Numbers
     last_ids: IntArray
+    given: FloatArray
 
 
 @kernel
@@ -111,9 +116,14 @@ def _row_of(token: int, found: int, index: Index, successors: Successors) -> int
 
 @kernel
 def _count(
-    token: int, length: int, weight: float, is_kind: bool, found: int, index: Index, successors: Successors
-) -> int:
-    """Count `token` behind an occurrence; returns how many successors there are now."""
+    token: int, length: int, weight: float, is_kind: bool, found: int, index: Index, successors: Successors,
+    wanted: int, given: FloatArray,
+) -> int:  # fmt: skip
+    """Count `token` behind an occurrence, in `given` as well if it is the wanted one; returns how many successors there
+    are now.
+    """
+    if token == wanted:
+        given[length] += weight
     row = _row_of(token, found, index, successors)
     count_occurrence(successors, row, length, row == found, weight, is_kind)
     return max(found, row + 1)
@@ -130,24 +140,32 @@ def _agreement(place: int, context: Numbers, index: Index) -> int:
 
 
 @kernel
-def _count_likely(soft: int, length: int, weight: float, found: int, index: Index, successors: Successors) -> int:
+def _count_likely(
+    soft: int, length: int, weight: float, found: int, index: Index, successors: Successors, wanted: int,
+    given: FloatArray,
+) -> int:  # fmt: skip
     """Count a distribution, its likeliest token as a kind; returns how many successors there are now."""
     at = soft
     while index.likely[at] != NO_MORE:
         share = weight * index.probs[at]
-        found = _count(index.likely[at], length, share, at == soft, found, index, successors)
+        found = _count(index.likely[at], length, share, at == soft, found, index, successors, wanted, given)
         at += 1
     return found
 
 
 @kernel
-def _count_successors(index: Index, settings: Settings, context: Numbers, chain: int, successors: Successors) -> int:
+def _count_successors(
+    index: Index, settings: Settings, context: Numbers, chain: int, successors: Successors, wanted: int,
+    given: FloatArray,
+) -> int:  # fmt: skip
     """Count what followed the context in a text, and what the model would have had follow there and behind rejected
     drafts; returns how many successors there are.
 
     Args:
         chain: LAST for the text, EARLIER for those before it.
+        wanted, given: a token, and to what its own counts are added, as in `Scratch`; NO_TOKEN for none.
     """
+    hard_share, soft_share, by_hard, by_soft = settings.shares[HARD], settings.shares[SOFT], given[HARD], given[SOFT]
     index.sizes[CONTEXT] += 1
     found, left, left_soft = 0, settings.max_occurrences, settings.max_soft
     place = index.tokens[chain, context[0]]
@@ -157,11 +175,12 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, chain:
             left -= 1
             length = _agreement(place, context, index)
             if follower >= 0:
-                found = _count(follower, length, settings.shares[HARD, length], True, found, index, successors)
+                found = _count(follower, length, hard_share[length], True, found, index, successors, wanted, by_hard)
             if soft >= 0 and (left_soft > 0 or (length >= ALWAYS and settings.max_soft > 0)):
                 left_soft -= length < ALWAYS
-                found = _count_likely(soft, length, settings.shares[SOFT, length], found, index, successors)
+                found = _count_likely(soft, length, soft_share[length], found, index, successors, wanted, by_soft)
         place = index.before[place]
+    by_rejected = given[REJECTED]
     place, left, left_soft = index.tokens[chain + 1, context[0]], settings.max_occurrences, settings.max_rejected
     while place >= 0 and left > 0 and settings.max_rejected > 0:
         soft = index.soft[place]
@@ -170,7 +189,7 @@ def _count_successors(index: Index, settings: Settings, context: Numbers, chain:
             length = _agreement(place, context, index)
             if left_soft > 0 or length >= ALWAYS:
                 left_soft -= length < ALWAYS
-                found = _count_likely(soft, length, settings.shares[SOFT, length], found, index, successors)
+                found = _count_likely(soft, length, soft_share[length], found, index, successors, wanted, by_rejected)
         place = index.before[place]
     return found
 
@@ -187,16 +206,24 @@ def _add_share(token: int, share: float, found: int, index: Index, successors: S
 
 @kernel
 def _expect(
-    index: Index, background: Background, settings: Settings, context: Numbers, scratch: Scratch
+    index: Index, background: Background, settings: Settings, context: Numbers, scratch: Scratch, wanted: int
 ) -> tuple[int, float]:
     """What follows the context, its last token first, here, in earlier texts and elsewhere, in `scratch.successors`:
-    how many there are, and the share that is left to order 0.
+    how many there are, and the share that is left to order 0. In `scratch.given`, what gives to the share of `wanted`.
     """
     successors, earlier, elsewhere = scratch.successors, scratch.earlier, scratch.elsewhere
-    num_earlier = _count_successors(index, settings, context, EARLIER, earlier)
+    num_earlier = _count_successors(index, settings, context, EARLIER, earlier, NO_TOKEN, scratch.given)
     below = blend_orders(earlier, num_earlier, settings.escape)
-    found = _count_successors(index, settings, context, LAST, successors)
+    for source in range(len(scratch.given)):
+        for length in range(scratch.given.shape[1]):
+            scratch.given[source, length] = 0.0
+    found = _count_successors(index, settings, context, LAST, successors, wanted, scratch.given)
     left = blend_orders(successors, found, settings.escape)
+    worth = 0.0  # what one count of an occurrence of such a length is
+    for length in range(1, scratch.given.shape[1]):
+        worth += successors.weights[0, length]
+        for source in range(len(scratch.given)):
+            scratch.given[source, length] *= worth
     for row in range(num_earlier):
         found = _add_share(earlier.tokens[row], left * earlier.shares[row], found, index, successors)
     left *= below
@@ -285,7 +312,7 @@ def _grow(index: Index, background: Background, settings: Settings, draft: Nodes
     node, waiting = 0, 0
     while node + 1 < len(draft.tokens):
         context = scratch.context[: _lay_out(index, draft, node, scratch.context)]
-        found, left = _expect(index, background, settings, context, scratch)
+        found, left = _expect(index, background, settings, context, scratch, NO_TOKEN)
         waiting = _offer_all(index, background, draft, node, found, left, waiting, scratch)
         if waiting == 0 or queue.probs[waiting - 1] <= 0:
             break
@@ -326,33 +353,8 @@ def _scratch(max_nodes: int, index: Index, settings: Settings, background: Backg
         room_for(more, settings.max_order),
         np.empty(settings.max_order, np.int32),
         np.empty(settings.max_order, np.int64),
+        np.empty((3, settings.max_order + 1)),
     )
-
-
-@kernel
-def _reach(scratch: Scratch, reach: FloatArray) -> None:
-    """Write what one count of an occurrence of each length is worth in the shares that `_expect` has left."""
-    reach[0] = 0.0
-    for order in range(1, len(reach)):
-        reach[order] = reach[order - 1] + scratch.successors.weights[0, order]
-
-
-@kernel
-def _give(
-    index: Index, settings: Settings, context: Numbers, reach: FloatArray, token: int, scratch: Scratch,
-    given: FloatArray,
-) -> float:  # fmt: skip
-    """Write what occurrences of each length give to the share of `token` by the counts that `settings` take in; returns
-    what they give in all."""
-    successors, share = scratch.successors, 0.0
-    for length in range(len(given)):
-        given[length] = 0.0
-    for row in range(_count_successors(index, settings, context, LAST, successors)):
-        if successors.tokens[row] == token:
-            for length in range(1, int(successors.counts[row, 0]) + 1):
-                given[length] = reach[length] * successors.counts[row, length]
-                share += given[length]
-    return share
 
 
 @kernel
@@ -364,36 +366,22 @@ def _known(token: int, found: int, successors: Successors) -> float:
     return 0.0
 
 
-@kernel(_nrt=True)
-def _alone(source: int, max_soft: int, max_rejected: int, settings: Settings) -> Settings:
-    """The settings under which one source alone counts."""
-    shares = np.zeros((2, settings.max_order + 1))
-    for length in range(1, settings.max_order + 1):
-        shares[source, length] = settings.shares[source, length]
-    return Settings(
-        settings.escape, settings.max_order, settings.max_occurrences, max_soft, max_rejected, settings.top_k, shares
-    )
-
-
 @compiled
 def explain(
     draft_fields: Fields, index_fields: Fields, background_fields: Fields, settings_fields: Fields
 ) -> FloatArray:
     """As `BlendIndex.explain`."""
     index, background, settings = Index(*index_fields), Background(*background_fields), Settings(*settings_fields)
-    draft, hard = Nodes(*draft_fields), _alone(HARD, 0, 0, settings)
-    soft, rejected = _alone(SOFT, settings.max_soft, 0, settings), _alone(SOFT, 0, settings.max_rejected, settings)
+    draft = Nodes(*draft_fields)
     shares, scratch = np.zeros((len(draft.tokens), 5)), _scratch(len(draft.tokens), index, settings, background)
-    reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
     for node in range(1, len(draft.tokens)):
         token, parent = draft.tokens[node], draft.parents[node]
         context = scratch.context[: _lay_out(index, draft, parent, scratch.context)]
-        found, _ = _expect(index, background, settings, context, scratch)
+        found, _ = _expect(index, background, settings, context, scratch, token)
         known = _known(token, found, scratch.successors)
-        _reach(scratch, reach)
-        shares[node, 0] = _give(index, hard, context, reach, token, scratch, given)
-        shares[node, 1] = _give(index, soft, context, reach, token, scratch, given)
-        shares[node, 2] = _give(index, rejected, context, reach, token, scratch, given)
+        for source in range(len(scratch.given)):
+            for length in range(1, scratch.given.shape[1]):
+                shares[node, source] += scratch.given[source, length]
         shares[node, 3] = max(known - shares[node].sum(), 0.0)
         shares[node, 4] = max(draft.probs[node] / draft.probs[parent] - known, 0.0)
     return shares
@@ -404,22 +392,17 @@ def _credit(
     index: Index, background: Background, settings: Settings, chain: Nodes, credits: FloatArray, scratch: Scratch
 ) -> None:
     """Credit either source with the tokens of a chain, and divide each length's shares anew."""
-    reach, given = np.empty(settings.max_order + 1), np.empty(settings.max_order + 1)
+    given = scratch.given
     for node in range(1, len(chain.tokens)):
         token = chain.tokens[node]
         context = scratch.context[: _lay_out(index, chain, chain.parents[node], scratch.context)]
-        found, _ = _expect(index, background, settings, context, scratch)
+        found, _ = _expect(index, background, settings, context, scratch, token)
         known = _known(token, found, scratch.successors)
         if known <= 0:
             continue
-        _reach(scratch, reach)
-        for source in (HARD, SOFT):
-            max_soft, max_rejected = (settings.max_soft, settings.max_rejected) if source == SOFT else (0, 0)
-            alone = _alone(source, max_soft, max_rejected, settings)
-            _give(index, alone, context, reach, token, scratch, given)
-            for length in range(1, len(given)):
-                credits[source, length] += given[length] / known
-        for length in range(1, len(given)):
+        for length in range(1, given.shape[1]):
+            credits[HARD, length] += given[HARD, length] / known
+            credits[SOFT, length] += (given[SOFT, length] + given[REJECTED, length]) / known
             whole = credits[HARD, length] + credits[SOFT, length]
             settings.shares[HARD, length] = credits[HARD, length] / whole
             settings.shares[SOFT, length] = credits[SOFT, length] / whole
