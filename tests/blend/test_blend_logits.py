@@ -87,10 +87,16 @@ def test_probabilities_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("token", "credits"), [(3, (1 + 4 / 7, 1 + 3 / 7)), (4, (1, 2)), (9, (1, 1))])
-def test_what_a_token_says_of_the_two_sources_by_hand(token: int, credits: tuple[float, float]) -> None:
-    """Behind "2" came 3, and the model said 3 with 0.75 and 4 with 0.25: a 3 speaks for both, a 4 for the model."""
+@pytest.mark.parametrize("is_rejected", [False, True])
+def test_what_a_token_says_of_the_two_sources_by_hand(
+    token: int, credits: tuple[float, float], is_rejected: bool
+) -> None:
+    """Behind "2" came 3, and the model said 3 with 0.75 and 4 with 0.25, there or behind a "2" that was drafted behind
+    the 1 and rejected: a 3 speaks for both, a 4 for the model.
+    """
     index = BlendIndex([1, 2, 3, 2], escape=1.0, top_k=2, num_frequent=0, hard=1.0, soft=1.0)
-    told(index, 1, {3: 0.75, 4: 0.25})
+    place = index.reject(DraftTree.chain(1, [2]), [0], np.array([0]))[1] if is_rejected else 1
+    told(index, int(place), {3: 0.75, 4: 0.25})
     index.credit([token])
     hard, soft = np.array(credits) / sum(credits)
     tree = index.draft(2)
