@@ -7,7 +7,7 @@
 For a large model measure less, as the second command does. Random weights cost what a model's own do.
 
 Writes steps.csv (milliseconds of a step by backend, tokens and cached tokens; relative to that backend's plain step and
-to reading all weights once), curve.json and curve.csv (the steps and prefills of
+to reading all weights once, in the same rounds), curve.json and curve.csv (the steps and prefills of
 engine.backend, for cost=measured) and a manifest. On a GPU, `device_ms` is the forward alone, without the host.
 """
 
@@ -29,7 +29,7 @@ from ngram_trie.bench.prepare import load_target, on_this_machine
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import seal
 from ngram_trie.bench.schemas import Run
-from ngram_trie.bench.step_costs import Steps, measure_steps, read_seconds, room_for
+from ngram_trie.bench.step_costs import Steps, measure_steps, room_for
 from ngram_trie.cli.hydra_app import hydra_app
 from ngram_trie.store.files import content_hash, write_atomically
 from ngram_trie.targets.choose import FAST, backend_refusal, network_for
@@ -77,19 +77,15 @@ def measured(targets: Mapping[str, TargetModel], rounds: int, steps: int = STEPS
         for name in rng.permutation(list(targets)):
             laps[name].append(measure_steps(targets[name], sizes, contexts, 1, steps))
             gc.collect()
-    fields = ("wall", "device", "prefill")
+    fields = ("wall", "device", "prefill", "reading")
     return {
         name: Steps(sizes, contexts, *(np.median([getattr(lap, field) for lap in each], 0) for field in fields))
         for name, each in laps.items()
     }
 
 
-def table(found: Mapping[str, Steps], read: float) -> pd.DataFrame:
-    """One row for each backend, context and size.
-
-    Args:
-        read: seconds of reading all weights once.
-    """
+def table(found: Mapping[str, Steps]) -> pd.DataFrame:
+    """One row for each backend, context and size."""
     rows = [
         {
             "backend": name,
@@ -98,7 +94,7 @@ def table(found: Mapping[str, Steps], read: float) -> pd.DataFrame:
             "ms": 1e3 * steps.wall[row, column],
             "device_ms": 1e3 * steps.device[row, column],
             "of_plain": steps.wall[row, column] / steps.wall[0, column],
-            "of_reading": steps.wall[row, column] / read,
+            "of_reading": steps.wall[row, column] / steps.reading,
         }
         for name, steps in found.items()
         for column, context in enumerate(steps.contexts)
@@ -130,7 +126,7 @@ def bench(run: Run) -> Path:
     limit, max_draft = own.context_limit, own.max_draft
     targets = {name: TargetModel(own.model, max_draft, limit, net) for name, net in networks(own.model, limit)}
     targets[run.live.backend] = own
-    frame = table(found := measured(targets, rounds), read_seconds(own))
+    frame = table(found := measured(targets, rounds))
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / "steps.csv", frame.to_csv(index=False, float_format="%.4g"))
     name = f"{models.name(run.model)} in {run.model.dtype} on {manifest.device}"

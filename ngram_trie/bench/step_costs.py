@@ -21,7 +21,7 @@ from ngram_trie.targets.model import TargetModel
 
 
 @torch.inference_mode()
-def read_seconds(target: TargetModel, laps: int = 7) -> float:
+def read_seconds(target: TargetModel, laps: int = 3) -> float:
     """Seconds to read each weight of the model once, summing it up; the median of some laps after a first one."""
     taken = []
     for _ in range(1 + laps):
@@ -44,6 +44,7 @@ class Steps:
             choices; what the copies of kept rows take beyond that is in the next step, as in the loop.
         device: (s, c) of these the forward alone, replayed without the host in between; nan where it was not taken.
         prefill: (c,).
+        reading: of reading all weights once, beside these steps: a machine's memory changes its speed.
     """
 
     sizes: Sequence[int]
@@ -51,6 +52,7 @@ class Steps:
     wall: np.ndarray
     device: np.ndarray
     prefill: np.ndarray
+    reading: float
 
     def curve(self, name: str) -> CostCurve:
         """As a curve over drafted nodes, for `cost=measured`."""
@@ -72,10 +74,11 @@ def measure_steps(
     """
     rng, vocab_size = np.random.default_rng(0), target.model.config.get_text_config().vocab_size
     wall = np.empty((len(sizes), len(contexts), rounds, steps))
-    prefill = np.empty((len(contexts), rounds))
+    prefill, reading = np.empty((len(contexts), rounds)), np.empty(rounds)
     device = np.full((len(sizes), len(contexts)), np.nan)
     with tqdm(total=(rounds + 1) * len(contexts), unit="context", desc="steps", mininterval=1) as progress:
         for turn in range(-1, rounds):  # the first warms up; the last overwrites what it wrote
+            reading[turn] = read_seconds(target)
             for column in rng.permutation(len(contexts)):
                 context = contexts[column]
                 target.synchronize()
@@ -96,4 +99,5 @@ def measure_steps(
                         target.cache.truncate(context)
                         device[row, column] = target.network.forward_seconds(target.cache, size)
                 progress.update()
-    return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, np.median(prefill, axis=1))
+    medians = np.median(prefill, axis=1), float(np.median(reading))
+    return Steps(sizes, contexts, np.median(wall, axis=(2, 3)), device, *medians)
