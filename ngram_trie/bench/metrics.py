@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from ngram_trie.bench.records import PromptRecord
+from ngram_trie.bench.records import DISTURBED, PromptRecord
 from ngram_trie.prompt import column_name
 
 PROMPT = ["dataset", "question_id", "turn"]
@@ -59,7 +59,7 @@ COLUMNS = [
     *KEYS, "task", "context", "kind", "state", "baseline", "num_tokens", "num_emitted", "num_steps",
     "num_nodes", "accept_lengths", "tree_sizes",
     "draft_us", "seconds", "prefill_seconds", "decode_seconds", "index_seconds", "draft_seconds",
-    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops",
+    "verify_seconds", "commit_seconds", "build_seconds", "verdict", "failure", "loops", "disturbance",
 ]  # fmt: skip
 
 
@@ -81,6 +81,7 @@ def to_frame(records: Iterable[PromptRecord]) -> pd.DataFrame:
         verdict: "identical", "tie" or "different" against vanilla's tokens; None if nothing was compared.
         failure: kind of the failure, None for an answer.
         loops: whether the answer `loops`.
+        disturbance: nan where it is not known.
     """
     return pd.DataFrame([_row(record) for record in records], columns=COLUMNS)
 
@@ -114,6 +115,7 @@ def _row(record: PromptRecord) -> dict[str, object]:
         "verdict": verdict,
         "failure": record.failure.kind if record.failure else None,
         "loops": loops(record.output_ids),
+        "disturbance": np.nan if record.disturbance is None else record.disturbance,
     }
 
 
@@ -316,6 +318,12 @@ def num_failures(frame: pd.DataFrame) -> int:
     return len(frame[frame.failure.notna()].drop_duplicates(PROMPT))
 
 
+def num_disturbed(frame: pd.DataFrame) -> float:
+    """Answers that other work disturbed; nan where that is not known."""
+    known = answered(frame).disturbance
+    return float((known > DISTURBED).sum()) if known.notna().any() else np.nan
+
+
 def state(frame: pd.DataFrame) -> str:
     """What the drafter knew before the prompt: "cold", "warm", "preloaded" or "trained"; "-" without records."""
     return ", ".join(frame.state.unique()) or "-"
@@ -490,7 +498,7 @@ def ratio_of(numerator: float, denominator: float) -> float:
 
 
 #: What tables say of one method's rows beside its measures, by the name of the column.
-METRICS: dict[str, Callable[[pd.DataFrame], int | str | Agreement]] = {
+METRICS: dict[str, Callable[[pd.DataFrame], float | str | Agreement]] = {
     function.__name__: function
-    for function in (num_prompts, num_sessions, num_failures, lossless, state, group, baseline)
+    for function in (num_prompts, num_sessions, num_failures, num_disturbed, lossless, state, group, baseline)
 }

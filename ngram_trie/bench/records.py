@@ -29,6 +29,8 @@ from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, wri
 SCHEMA_VERSION = 2
 #: Fields that records had for a while and nothing reads.
 UNREAD = {"prompt_bleu", "copied"}
+#: The `PromptRecord.disturbance` from which on an answer counts as disturbed.
+DISTURBED = 0.05
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
 INPUTS = ("manifest.json", RECORDS, f"{RECORDS}.gz", "quality.csv", "curve.json", "traces.jsonl")
@@ -123,6 +125,8 @@ class PromptRecord:
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
+        disturbance: the share of a processor core that other work on the machine took from the answer; None where that
+            is not known, as on a GPU.
     """
 
     run: str
@@ -147,6 +151,7 @@ class PromptRecord:
     baseline: str = "vanilla"
     session: int = 0
     noise_kind: str = ""
+    disturbance: float | None = None
     schema_version: int = SCHEMA_VERSION
 
     def __post_init__(self) -> None:
@@ -159,6 +164,8 @@ class PromptRecord:
             raise ValueError("accept_lengths: a step that emits no token; each emits at least 1")
         if self.failure is None and self.tree_sizes and len(self.tree_sizes) != len(self.accept_lengths):
             raise ValueError(f"tree_sizes: {len(self.tree_sizes)} steps, accept_lengths: {len(self.accept_lengths)}")
+        if self.disturbance is not None and not 0 <= self.disturbance < math.inf:
+            raise ValueError(f"disturbance={self.disturbance}: must be finite and at least 0")
         if self.seconds and not all(0 <= each < math.inf for each in vars(self.seconds).values()):
             raise ValueError(f"seconds={vars(self.seconds)}: must be finite and at least 0")
 

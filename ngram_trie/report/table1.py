@@ -12,12 +12,16 @@ import pandas as pd
 from ngram_trie.bench import metrics, quality
 from ngram_trie.bench.measures import ACCEPT_LENGTH, SHARE, SPEEDUP, Value, known, row_of
 from ngram_trie.bench.metrics import ALL
+from ngram_trie.bench.records import DISTURBED
 from ngram_trie.report.blocks import WORDS, Block, Cell, cell_of, leads_of
 from ngram_trie.store.files import PAPER
 
 #: Columns beside the measures.
 ABOUT = ["model", "method", "group", "dataset", "task", "context"]
-COUNTS = ["num_prompts", "num_sessions", "num_failures", "lossless", "state", "baseline", "protocol", "device"]
+COUNTS = [
+    "num_prompts", "num_sessions", "num_failures", "num_disturbed", "lossless", "state", "baseline", "protocol",
+    "device",
+]  # fmt: skip
 
 
 #: Stands in place of a group in the row of a method that has answered nothing.
@@ -181,6 +185,11 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
             f"Sessions: {everything.num_sessions.max()}. Standard deviation of the speedup over all tasks between "
             f"sessions: {others.speedup_session_sd.median():.3f} in the median of methods, "
             f"{largest.speedup_session_sd:.3f} at most ({largest.method})."
+        )
+    if protocol == "corrected" and everything.num_disturbed.notna().any():
+        notes.append(
+            f"Answers that other work on the machine disturbed, by more than {DISTURBED:.0%} of a core, measured up to "
+            f"three times: {everything.num_disturbed.sum():.0f}."
         )
     failed = part[(part.num_failures > 0) & ~is_pooled(part)]
     if len(failed):

@@ -8,6 +8,7 @@ import gc
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,7 +28,7 @@ from ngram_trie.bench.records import RecordWriter, RunManifest, item_key, read_r
 from ngram_trie.budget.adaptive import AdaptiveDrafter
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
-from ngram_trie.drafter import Traits
+from ngram_trie.drafter import State, Traits
 from ngram_trie.drafters import NgramTrieDrafter, NoDraft
 from ngram_trie.integrations.library import Library
 from ngram_trie.methods import build
@@ -320,6 +321,37 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
     assert loaded == ["heads", "own", "heads"]  # it was not even read
     assert list(decoders) == ["vanilla", "heads"] and set(failures) == {"own", "own_vanilla"}
     assert "13.5 GB" in failures["own"].message and failures["own"].kind == "out_of_memory"
+
+
+def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers of two seconds, from each of which others take a share of a core."""
+    now, others, shares, forgotten = [0.0, 0.0], [0.0], list[float](), list[int]()
+    run = make_run({"vanilla": NoDraft()}, repeats=1, prompts=[prompt(f"q{i}") for i in range(16)])  # four again
+
+    def generate(*_: object) -> float:
+        now[0] += 2
+        others[0] += 2 * shares[0]
+        return shares.pop(0)
+
+    def measured(*taken: float, name: str = "vanilla", device: str = "cpu", state: State = "cold") -> Any:
+        shares[:] = taken
+        target = SimpleNamespace(device=torch.device(device), forget=lambda: forgotten.append(len(shares)))
+        made = SimpleNamespace(generate=generate, target=target, traits=Traits(state=state), baseline="vanilla")
+        return run._measured(made, prompt("q"), name), len(shares)
+
+    monkeypatch.setattr(live, "seconds_of_others", lambda: others[0])
+    monkeypatch.setattr(live.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(live.psutil, "cpu_count", torch.get_num_threads)
+    assert measured(0.04, 0.0) == ((0.0, 0.04), 1)  # too little to be counted
+    assert measured(0.5, device="cuda") == ((None, 0.5), 0)
+    assert measured(0.5, 0.0, state="warm") == ((0.5, 0.5), 1)  # it has met the answer
+    assert measured(0.5, 0.25, 0.3) == ((0.25, 0.25), 0)
+    assert forgotten == [2, 1]  # the prompt, too, is read again
+    assert measured(0.5, 0.06, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
+    assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # one answer in four was
+    monkeypatch.setattr(live.psutil, "cpu_count", lambda: torch.get_num_threads() + 1)
+    assert measured(0.9, 0.0) == ((0.0, 0.9), 1)  # a core was free
+    monkeypatch.undo()
 
 
 def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:
