@@ -48,9 +48,9 @@ FORESEEN = ("prompt_too_long", "out_of_memory", "earlier_turn_failed")
 WARMUP_TOKENS = 32
 #: Where so few take longer than `SLOW_S` seconds, they have to do.
 FEW, SLOW_S = 4, 10.0
-#: How often a disturbed answer is measured again, at most, and in all one in so many of a run's. What the kernel's
-#: clock counts in less than these seconds is not heeded.
-AGAIN, ONE_IN, COUNTED_S = 2, 4, 0.1
+#: Seconds to wait before a disturbed answer is measured again, and again: others are busy for a while. All that adds no
+#: more than this to a run's time. Less than so many seconds of others are not heeded: the kernel counts in hundredths.
+PAUSES_S, MOST_MORE, COUNTED_S = (5.0, 20.0), 0.25, 0.1
 
 
 def split_missing(methods: Mapping[str, Any], is_fetched: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
@@ -240,7 +240,7 @@ class Live(Interleaved):
         if BASELINE not in self._baselines:
             raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
         self._later: dict[ItemKey, Prompt] = {}
-        self._again = len(self.keys) // ONE_IN
+        self._taken_s = self._more_s = 0.0  # by answers, and by waiting for undisturbed ones
 
     @property
     def names(self) -> list[str]:
@@ -360,19 +360,23 @@ class Live(Interleaved):
         decide, not the answer's. Of a drafter that remembers answers, and on a GPU, it is the first one.
         """
         spare, found = (psutil.cpu_count() or 1) - torch.get_num_threads(), []
-        for left in reversed(range(1 + AGAIN)):
+        for pause in (*PAUSES_S, None):
             others, started = seconds_of_others(), time.perf_counter()
             result = decoder.generate(prompt, self.stop)
             seconds = time.perf_counter() - started
-            taken = seconds_of_others() - others - spare * seconds
             if decoder.target.device.type != "cpu":
                 return None, result
-            found.append((max(0.0, round(taken / seconds, 3)) if taken > COUNTED_S else 0.0, result))
-            if found[-1][0] <= DISTURBED or decoder.traits.remembers or not min(left, self._again):
+            lost = seconds_of_others() - others - spare * seconds
+            found.append((max(0.0, round(lost / seconds, 3)) if lost > COUNTED_S else 0.0, result))
+            self._taken_s += seconds
+            more = self._more_s + (pause or 0) + seconds
+            is_over = decoder.traits.remembers or more > MOST_MORE * self._taken_s
+            if found[-1][0] <= DISTURBED or pause is None or is_over:
                 break
-            self._again -= 1
+            self._more_s = more
             if decoder.baseline == name:  # the first to answer, for whom the prompt is read
                 decoder.target.forget()
+            time.sleep(pause)
         return min(found, key=lambda each: each[0])
 
     def remind(self, key: RecordKey, known: Mapping[RecordKey, PromptRecord]) -> None:

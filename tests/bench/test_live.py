@@ -325,8 +325,8 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
 
 def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers of two seconds, from each of which others take a share of a core."""
-    now, others, shares, forgotten = [0.0, 0.0], [0.0], list[float](), list[int]()
-    run = make_run({"vanilla": NoDraft()}, repeats=1, prompts=[prompt(f"q{i}") for i in range(16)])  # four again
+    now, others, shares, forgotten, pauses = [0.0], [0.0], list[float](), list[int](), list[float]()
+    run = make_run({"vanilla": NoDraft()})
 
     def generate(*_: object) -> float:
         now[0] += 2
@@ -341,17 +341,21 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
 
     monkeypatch.setattr(live, "seconds_of_others", lambda: others[0])
     monkeypatch.setattr(live.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(live.time, "sleep", pauses.append)
     monkeypatch.setattr(live.psutil, "cpu_count", torch.get_num_threads)
+    assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # waiting would take more than a quarter of the run's time
+    run._taken_s = 240.0
     assert measured(0.04, 0.0) == ((0.0, 0.04), 1)  # too little to be counted
     assert measured(0.5, device="cuda") == ((None, 0.5), 0)
     assert measured(0.5, 0.0, state="warm") == ((0.5, 0.5), 1)  # it has met the answer
     assert measured(0.5, 0.25, 0.3) == ((0.25, 0.25), 0)
     assert forgotten == [2, 1]  # the prompt, too, is read again
     assert measured(0.5, 0.06, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
-    assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # one answer in four was
+    assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # that quarter is over
     monkeypatch.setattr(live.psutil, "cpu_count", lambda: torch.get_num_threads() + 1)
     assert measured(0.9, 0.0) == ((0.0, 0.9), 1)  # a core was free
     monkeypatch.undo()
+    assert pauses == [5, 20, 5, 20]
 
 
 def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:
