@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import psutil
 import torch
 from transformers import PreTrainedModel
 
 from ngram_trie.bench.measure import Interleaved
-from ngram_trie.bench.progress import say, seconds_of_others
+from ngram_trie.bench.others import PAUSES_S, Others
+from ngram_trie.bench.progress import say
 from ngram_trie.bench.quality import Reference, score
 from ngram_trie.bench.records import (
     DISTURBED,
@@ -48,9 +48,6 @@ FORESEEN = ("prompt_too_long", "out_of_memory", "earlier_turn_failed")
 WARMUP_TOKENS = 32
 #: Where so few take longer than `SLOW_S` seconds, they have to do.
 FEW, SLOW_S = 4, 10.0
-#: Seconds to wait before a disturbed answer is measured again, and again: others are busy for a while. All that adds no
-#: more than this to a run's time. Less than so many seconds of others are not heeded: the kernel counts in hundredths.
-PAUSES_S, MOST_MORE, COUNTED_S = (5.0, 20.0), 0.25, 0.1
 
 
 def split_missing(methods: Mapping[str, Any], is_fetched: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
@@ -240,7 +237,6 @@ class Live(Interleaved):
         if BASELINE not in self._baselines:
             raise ValueError(f"methods {list(self.methods)}: {BASELINE} must be among them, it is a denominator")
         self._later: dict[ItemKey, Prompt] = {}
-        self._taken_s = self._more_s = 0.0  # by answers, and by waiting for undisturbed ones
 
     @property
     def names(self) -> list[str]:
@@ -262,6 +258,7 @@ class Live(Interleaved):
         self.stop = self.stop.also(eos_ids(target.model))
         self._ready: set[object] = set()
         self._warmup_tokens = WARMUP_TOKENS
+        self._others = Others() if target.device.type == "cpu" else None
 
     def _make_ready(self, name: str) -> None:
         """Compile what a method needs, and let it begin to answer a prompt, for the device; of a slow model only a few
@@ -356,24 +353,19 @@ class Live(Interleaved):
         return self.record(key, prompt, result, **about)
 
     def _measured(self, decoder: Decoder, prompt: Prompt, name: str) -> tuple[float | None, GenerationResult]:
-        """The answer; of several, while others keep the processor busy, the least disturbed one. Only their seconds
-        decide, not the answer's. Of a drafter that remembers answers, and on a GPU, it is the first one.
+        """The answer; of several, while others disturb it, the least disturbed one, however long it took. Of a
+        drafter that remembers answers, and on a GPU, it is the first one.
         """
-        spare, found = (psutil.cpu_count() or 1) - torch.get_num_threads(), []
+        found: list[tuple[float, GenerationResult]] = []
         for pause in (*PAUSES_S, None):
-            others, started = seconds_of_others(), time.perf_counter()
+            if self._others is None:
+                return None, decoder.generate(prompt, self.stop)
+            self._others.begin()
             result = decoder.generate(prompt, self.stop)
-            seconds = time.perf_counter() - started
-            if decoder.target.device.type != "cpu":
-                return None, result
-            lost = seconds_of_others() - others - spare * seconds
-            found.append((max(0.0, round(lost / seconds, 3)) if lost > COUNTED_S else 0.0, result))
-            self._taken_s += seconds
-            more = self._more_s + (pause or 0) + seconds
-            is_over = decoder.traits.remembers or more > MOST_MORE * self._taken_s
-            if found[-1][0] <= DISTURBED or pause is None or is_over:
+            found.append((self._others.end(), result))
+            is_done = found[-1][0] <= DISTURBED or decoder.traits.remembers
+            if is_done or pause is None or not self._others.may_wait(pause):
                 break
-            self._more_s = more
             if decoder.baseline == name:  # the first to answer, for whom the prompt is read
                 decoder.target.forget()
             time.sleep(pause)

@@ -35,14 +35,6 @@ def warn_of_load(num_threads: int) -> None:
         )
 
 
-def seconds_of_others() -> float:
-    """Processor seconds that the machine has given to others than this process so far: to other processes and, a
-    virtual one, to other machines.
-    """
-    spent, kinds = psutil.cpu_times(), ("user", "nice", "system", "irq", "softirq", "steal")
-    return sum(getattr(spent, kind, 0.0) for kind in kinds) - time.process_time()
-
-
 class Progress:
     """The bar over all answers of a run, with the time left by each method's own answers; and a line on how the methods
     stand, once the first prompt has been answered by all of them, and again after 2, 4, 8 ...

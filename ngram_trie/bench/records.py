@@ -30,7 +30,7 @@ SCHEMA_VERSION = 2
 #: Fields that records had for a while and nothing reads.
 UNREAD = {"prompt_bleu", "copied"}
 #: The `PromptRecord.disturbance` from which on an answer counts as disturbed.
-DISTURBED = 0.05
+DISTURBED = 0.1
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
 INPUTS = ("manifest.json", RECORDS, f"{RECORDS}.gz", "quality.csv", "curve.json", "traces.jsonl")
@@ -125,8 +125,8 @@ class PromptRecord:
         baseline: the method that this one is compared with: "vanilla", or its own vanilla if it brings a target model.
         lossless: verdict against vanilla; None for vanilla itself.
         failure: set instead of an answer.
-        disturbance: the share of a processor core that other work on the machine took from the answer; None where that
-            is not known, as on a GPU.
+        disturbance: what other work on the machine took from the answer (`bench.others.Others.end`); None where that is
+            not known, as on a GPU.
     """
 
     run: str

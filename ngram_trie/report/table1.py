@@ -12,7 +12,6 @@ import pandas as pd
 from ngram_trie.bench import metrics, quality
 from ngram_trie.bench.measures import ACCEPT_LENGTH, SHARE, SPEEDUP, Value, known, row_of
 from ngram_trie.bench.metrics import ALL
-from ngram_trie.bench.records import DISTURBED
 from ngram_trie.report.blocks import WORDS, Block, Cell, cell_of, leads_of
 from ngram_trie.store.files import PAPER
 
@@ -188,8 +187,8 @@ def _notes(part: pd.DataFrame, protocol: str, num_repeats: int) -> list[str]:
         )
     if protocol == "corrected" and everything.num_disturbed.notna().any():
         notes.append(
-            f"Answers that other work on the machine disturbed, by more than {DISTURBED:.0%} of a core, measured up to "
-            f"three times: {everything.num_disturbed.sum():.0f}."
+            "Answers that other work on the machine disturbed, measured up to three times: "
+            f"{everything.num_disturbed.sum():.0f}."
         )
     failed = part[(part.num_failures > 0) & ~is_pooled(part)]
     if len(failed):

@@ -21,6 +21,7 @@ from transformers import LlamaConfig
 from ngram_trie.baselines.hf_generate import HFGenerate
 from ngram_trie.bench import live, metrics, prepare, room
 from ngram_trie.bench import measure as loop
+from ngram_trie.bench import others as watching
 from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
@@ -324,38 +325,44 @@ def test_models_of_their_own_come_last_and_are_checked_for_room(monkeypatch: pyt
 
 
 def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Answers of two seconds, from each of which others take a share of a core."""
+    """Answers of two seconds, from each of which others take a share of a core; a reading of memory takes one."""
     now, others, shares, forgotten, pauses = [0.0], [0.0], list[float](), list[int](), list[float]()
-    run = make_run({"vanilla": NoDraft()})
+    monkeypatch.setattr(watching, "_seconds_of_others", lambda: others[0])
+    monkeypatch.setattr(watching, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(watching.psutil, "cpu_count", torch.get_num_threads)
+    monkeypatch.setattr(watching.Others, "_reading", lambda _: readings.pop() if readings else 1.0)
+    monkeypatch.setattr(live.time, "sleep", pauses.append)
+    run, readings = make_run({"vanilla": NoDraft()}), list[float]()
+    run._others = watching.Others()
 
     def generate(*_: object) -> float:
         now[0] += 2
         others[0] += 2 * shares[0]
         return shares.pop(0)
 
-    def measured(*taken: float, name: str = "vanilla", device: str = "cpu", state: State = "cold") -> Any:
+    def measured(*taken: float, name: str = "vanilla", state: State = "cold") -> Any:
         shares[:] = taken
-        target = SimpleNamespace(device=torch.device(device), forget=lambda: forgotten.append(len(shares)))
+        target = SimpleNamespace(forget=lambda: forgotten.append(len(shares)))
         made = SimpleNamespace(generate=generate, target=target, traits=Traits(state=state), baseline="vanilla")
         return run._measured(made, prompt("q"), name), len(shares)
 
-    monkeypatch.setattr(live, "seconds_of_others", lambda: others[0])
-    monkeypatch.setattr(live.time, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(live.time, "sleep", pauses.append)
-    monkeypatch.setattr(live.psutil, "cpu_count", torch.get_num_threads)
     assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # waiting would take more than a quarter of the run's time
-    run._taken_s = 240.0
+    run._others._answering_s = 240.0
     assert measured(0.04, 0.0) == ((0.0, 0.04), 1)  # too little to be counted
-    assert measured(0.5, device="cuda") == ((None, 0.5), 0)
     assert measured(0.5, 0.0, state="warm") == ((0.5, 0.5), 1)  # it has met the answer
     assert measured(0.5, 0.25, 0.3) == ((0.25, 0.25), 0)
     assert forgotten == [2, 1]  # the prompt, too, is read again
-    assert measured(0.5, 0.06, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
+    assert measured(0.5, 0.11, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
     assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # that quarter is over
-    monkeypatch.setattr(live.psutil, "cpu_count", lambda: torch.get_num_threads() + 1)
+    run._others._answering_s = 400.0
+    readings[:] = [1.0, 1.0, 1.5, 1.0]  # memory is slower behind the first answer
+    assert measured(0.0, 0.0) == ((0.0, 0.0), 0)
+    run._others._spare = 1
     assert measured(0.9, 0.0) == ((0.0, 0.9), 1)  # a core was free
+    run._others = None  # a GPU
+    assert measured(0.9, 0.0) == ((None, 0.9), 1)
     monkeypatch.undo()
-    assert pauses == [5, 20, 5, 20]
+    assert pauses == [5, 20, 5, 20, 5]
 
 
 def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:

@@ -1,0 +1,69 @@
+"""What other work takes from answers that are measured on a CPU: processes beside this one and, of a virtual machine,
+other machines of its host. An answer from which they took much is measured again; only what they took decides.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter, process_time
+
+import numpy as np
+import psutil
+import torch
+
+#: Seconds to wait before a disturbed answer is measured again, and again: others are busy for a while. All that adds no
+#: more than this to a run's time.
+PAUSES_S, MOST_MORE = (5.0, 20.0), 0.25
+#: Less than so many seconds of others are not heeded: the kernel counts in hundredths.
+COUNTED_S = 0.1
+#: Bytes that are read to see how fast memory is, more than caches hold, and as how many readings it takes to know.
+READ_BYTES, FEW_READINGS = 1 << 27, 10
+
+
+class Others:
+    """Watches one answer after the other: `begin`, the answer, `end`."""
+
+    def __init__(self) -> None:
+        self._spare = (psutil.cpu_count() or 1) - torch.get_num_threads()
+        self._memory = torch.ones(READ_BYTES // 4)
+        self._readings: list[float] = []
+        self._answering_s = self._more_s = 0.0
+
+    def begin(self) -> None:
+        """An answer begins."""
+        self._readings.append(self._reading())
+        self._before, self._started = _seconds_of_others(), perf_counter()
+
+    def end(self) -> float:
+        """What they took from the answer that ends: the share of a core, or by which share memory, just before and
+        behind it, was slower than it usually is in the run (of all readings the quarter point), whichever is more.
+        """
+        seconds = perf_counter() - self._started
+        taken = _seconds_of_others() - self._before - self._spare * seconds
+        self._readings.append(self._reading())
+        self._answering_s += seconds
+        share = taken / seconds if taken > COUNTED_S else 0.0
+        usual = float(np.quantile(self._readings, 0.25)) if len(self._readings) > FEW_READINGS else np.inf
+        return round(max(0.0, share, max(self._readings[-2:]) / usual - 1), 3)
+
+    def may_wait(self, pause: float) -> bool:
+        """Whether so many seconds and the last answer once more are within `MOST_MORE`; if so, they count."""
+        more = self._more_s + pause + perf_counter() - self._started
+        if more > MOST_MORE * self._answering_s:
+            return False
+        self._more_s = more
+        return True
+
+    def _reading(self) -> float:
+        """Seconds of reading memory, of two readings the faster one."""
+        seconds = []
+        for _ in range(2):
+            started = perf_counter()
+            self._memory.sum()
+            seconds.append(perf_counter() - started)
+        return min(seconds)
+
+
+def _seconds_of_others() -> float:
+    """Processor seconds that the machine has given to others than this process so far, its host's included."""
+    spent, kinds = psutil.cpu_times(), ("user", "nice", "system", "irq", "softirq", "steal")
+    return sum(getattr(spent, kind, 0.0) for kind in kinds) - process_time()
