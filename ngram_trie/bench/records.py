@@ -30,7 +30,7 @@ SCHEMA_VERSION = 2
 #: Fields that records had for a while and nothing reads.
 UNREAD = {"prompt_bleu", "copied"}
 #: The `PromptRecord.disturbance` from which on an answer counts as disturbed.
-DISTURBED = 0.1
+DISTURBED = 0.2
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
 INPUTS = ("manifest.json", RECORDS, f"{RECORDS}.gz", "quality.csv", "curve.json", "traces.jsonl")

@@ -352,7 +352,7 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
     assert measured(0.5, 0.0, state="warm") == ((0.5, 0.5), 1)  # it has met the answer
     assert measured(0.5, 0.25, 0.3) == ((0.25, 0.25), 0)
     assert forgotten == [2, 1]  # the prompt, too, is read again
-    assert measured(0.5, 0.11, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
+    assert measured(0.5, 0.21, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
     assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # that quarter is over
     run._others._answering_s = 400.0
     readings[:] = [1.0, 1.0, 1.5, 1.0]  # memory is slower behind the first answer

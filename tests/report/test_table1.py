@@ -69,7 +69,7 @@ def test_columns_and_order_of_rows() -> None:
 
 def test_disturbed_answers_are_counted_where_that_is_known() -> None:
     assert "disturbed" not in rendered(markup.markdown, both())
-    made = [replace(each, disturbance=0.11 if each.method == "slow" else 0.1) for each in records()]
+    made = [replace(each, disturbance=0.21 if each.method == "slow" else 0.2) for each in records()]
     frame = table1.table1(to_frame(made), "corrected", "toy", "toy_cpu, 2 cores", METHODS)
     assert frame[frame.dataset == "all"].set_index("method").num_disturbed["slow"] == 4
     assert "disturbed, measured up to three times: 4." in rendered(markup.markdown, frame)
