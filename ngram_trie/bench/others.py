@@ -13,10 +13,11 @@ import torch
 #: Seconds to wait before a disturbed answer is measured again, and again: others are busy for a while. All that adds no
 #: more than this to a run's time.
 PAUSES_S, MOST_MORE = (5.0, 20.0), 0.25
-#: Less than so many seconds of others are not heeded: the kernel counts in hundredths.
-COUNTED_S = 0.1
-#: Bytes that are read to see how fast memory is, more than caches hold, and as how many readings it takes to know.
-READ_BYTES, FEW_READINGS = 1 << 27, 10
+#: Seconds of an answer that is too short to be looked at: the kernel counts in hundredths.
+SHORT_S = 0.25
+#: Bytes that are read to see how fast memory is, more than caches hold; for how many seconds that holds; and how many
+#: readings say what is usual.
+READ_BYTES, FRESH_S, FEW_READINGS = 1 << 27, 1.0, 10
 
 
 class Others:
@@ -26,11 +27,13 @@ class Others:
         self._spare = (psutil.cpu_count() or 1) - torch.get_num_threads()
         self._memory = torch.ones(READ_BYTES // 4)
         self._readings: list[float] = []
+        self._read_at = -np.inf
         self._answering_s = self._more_s = 0.0
 
     def begin(self) -> None:
         """An answer begins."""
-        self._readings.append(self._reading())
+        if perf_counter() - self._read_at > FRESH_S:
+            self._read()
         self._before, self._started = _seconds_of_others(), perf_counter()
 
     def end(self) -> float:
@@ -39,11 +42,12 @@ class Others:
         """
         seconds = perf_counter() - self._started
         taken = _seconds_of_others() - self._before - self._spare * seconds
-        self._readings.append(self._reading())
         self._answering_s += seconds
-        share = taken / seconds if taken > COUNTED_S else 0.0
+        if seconds < SHORT_S:
+            return 0.0
+        self._read()
         usual = float(np.quantile(self._readings, 0.25)) if len(self._readings) > FEW_READINGS else np.inf
-        return round(max(0.0, share, max(self._readings[-2:]) / usual - 1), 3)
+        return round(max(0.0, taken / seconds, max(self._readings[-2:]) / usual - 1), 3)
 
     def may_wait(self, pause: float) -> bool:
         """Whether so many seconds and the last answer once more are within `MOST_MORE`; if so, they count."""
@@ -52,6 +56,10 @@ class Others:
             return False
         self._more_s = more
         return True
+
+    def _read(self) -> None:
+        self._readings.append(self._reading())
+        self._read_at = perf_counter()
 
     def _reading(self) -> float:
         """Seconds of reading memory, of two readings the faster one."""
