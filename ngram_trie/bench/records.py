@@ -29,7 +29,7 @@ from ngram_trie.store.files import content_hash, drop_torn_line, one_writer, wri
 SCHEMA_VERSION = 2
 #: Fields that records had for a while and nothing reads.
 UNREAD = {"prompt_bleu", "copied"}
-#: The `PromptRecord.disturbance` from which on an answer counts as disturbed.
+#: The `PromptRecord.disturbance` above which an answer counts as disturbed.
 DISTURBED = 0.2
 #: What tables are derived from, and the file of their digests, as `sha256sum -c` reads it.
 RECORDS, SUMS = "records.jsonl", "SHA256SUMS"
