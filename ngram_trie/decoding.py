@@ -196,6 +196,11 @@ class Decoder(ABC):
     def bind(self, target: Any) -> None:
         """Take the target model; called once, when the weights are loaded."""
 
+    @property
+    def learned(self) -> Any:
+        """What an adaptive length has learned so far (`budget.adaptive.Learned`); None without one."""
+        return getattr(getattr(self, "drafter", None), "learned", None)
+
     def room(self, prompt: Prompt) -> int:
         """How many tokens the context leaves for an answer.
 

@@ -353,10 +353,11 @@ class Live(Interleaved):
         return self.record(key, prompt, result, **about)
 
     def _measured(self, decoder: Decoder, prompt: Prompt, name: str) -> tuple[float | None, GenerationResult]:
-        """The answer; of several, while others disturb it, the least disturbed one, however long it took. Of a
-        drafter that remembers answers, and on a GPU, it is the first one.
+        """The answer; of several, while others disturb it, the least disturbed one, however long it took. Each begins
+        with what earlier answers taught. Of a drafter that remembers answers, and on a GPU, it is the first one.
         """
         found: list[tuple[float, GenerationResult]] = []
+        before = decoder.learned and decoder.learned.copy()
         for pause in (*PAUSES_S, None):
             if self._others is None:
                 return None, decoder.generate(prompt, self.stop)
@@ -368,6 +369,8 @@ class Live(Interleaved):
                 break
             if decoder.baseline == name:  # the first to answer, for whom the prompt is read
                 decoder.target.forget()
+            if before:
+                decoder.learned.become(before)
             time.sleep(pause)
         return min(found, key=lambda each: each[0])
 

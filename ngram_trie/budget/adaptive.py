@@ -168,6 +168,14 @@ class Learned:
     guard: Guard = field(default_factory=Guard)
     drafting: deque[float] = field(default_factory=lambda: deque(maxlen=7))
 
+    def copy(self) -> Learned:
+        """The same, to go on apart from this one; the target's costs stay one object."""
+        return copy.deepcopy(self, {id(self.times.curve): self.times.curve} if self.times else {})
+
+    def become(self, other: Learned) -> None:
+        """Know what `other` knows and no more, for all that go on with this one."""
+        vars(self).update(vars(other.copy()))
+
 
 class AdaptiveDrafter(WrappedDrafter):
     """A drafter that is asked as long as it pays, and whose drafts are cut to the nodes that pay; see the module.

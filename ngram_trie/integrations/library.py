@@ -7,6 +7,7 @@ from time import perf_counter
 
 from ngram_trie.baselines.hf_generate import greedy_options
 from ngram_trie.decoding import Decoder, GenerationResult, Stop
+from ngram_trie.drafter import Drafter
 from ngram_trie.generate import Speculator
 from ngram_trie.prompt import Prompt
 from ngram_trie.targets.model import TargetModel
@@ -23,6 +24,10 @@ class Library(Decoder):
         self._speculator = Speculator(target.model)
         # room for the run's longest text from the first answer on, as every method has it
         self._speculator._capacity = target.context_limit
+
+    @property
+    def drafter(self) -> Drafter:
+        return self._speculator.drafter
 
     def generate(self, prompt: Prompt, stop: Stop) -> GenerationResult:
         room = self.room(prompt)

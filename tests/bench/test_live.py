@@ -26,7 +26,7 @@ from ngram_trie.bench.cost import CostCurve
 from ngram_trie.bench.measure import by_key, measure, open_run
 from ngram_trie.bench.provenance import make_manifest
 from ngram_trie.bench.records import RecordWriter, RunManifest, item_key, read_records
-from ngram_trie.budget.adaptive import AdaptiveDrafter
+from ngram_trie.budget.adaptive import AdaptiveDrafter, Learned
 from ngram_trie.cli.overrides import composed
 from ngram_trie.decoding import Decoder, SpeculativeDecoder, Stop
 from ngram_trie.drafter import State, Traits
@@ -334,16 +334,19 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
     monkeypatch.setattr(live.time, "sleep", lambda pause: (pauses.append(pause), now.append(now.pop() + pause)))
     run, readings = make_run({"vanilla": NoDraft()}), list[float]()
     run._others = watching.Others()
+    learned, begun = Learned(), list[list[float]]()
 
     def generate(*_: object) -> float:
+        begun.append(list(learned.drafting))
+        learned.drafting.append(now[0])
         now[0] += 2
         others[0] += 2 * shares[0]
         return shares.pop(0)
 
     def measured(*taken: float, name: str = "vanilla", state: State = "cold") -> Any:
         shares[:] = taken
-        target = SimpleNamespace(forget=lambda: forgotten.append(len(shares)))
-        made = SimpleNamespace(generate=generate, target=target, traits=Traits(state=state), baseline="vanilla")
+        target, traits = SimpleNamespace(forget=lambda: forgotten.append(len(shares))), Traits(state=state)
+        made = SimpleNamespace(generate=generate, target=target, traits=traits, baseline="vanilla", learned=learned)
         return run._measured(made, prompt("q"), name), len(shares)
 
     assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # waiting would take more than a quarter of the run's time
@@ -351,6 +354,7 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
     assert measured(0.04, 0.0) == ((0.04, 0.04), 1)
     assert measured(0.5, 0.0, state="warm") == ((0.5, 0.5), 1)  # it has met the answer
     assert measured(0.5, 0.25, 0.3) == ((0.25, 0.25), 0)
+    assert len(begun[-1]) == 3 and begun[-3:] == 3 * begun[-1:]  # each with what the three answers before had taught
     assert forgotten == [2, 1]  # the prompt, too, is read again
     assert measured(0.5, 0.21, 0.0, name="trie") == ((0.0, 0.0), 0) and len(forgotten) == 2
     assert measured(0.5, 0.0) == ((0.5, 0.5), 1)  # that quarter is over
@@ -363,6 +367,37 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
     assert measured(0.9, 0.0) == ((None, 0.9), 1)
     monkeypatch.undo()
     assert pauses == [5, 20, 5, 20, 5]
+
+
+def test_memory_is_compared_with_the_quarter_point_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, readings = [0.0], list[float]()
+    monkeypatch.setattr(watching, "_seconds_of_others", lambda: 0.0)
+    monkeypatch.setattr(watching, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(watching.Others, "_reading", lambda _: readings.pop(0))
+    others = watching.Others()
+
+    def answer(*read: float, seconds: float = 2.0) -> float:
+        readings[:] = read
+        others.begin()
+        now[0] += seconds
+        disturbance = others.end()
+        assert not readings
+        return disturbance
+
+    assert answer(1, 0.5) == 0 and [answer(read) for read in (1, 1, 1, 3, 3, 3, 3, 3)] == [0] * 8  # too few as yet
+    assert answer(seconds=0.2) == 0  # too short: nothing is read behind it
+    assert answer(3) == 2 and answer(2) == 2 and answer(2) == 1  # of two beside it, the slower one
+    now[0] += 2
+    assert answer(1, 1) == 0  # what was read behind the last answer says nothing now
+    monkeypatch.undo()
+
+
+def test_seconds_of_others_are_the_machine_s_but_for_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = SimpleNamespace(user=5.0, system=2.0, steal=1.5, idle=100.0, iowait=50.0, guest=5.0)  # guests are users
+    monkeypatch.setattr(watching.psutil, "cpu_times", lambda: spent)
+    monkeypatch.setattr(watching, "process_time", lambda: 3.0)
+    assert watching._seconds_of_others() == 5.5 and watching.Others()._reading() > 0
+    monkeypatch.undo()
 
 
 def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:
@@ -421,6 +456,7 @@ def test_the_library_is_charged_for_the_reading_that_all_share() -> None:
     vanilla = SpeculativeDecoder(target, NoDraft()).generate(prompt("q", 30), Stop(8))
     assert vanilla.output_ids == result.output_ids and vanilla.seconds.prefill > result.seconds.prefill
     assert result.seconds.total > result.seconds.prefill + result.seconds.verify
+    assert library.learned.times is not None  # by its drafter
 
 
 def test_verdicts_in_half_precision() -> None:

@@ -180,14 +180,17 @@ def test_a_copy_that_begins_late_is_found() -> None:
 
 
 def test_the_next_answer_begins_with_what_was_learned() -> None:
-    """A drafter that is right and unsure is believed from the first step on."""
+    """A drafter that is right and unsure is believed from the first step on; not once that is forgotten."""
     clock, learned, rule = Clock(), Learned(), RULES["jumbled"]
     target = TimedTarget(rule, PRICES["stock"], clock)
-    sizes = [
-        answer(target, AdaptiveDrafter(Guess(rule, True, 0.2, clock, 0.1), learned, clock=clock), [1, 2, 3], 200)
-        for _ in range(2)
-    ]
-    assert sum(sizes[0].tree_sizes[:3]) == 0 and sum(sizes[1].tree_sizes[:3]) >= 6
+    drafter = AdaptiveDrafter(Guess(rule, True, 0.2, clock, 0.1), learned, clock=clock)
+    decoder = SpeculativeDecoder(target, drafter)
+    before = decoder.learned.copy()
+    sizes = [answer(target, drafter, [1, 2, 3], 200).tree_sizes for _ in range(2)]
+    assert sum(sizes[0][:3]) == 0 and sum(sizes[1][:3]) >= 6 and decoder.learned is learned
+    for _ in range(2):  # of what the copy knows, the answers between have changed nothing
+        decoder.learned.become(before)
+        assert answer(target, drafter, [1, 2, 3], 200).tree_sizes == sizes[0]
 
 
 @pytest.mark.parametrize("state", ["cold", "warm"])
