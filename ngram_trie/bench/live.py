@@ -356,11 +356,11 @@ class Live(Interleaved):
         """The answer; of several, while others disturb it, the least disturbed one, however long it took. Each begins
         with what earlier answers taught. Of a drafter that remembers answers, and on a GPU, it is the first one.
         """
+        if self._others is None:
+            return None, decoder.generate(prompt, self.stop)
         found: list[tuple[float, GenerationResult]] = []
         before = decoder.learned and decoder.learned.copy()
         for pause in (*PAUSES_S, None):
-            if self._others is None:
-                return None, decoder.generate(prompt, self.stop)
             self._others.begin()
             result = decoder.generate(prompt, self.stop)
             found.append((self._others.end(), result))

@@ -369,37 +369,6 @@ def test_a_disturbed_answer_is_measured_again_and_the_least_disturbed_is_kept(mo
     assert pauses == [5, 20, 5, 20, 5]
 
 
-def test_memory_is_compared_with_the_quarter_point_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, readings = [0.0], list[float]()
-    monkeypatch.setattr(watching, "_seconds_of_others", lambda: 0.0)
-    monkeypatch.setattr(watching, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(watching.Others, "_reading", lambda _: readings.pop(0))
-    others = watching.Others()
-
-    def answer(*read: float, seconds: float = 2.0) -> float:
-        readings[:] = read
-        others.begin()
-        now[0] += seconds
-        disturbance = others.end()
-        assert not readings
-        return disturbance
-
-    assert answer(1, 0.5) == 0 and [answer(read) for read in (1, 1, 1, 3, 3, 3, 3, 3)] == [0] * 8  # too few as yet
-    assert answer(seconds=0.2) == 0  # too short: nothing is read behind it
-    assert answer(3) == 2 and answer(2) == 2 and answer(2) == 1  # of two beside it, the slower one
-    now[0] += 2
-    assert answer(1, 1) == 0  # what was read behind the last answer says nothing now
-    monkeypatch.undo()
-
-
-def test_seconds_of_others_are_the_machine_s_but_for_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = SimpleNamespace(user=5.0, system=2.0, steal=1.5, idle=100.0, iowait=50.0, guest=5.0)  # guests are users
-    monkeypatch.setattr(watching.psutil, "cpu_times", lambda: spent)
-    monkeypatch.setattr(watching, "process_time", lambda: 3.0)
-    assert watching._seconds_of_others() == 5.5 and watching.Others()._reading() > 0
-    monkeypatch.undo()
-
-
 def test_a_model_of_a_smaller_vocabulary_is_not_even_read(tmp_path: Path) -> None:
     LlamaConfig(vocab_size=100).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"has 100 tokens, the tokenizer of tiny \d+"):
