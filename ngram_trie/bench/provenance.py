@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
+
 from ngram_trie.bench.records import RunManifest
 from ngram_trie.store.files import IS_CHECKOUT, PROJECT, content_hash, version_of
 
@@ -61,11 +63,15 @@ def make_manifest(
 
 
 def cpu_name() -> str:
-    """The processor in words, where the system says."""
+    """The processor in words, where the system says: its name, LLVM's name of it, and how many cores there are. A
+    virtual machine's name may hide the generation, on which speeds depend.
+    """
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0]}, {len(names)} cores" if names else platform.processor() or platform.machine()
+    if not names:
+        return platform.processor() or platform.machine()
+    return f"{names[0]} ({llvmlite.binding.get_host_cpu_name()}), {len(names)} cores"
 
 
 def driver() -> str | None:

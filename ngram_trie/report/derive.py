@@ -122,7 +122,8 @@ def _write_pairwise(run: RunFolder, name: str) -> Marks:
     shown by `ngram-trie compare`.
     """
     pairs = run.pairs
-    is_shown = (pairs.family != pairwise.EXPLORATORY) | pairs.a.isin(pairwise.OURS) | pairs.b.isin(pairwise.OURS)
+    is_ours = pairs.a.str.startswith(pairwise.OURS) | pairs.b.str.startswith(pairwise.OURS)
+    is_shown = (pairs.family != pairwise.EXPLORATORY) | is_ours
     if is_shown.any():
         save_csv(pairs[is_shown], run.path / name)
     return pairwise.standings(run.pairs)
