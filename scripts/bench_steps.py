@@ -73,9 +73,10 @@ def measured(targets: Mapping[str, TargetModel], rounds: int, steps: int = STEPS
     sizes, contexts = points(next(iter(targets.values())))
     laps: dict[str, list[Steps]] = {name: [] for name in targets}
     rng = np.random.default_rng(0)
-    for _ in range(rounds):
+    for turn in range(rounds):
         for name in rng.permutation(list(targets)):
-            laps[name].append(measure_steps(targets[name], sizes, contexts, 1, steps))
+            title = f"round {turn + 1} of {rounds}, {name}"
+            laps[name].append(measure_steps(targets[name], sizes, contexts, 1, steps, title))
             gc.collect()
     fields = ("wall", "device", "prefill", "reading")
     return {

@@ -66,8 +66,9 @@ def room_for(num_draft: int) -> int:
 
 
 def measure_steps(
-    target: TargetModel, sizes: Sequence[int], contexts: Sequence[int], rounds: int = 5, steps: int = 6
-) -> Steps:
+    target: TargetModel, sizes: Sequence[int], contexts: Sequence[int], rounds: int = 5, steps: int = 6,
+    title: str = "steps",
+) -> Steps:  # fmt: skip
     """Medians over all steps of all rounds. A step verifies a binary tree and commits its longest path. The order of
     contexts and sizes is drawn anew in every round, so that a machine that slows down for a while slows no size more
     than another.
@@ -76,7 +77,7 @@ def measure_steps(
     wall = np.empty((len(sizes), len(contexts), rounds, steps))
     prefill, reading = np.empty((len(contexts), rounds)), np.empty(rounds)
     device = np.full((len(sizes), len(contexts)), np.nan)
-    with tqdm(total=(rounds + 1) * len(contexts), unit="context", desc="steps", mininterval=1) as progress:
+    with tqdm(total=(rounds + 1) * len(contexts), unit="context", desc=title, mininterval=1) as progress:
         for turn in range(-1, rounds):  # the first warms up; the last overwrites what it wrote
             reading[turn] = read_seconds(target)
             for column in rng.permutation(len(contexts)):

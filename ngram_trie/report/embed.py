@@ -23,7 +23,7 @@ Two methods compared:
 
 Rows of any CSV file:
 
-    <!-- csv: results/speed/cpu-epyc/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
+    <!-- csv: results/speed/smollm2-epyc/steps.csv; columns: backend | ms = milliseconds; where: context == 256 -->
     <!-- end -->
 
     columns: which and in which order, separated by "|"; all unless given. "name = text" shows it as the text.
