@@ -75,7 +75,7 @@ class Folder:
     def section(self) -> str:
         """Of SECTIONS: the folder that it is in, or SYNTHETIC; the user's own runs stay together."""
         top = self.name.partition("/")[0]
-        is_own = is_synthetic(str(self.part("model").get("name", ""))) or self.model == MODELS["tiny"]
+        is_own = is_synthetic(str(self.part("model").get("name", ""))) or "tiny" in self.model.split()
         return SYNTHETIC if is_own and top != LOCAL else top
 
     @property
@@ -102,7 +102,7 @@ class Folder:
         words = re.split("[-/]", self.name)
         parts = [
             f"{which}{self.model}" + ", random weights" * (self.part("model").get("weights") == "random"),
-            "recorded answers" if is_replay else re.sub(r"\(R\)|, \d+ threads?$| Processor", "", self.manifest.device),
+            "recorded answers" if is_replay else _machine(self.manifest.device),
             datasets_in_words(self.datasets),
             {"equal": f"{budget.get('num_nodes')} nodes", "auto": "adaptive length"}.get(str(budget.get("rule")), ""),
             *(about for word, about in ASKED.items() if word in words),
@@ -138,6 +138,12 @@ class Folder:
         if not file.exists() or not file.stat().st_size:
             return [], None
         return verdict(run).splitlines(), None if "headline.png" in self.files else headline_figure(run)
+
+
+def _machine(device: str) -> str:
+    """A device's name, shorter: its threads only where they are not as many as its cores."""
+    short = re.sub(r"(\d+) cores, \1 threads$", r"\1 cores", re.sub(r"\(R\)| Processor", "", device))
+    return re.sub(r"\b1 threads$", "one thread", short)
 
 
 def datasets_in_words(names: Sequence[str]) -> str:

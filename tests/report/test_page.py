@@ -151,6 +151,10 @@ def test_titles_are_words(tmp_path: Path) -> None:
     (folder,) = folders(tmp_path)
     asked = "documentation of packages (RAG, open QA), own"
     assert folder.title == f"SmolLM2-135M-Instruct, Intel Xeon, 2 cores, {asked}, 8 nodes"
+    manifest.write_text(json.dumps(about | {"device": "AMD EPYC (znver4), 2 cores, 1 threads"}))
+    (folder,) = folders(tmp_path)
+    assert "AMD EPYC (znver4), 2 cores, one thread, " in folder.title
+    assert [Folder(f"quality/{name}", {}).section for name in ("tiny-general", "tiny")] == ["synthetic"] * 2
     assert datasets_in_words(["a", "b", "c", "d", "e"]) == "5 data sets"
 
 
