@@ -77,8 +77,8 @@ def test_quality_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     assert table[(table.protocol == "corrected") & (table.dataset == "rag")].f1.tolist() == [0.25, 0.25]
 
 
-def make_compared(folder: Path, model: str) -> Path:
-    """Twelve questions: `quick` and `quicker` are cold, `knows` is warm."""
+def make_compared(folder: Path, model: str, warm: str = "knows") -> Path:
+    """Twelve questions: `quick` and `quicker` are cold, `warm` is not."""
     rng = np.random.default_rng(0)
     methods = {"vanilla": (1, 12.0, "cold"), "quick": (2, 6.0, "cold"), "quicker": (2, 5.0, "cold")}
     made = [
@@ -87,9 +87,17 @@ def make_compared(folder: Path, model: str) -> Path:
             dataset="rag", state=state, model=model,
         )
         for question in range(12)
-        for method, (size, seconds, state) in (methods | {"knows": (3, 2.0, "warm")}).items()
+        for method, (size, seconds, state) in (methods | {warm: (3, 2.0, "warm")}).items()
     ]  # fmt: skip
     return write_records(folder, made, {"engine": {"name": "live"}, "grid": {}, "paper_tables": [], "methods": {}})
+
+
+def test_pairs_of_every_method_of_this_project_are_kept(tmp_path: Path) -> None:
+    folder = make_compared(tmp_path, "toy", warm="blend_warm")
+    derive.write(folder)
+    kept = pd.read_csv(folder / "pairwise.csv")
+    pairs = {frozenset(pair) for pair in zip(kept.a, kept.b, strict=True) if "vanilla" not in pair}
+    assert pairs == {frozenset(("blend_warm", "quick")), frozenset(("blend_warm", "quicker"))}
 
 
 def test_every_two_methods_are_compared_and_the_best_of_a_group_is_marked(tmp_path: Path) -> None:
