@@ -101,18 +101,6 @@ def test_an_interrupted_run_goes_on_without_losing_or_repeating(tmp_path: Path) 
     assert [r.key for r in measured(make_run(), tmp_path)] == [r.key for r in full]  # nothing left to do
 
 
-def test_the_commit_of_a_copy_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not any("commit" in name for name in make_manifest({}, "model", "prompts").environment)
-    monkeypatch.setenv("NGRAM_TRIE_COMMIT", "abc")
-    assert make_manifest({}, "model", "prompts").environment["commit, as given"] == "abc"
-
-
-@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="the system does not say")
-def test_a_manifest_names_the_processors_generation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("llvmlite.binding.get_host_cpu_name", lambda: "znver9")
-    assert " (znver9), " in make_manifest({}, "model", "prompts").device
-
-
 def test_what_is_not_alike_never_shares_a_folder(tmp_path: Path) -> None:
     def engine(n: int, **fields: object) -> live.Live:
         manifest = make_manifest({"n": n}, "model", "prompts", "cpu")
