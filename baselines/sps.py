@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ngram_trie.baselines.checkpoints import weight_parts
 from ngram_trie.drafter import Drafter, Traits, check_choice, check_int, check_place
 from ngram_trie.prompt import Prompt
-from ngram_trie.targets.load import load_model
+from ngram_trie.targets.choose import network_for
+from ngram_trie.targets.load import load_model, longest_text
 from ngram_trie.targets.model import TargetModel
+from ngram_trie.targets.stock import StockNetwork
 from ngram_trie.tree import DraftTree, num_shared
 
 
@@ -70,7 +71,8 @@ class SpS(Drafter):
         return weight_parts(self.draft_model, self.revision, how)
 
     def bind(self, target: Any) -> None:
-        """Load the draft model, where there is a network beside it: in its precision, on its device.
+        """Load the draft model, where there is a network beside it: in its precision, on its device, computed by a
+        network of its kind.
 
         Raises:
             FileNotFoundError, ValueError: no weights, or of another vocabulary.
@@ -86,7 +88,12 @@ class SpS(Drafter):
                 f"draft_model={self.draft_model}: has {own} tokens, the target model {size}; it must be one of the "
                 "same vocabulary"
             )
-        self._draft, self._model = TargetModel(draft, self.max_gamma), model
+        # computed as the target is: beside a network for speed, modules take several times as long as they need to
+        backend = "stock" if model and isinstance(target.network, StockNetwork) else "auto"
+        limit = longest_text(draft.config)
+        network = network_for(draft, limit, backend)
+        self._draft, self._model = TargetModel(draft, self.max_gamma, limit, network), model
+        self._draft.capture(1)
 
     def start(self, prompt: Prompt) -> None:
         super().start(prompt)
@@ -137,7 +144,6 @@ class SpS(Drafter):
         size = self._draft.max_draft + 1  # more are unread where it was not asked for some steps
         for block in (unread[start : start + size] for start in range(0, len(unread), size)):
             past = self._draft.cache.length
-            choices = self._draft.verify(DraftTree.chain(block[0], block[1:])).choices
+            choices = self._draft.verify(DraftTree.chain(block[0], block[1:]), 1).choices
             self._draft.commit(past, list(range(len(block))))
-        token = int(choices[-1])
-        return token, float(torch.softmax(self._draft.last.logits[-1].float(), -1)[token])
+        return int(choices[-1]), float(self._draft.top_k(1, np.array([len(choices) - 1])).probs[0, 0])

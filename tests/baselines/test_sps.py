@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,8 @@ from ngram_trie.baselines.sps import SpS
 from ngram_trie.bench import replay
 from ngram_trie.bench.traces import Trace
 from ngram_trie.prompt import Prompt
+from ngram_trie.targets import choose
+from ngram_trie.targets.model import TargetModel
 
 
 def save_draft(folder: Path, vocab_size: int = VOCABULARY, positions: int = 160) -> str:
@@ -61,6 +64,21 @@ def test_a_draft_model_that_is_the_target_is_always_right_and_gamma_grows(twin: 
     assert capped.tree_sizes == [5, 6, 5]
     constant = decode(tiny_target("llama"), SpS(draft_model=twin, schedule="constant"), [3, 4, 5], 20)
     assert constant.tree_sizes == [5, 5, 5, 0]
+
+
+@pytest.mark.parametrize("backend", ["stock", "cpu", "cuda_graph"])
+def test_the_draft_model_is_computed_as_the_target_is(
+    draft: str, backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = copy.deepcopy(tiny_target("llama").model)  # graphs join its weights
+    monkeypatch.setattr(choose, "_fastest_now", lambda model: backend)
+    target, drafter = TargetModel(model, 64, 160, choose.network_for(model, 160, backend)), SpS(draft_model=draft)
+    result, stock = (
+        decode(target, drafter, [3, 4, 5], 30),
+        decode(tiny_target("llama"), SpS(draft_model=draft), [3, 4, 5], 30),
+    )
+    assert type(drafter._draft.network) is type(target.network)
+    assert (result.output_ids, result.tree_sizes) == (stock.output_ids, stock.tree_sizes)
 
 
 def test_gamma_does_not_wind_up_beyond_what_may_be_drafted(draft: str) -> None:
