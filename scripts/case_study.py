@@ -62,7 +62,7 @@ def main(
     Without --question it shows the answer of median accept length in its data set; of a run's folder, whose own drafts
     are shown, among the answers of at least 64 tokens in which no five tokens in a row occur twice.
 
-        python -m scripts.case_study results/table1/tiny-xeon/traces.jsonl OUTPUT
+        python -m scripts.case_study results/table1/tiny/traces.jsonl OUTPUT
         python -m scripts.case_study results/table1/smollm2-spec_bench-epyc OUTPUT --dataset spec_bench_summarization
         python -m scripts.case_study TRACES OUTPUT --method blend --set num_draft=8 --dataset rag
     """

@@ -32,7 +32,7 @@ RESULTS = PROJECT / "results"
 IDENTITIES = Path(__file__).parent / "golden" / "identities.json"
 RUNS = sorted(path.parent for path in RESULTS.rglob("records.jsonl.gz"))
 #: The one that is quickly derived.
-SMALL = RESULTS / "table3" / "tiny-epyc"
+SMALL = RESULTS / "table3" / "tiny"
 #: What a run writes in words and numbers. Figures depend on the fonts at hand.
 TEXTS = (".csv", ".json", ".md")
 

@@ -203,7 +203,7 @@ def compare(
     of its accept lengths, the second run over the first, with intervals paired by question. Or two methods of one run.
 
       ngram-trie compare results/local/before results/local/after
-      ngram-trie compare results/table1/tiny-xeon blend suffix
+      ngram-trie compare results/table1/tiny blend suffix
     """
     from ngram_trie.report import compare as compared
     from ngram_trie.report import markup

@@ -3,7 +3,7 @@
 A page names the table between two comments, the first of one or more lines; what stands between them is written by
 `fill`:
 
-    <!-- table: results/table1/tiny-xeon/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: speedup -->
+    <!-- table: results/table1/tiny/table.json; rows: vanilla | ngram_trie = n-gram trie; cells: speedup -->
     <!-- end -->
 
 After the path, each optional, separated by ";":

@@ -70,7 +70,7 @@ def main(
     """Replay recorded answers with the n-gram trie and time three parts of every step: finding the match in the trie,
     making a draft tree of what follows it, and building the tree's attention mask and positions.
 
-        python -m scripts.studies.time_split results/table1/tiny-xeon/traces.jsonl OUTPUT
+        python -m scripts.studies.time_split results/table1/tiny/traces.jsonl OUTPUT
     """
     frame = time_split(answers(traces), TimedTrie(num_draft=num_draft))
     output.mkdir(parents=True, exist_ok=True)

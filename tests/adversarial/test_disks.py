@@ -12,7 +12,7 @@ from support.runs import run_script
 from ngram_trie.bench.records import read_records
 from ngram_trie.store.files import PROJECT
 
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 
 
 def replay(folder: Path, room: int | None = None) -> subprocess.CompletedProcess[str]:

@@ -17,7 +17,7 @@ from support.runs import command, run_script
 from ngram_trie.bench.records import RecordKey, read_records
 from ngram_trie.store.files import PROJECT
 
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 KILLS = int(os.environ.get("KILLS", "2"))
 REPLAY = ["engine=replay", f"engine.traces={TRACES}", "method=pld"]
 LIVE = ["model=tiny", "dataset=rag", "dataset.limit=6", "method=blend_warm"]

@@ -28,7 +28,7 @@ from ngram_trie.report import derive as derived
 from ngram_trie.report.collect import collect
 from ngram_trie.store.files import PROJECT
 
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 #: A replay with several categories, noise and a drafter that remembers; and a live run with turns of a conversation.
 REPLAY = ("engine=replay", f"engine.traces={TRACES}", "engine.num_jobs=1", "noise={kinds: [passages], share: 0.3}")
 REPLAY_METHODS = ("+method@methods.pld=pld", "+method@methods.suffix=suffix")

@@ -225,7 +225,7 @@ DRAFTERS = ["ngram_trie", "blend", "suffix", "sam", "token_recycling", "lookahea
 @pytest.mark.parametrize("method", DRAFTERS)
 def test_real_drafters_answer_alike_over_every_backend(method: str) -> None:
     """On the tiny model; also those that read hidden states and logits."""
-    prompt = read_traces(PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl")[0].prompt
+    prompt = read_traces(PROJECT / "results" / "table1" / "tiny" / "traces.jsonl")[0].prompt
     results = []
     for target in tiny():
         drafter = build(composed([f"method={method}", "model.device=cpu"]).plain["method"], f"method {method}")

@@ -19,7 +19,7 @@ from ngram_trie.store.files import PROJECT
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=f"no SLURM here: {missing()}")]
 
 RUN = [sys.executable, "-m", "scripts.run"]
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 METHODS = ["+method@methods.pld=pld", "+method@methods.blend=blend"]
 REPLAY = ["engine=replay", f"engine.traces={TRACES}", "engine.num_jobs=1", *METHODS]
 LIVE = [

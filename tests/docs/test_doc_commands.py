@@ -22,7 +22,7 @@ from ngram_trie.store.files import PROJECT
 COMMANDS = commands()
 STARTS = [f"python -m scripts.{path.stem}" for path in sorted((PROJECT / "scripts").glob("[a-z]*.py"))]
 STARTS += [f"ngram-trie {name}" for name in main.COMMANDS]
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 
 
 def of_class(name: str) -> list[pytest.param]:

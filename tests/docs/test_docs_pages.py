@@ -18,7 +18,7 @@ from scripts import run
 DOCS = PROJECT / "docs"
 PAGE = "extending.md"
 #: A few of the recorded answers: the page names all of them.
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 
 
 def files_of(page: str) -> dict[str, str]:
@@ -40,8 +40,8 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     lines = TRACES.read_text(encoding="utf-8").splitlines()
-    (tmp_path / "results/table1/tiny-xeon").mkdir(parents=True)
-    (tmp_path / "results/table1/tiny-xeon/traces.jsonl").write_text("\n".join(lines[:3]) + "\n")
+    (tmp_path / "results/table1/tiny").mkdir(parents=True)
+    (tmp_path / "results/table1/tiny/traces.jsonl").write_text("\n".join(lines[:3]) + "\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "mine"))
     return tmp_path

@@ -25,7 +25,7 @@ from ngram_trie.report.render import explorer_page
 from ngram_trie.store.files import PROJECT
 from ngram_trie.tree import DraftTree, Sources
 
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 # 1 2 3 4 occurs before, and after 9 nothing does
 TRACE = Trace("toy", Prompt(np.array([1, 2, 3, 4, 5, 1, 2, 3, 6]), dataset="rag", question_id="7"), [1, 2, 3, 4, 9, 8])
 

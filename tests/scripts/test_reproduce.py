@@ -15,7 +15,7 @@ from scripts import reproduce
 from scripts.reproduce import Asked, steps
 
 QWEN = "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF"
-TRACES = PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl"
+TRACES = PROJECT / "results" / "table1" / "tiny" / "traces.jsonl"
 
 
 def asked(profile: str = "small", traces: Path | None = None, model: str | None = None) -> Asked:

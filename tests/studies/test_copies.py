@@ -29,7 +29,7 @@ def test_n_grams_that_the_text_had_before() -> None:
 
 
 def test_a_run_without_traces_has_its_prompts_built_again(tmp_path: Path) -> None:
-    committed = place("results/table1/tiny-xeon")
+    committed = place("results/table1/tiny")
     for name in ("manifest.json", "records.jsonl.gz"):  # what git holds of other runs
         shutil.copy(committed / name, tmp_path)
     built, kept = copies.traces_of(RunFolder(tmp_path)), copies.traces_of(RunFolder(committed))

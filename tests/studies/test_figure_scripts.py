@@ -19,7 +19,7 @@ from scripts.studies.time_split import PARTS
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    recorded = read_traces(PROJECT / "results" / "table1" / "tiny-xeon" / "traces.jsonl")
+    recorded = read_traces(PROJECT / "results" / "table1" / "tiny" / "traces.jsonl")
     path = tmp_path_factory.mktemp("traces") / "references.jsonl"
     write_traces(path, [trace for task in ("rag", "summarization") for trace in recorded if trace.key[0] == task][::8])
     return path

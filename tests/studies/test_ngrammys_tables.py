@@ -52,8 +52,8 @@ def test_committed_runs_are_those_of_the_experiments() -> None:
     cells = "".join(f" +method@methods.mixed_1_{w}=ngrammys_mixed methods.mixed_1_{w}.k=1 methods.mixed_1_{w}.w={w}"
                     for w in (4, 14))  # fmt: skip
     for run, line, parts in (
-        ("tiny-xeon/rows", f"experiment=ngrammys_table1{cells}", live[1:]),
-        ("tiny-xeon/figure3", "experiment=ngrammys", live),
+        ("tiny/rows", f"experiment=ngrammys_table1{cells}", live[1:]),
+        ("tiny/figure3", "experiment=ngrammys", live),
         ("smollm2/figure5", f"experiment=ngrammys {recorded} grid.k=[1,5,10] method.extend=bigram method.{tables}", ()),
         ("smollm2/query", f"experiment=ngrammys_query {recorded}{repeated}", ()),
     ):
@@ -65,11 +65,11 @@ def test_committed_runs_are_those_of_the_experiments() -> None:
 
 
 def test_table1_is_derived_again(tmp_path: Path) -> None:
-    runs = {kind: RESULTS / "tiny-xeon" / kind for kind in ("rows", "tree")}
+    runs = {kind: RESULTS / "tiny" / kind for kind in ("rows", "tree")}
     best = {"chat": (1, 14), "code": (1, 14), "math": (1, 4)}
     room.table1(tmp_path, runs, best, list(best))
     for name in ("table.json", "table.md"):
-        assert (tmp_path / name).read_bytes() == (RESULTS / "tiny-xeon" / "table1" / name).read_bytes()
+        assert (tmp_path / name).read_bytes() == (RESULTS / "tiny" / "table1" / name).read_bytes()
 
 
 @pytest.mark.slow
