@@ -16,8 +16,6 @@ from ngram_trie.report.run_folder import RunFolder
 NOISY = 0.15
 #: From this spread on, no verdict is given.
 TOO_NOISY = 0.5
-#: How to measure again.
-STEADIER = "on a quiet machine, on one core (OMP_NUM_THREADS=1), or with --repeats 3"
 #: A step over a draft is no faster than a plain one, so no speedup is larger than this times the tokens of a pass.
 MARGIN = 1.05
 #: This many answers at least, or the spread says nothing.
@@ -42,7 +40,7 @@ def verdict(run: RunFolder) -> str:
     best = max(speeds, key=lambda method: speeds[method].ratio)
     speed, rows = speeds[best], answers[answers.method == best]
     if doubt := _doubt(run, answers, speeds):
-        return f"No verdict: {doubt}. Repeat {STEADIER}."
+        return f"No verdict: {doubt}. {_again(run)}."
     num_prompts, rate = metrics.num_prompts(rows), metrics.tokens_per_second(rows)
     where = f"{count(num_prompts, 'prompt')} of {', '.join(rows.dataset.unique())} with {run.model}"
     rates = f"{rate / speed.ratio:.1f} to {rate:.1f} tokens/s"  # plain decoding's of what both answered
@@ -125,8 +123,14 @@ def noise(run: RunFolder) -> str:
         return ""
     return (
         f"warning: plain decoding's steps scatter by {spread:.0%} from answer to answer: other work was running, or "
-        f"clock or memory changed speed; repeat {STEADIER}"
+        f"clock or memory changed speed. {_again(run)}"
     )
+
+
+def _again(run: RunFolder) -> str:
+    """How to measure again: on one core, where there were more of them."""
+    is_one = run.manifest.num_threads == 1 or "cuda" in run.manifest.environment
+    return f"Repeat on a quiet machine,{'' if is_one else ' on one core (OMP_NUM_THREADS=1),'} or with --repeats 3"
 
 
 def _spread(run: RunFolder) -> float:

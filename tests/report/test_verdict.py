@@ -76,7 +76,10 @@ def test_speeds_that_cannot_be_name_nobody(tmp_path: Path) -> None:
     times = [(m, str(q), (3,), 4.0 + 8 * q - 2 * (m == "pld"), 1.0) for q in range(6) for m in ("vanilla", "pld")]
     scattered = [record(*each) for each in times]
     said = verdict(run(tmp_path, scattered))
-    assert said.startswith("No verdict: plain decoding's steps scatter by ") and "OMP_NUM_THREADS=1" in said
+    assert said.startswith("No verdict: plain decoding's steps scatter by ") and "one core" not in said  # it had one
+    two = dataclasses.replace(manifest({"engine": {"name": "live"}, "methods": {}}), num_threads=2)
+    two.write(tmp_path / "manifest.json")
+    assert "on one core (OMP_NUM_THREADS=1)" in verdict(RunFolder(tmp_path, scattered))
 
 
 def test_a_replay_speaks_of_accept_lengths(tmp_path: Path) -> None:
