@@ -132,7 +132,8 @@ class Traits:
         scores_nodes: whether its draft trees say how likely their nodes are (`DraftTree.probs`), so that a size rule
             can cut them.
         drafts_chains: whether its drafts are chains, or nothing at all, so that `shape=chain` leaves them as they are.
-        verify: how the target verifies its drafts, as in `engine.verify`; None for the run's own way.
+        verify: how the target verifies its drafts, as in `engine.verify`, and takes the plain steps that it is compared
+            with; None for the run's own way.
         own_model, own_revision: folder or hub id of a target of its own, which takes the place of the run's. The method
             comes with a model that was trained for it, and is compared with that model's own vanilla.
     """

@@ -81,7 +81,7 @@ def baselines(methods: Mapping[str, Any]) -> dict[str, str]:
     """The decoders that `bind_methods` makes, by name, each with the one that it is compared with."""
     found: dict[str, str] = {}
     for name, method in methods.items():
-        own = isinstance(method, Drafter) and method.traits.own_model
+        own = isinstance(method, Drafter) and (method.traits.own_model or method.traits.verify)
         baseline = f"{name}_{BASELINE}" if own else getattr(method, "baseline", BASELINE)
         found |= {baseline: baseline, name: baseline} if own else {name: baseline}
     return found
@@ -91,8 +91,8 @@ def bind_methods(
     methods: Mapping[str, Any], target: TargetModel, load: Callable[..., TargetModel]
 ) -> tuple[dict[str, Decoder], dict[str, Failure]]:
     """Decoders over `target`: drafters in the project's loop, outside decoders in their own. A drafter with a model of
-    its own gets that, and a vanilla over it as its baseline: METHOD_vanilla. One whose drafts are verified in a way of
-    their own gets a target that does so, over the same weights; its baseline is the run's vanilla.
+    its own, or whose drafts are verified in a way of their own, over the same weights, gets such a target, and a
+    vanilla over it as its baseline: METHOD_vanilla.
 
     A method that cannot be bound, such as one whose weights do not fit the device or the target, does not take part.
     Models of their own come last, so that they take no room from other methods.
@@ -109,15 +109,13 @@ def bind_methods(
     verifying = functools.cache(lambda verify: load(None, None, verify))
 
     def bind(name: str, method: Any) -> None:
-        if isinstance(method, Drafter) and method.traits.own_model:
+        if isinstance(method, Drafter):
             check_room(method, target.device)
-            own, baseline = load(method.traits.own_model, method.traits.own_revision), f"{name}_{BASELINE}"
-            decoder = SpeculativeDecoder(own, method, baseline)
-            decoders[baseline], decoders[name] = SpeculativeDecoder(own, NoDraft(), baseline), decoder
-        elif isinstance(method, Drafter):
-            check_room(method, target.device)
-            verify = method.traits.verify
-            decoders[name] = SpeculativeDecoder(verifying(verify) if verify else target, method)
+            traits, baseline, own = method.traits, baselines(methods)[name], target
+            if baseline != BASELINE:
+                own = load(traits.own_model, traits.own_revision) if traits.own_model else verifying(traits.verify)
+                decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
+            decoders[name] = SpeculativeDecoder(own, method, baseline)
         elif isinstance(method, Decoder):
             method.bind(target)
             decoders[name] = method

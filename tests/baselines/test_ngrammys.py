@@ -211,7 +211,9 @@ def test_rows_are_verified_as_rows_beside_methods_that_verify_trees(folder: Path
     assert isinstance(decoders["mixed_rows"].target.network, RowsNetwork) and decoders["mixed"].target is tiny_target(
         "llama"
     )
-    assert all(decoder.baseline == "vanilla" for decoder in decoders.values())
+    # compared with plain steps of the same modules: those of a network for speed take a part of their time
+    assert decoders["mixed_rows"].baseline == "mixed_rows_vanilla" and decoders["mixed"].baseline == "vanilla"
+    assert decoders["mixed_rows_vanilla"].target is decoders["mixed_rows"].target
     for ids in ([5], [7, 8, 9, 7, 8], list(range(3, 40)) * 2):
         answers = {name: each.generate(Prompt(np.array(ids)), STOP) for name, each in decoders.items()}
         assert all(answer.output_ids == answers["vanilla"].output_ids for answer in answers.values())
