@@ -106,12 +106,13 @@ def bind_methods(
     decoders: dict[str, Decoder] = {}
     failures: dict[str, Failure] = {}
     first: Exception | None = None
+    compared = baselines(methods)
     verifying = functools.cache(lambda verify: load(None, None, verify))
 
     def bind(name: str, method: Any) -> None:
         if isinstance(method, Drafter):
             check_room(method, target.device)
-            traits, baseline, own = method.traits, baselines(methods)[name], target
+            traits, baseline, own = method.traits, compared[name], target
             if baseline != BASELINE:
                 own = load(traits.own_model, traits.own_revision) if traits.own_model else verifying(traits.verify)
                 decoders[baseline] = SpeculativeDecoder(own, NoDraft(), baseline)
@@ -122,7 +123,7 @@ def bind_methods(
         else:
             raise TypeError(f"method {name}: {type(method).__name__} is neither a Drafter nor a Decoder")
 
-    for name in sorted(methods, key=lambda name: baselines(methods)[name] not in (BASELINE, name)):
+    for name in sorted(methods, key=lambda name: compared[name] not in (BASELINE, name)):
         try:
             bind(name, methods[name])
         except Exception as error:
